@@ -1,0 +1,303 @@
+"""Connector configurations: Connect's flat dotted names, validated into typed, frozen models.
+
+A configuration is written as text (``{"flush.size": "100000", …}``) and may hold references,
+``${env:NAME}`` and ``${file:/path:key}`` (Connect's config providers, KIP-297). The text travels and
+is stored; references are resolved where the model is made, so that secrets named by reference are
+in no pickle, no store and no log.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_core import PydanticUndefined
+
+from sinksdk.errors import ConfigException
+
+_REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
+
+
+def _split(value: object) -> object:
+    """Connect writes lists as ``a, b``."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
+"""A comma separated list of names."""
+
+
+class ConnectorConfig(BaseModel):
+    """What every connector can be told. Connectors subclass it and add their own fields.
+
+    Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
+    Field(alias="flush.size", description="…")``. The description becomes the reference page.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True
+    )
+
+    name: str = Field(min_length=1, description="Name of the connector; its state is kept under it.")
+    connector_class: str = Field(
+        default="",
+        alias="connector.class",
+        description="An entry point's name, or module:Class of a connector.",
+    )
+    tasks_max: int = Field(
+        default=1, ge=1, alias="tasks.max", description="Most tasks a generation is divided into."
+    )
+    topics: NameList = Field(default=(), description="Topics to read, separated by commas.")
+    topics_regex: str | None = Field(
+        default=None,
+        alias="topics.regex",
+        description="Topics to read, as a regular expression that matches the whole name.",
+    )
+    offset_flush_interval_ms: int = Field(
+        default=60_000,
+        ge=1,
+        alias="offset.flush.interval.ms",
+        description="Milliseconds between periodic commits within a generation.",
+    )
+    generation_max_records: int = Field(
+        default=50_000_000,
+        ge=1,
+        alias="generation.max.records",
+        description="Most records (by offsets) one task reads in one generation; a larger backlog is "
+        "cut into several.",
+    )
+    closing_poll_ms: int = Field(
+        default=500,
+        ge=10,
+        alias="closing.poll.ms",
+        description="Milliseconds between a running task's looks whether it shall close.",
+    )
+    poll_interval_ms: int = Field(
+        default=1_000,
+        ge=10,
+        alias="poll.interval.ms",
+        description="Milliseconds between the driver's looks for new records while there is nothing to do.",
+    )
+    graceful_timeout_ms: int = Field(
+        default=60_000,
+        ge=0,
+        alias="task.shutdown.graceful.timeout.ms",
+        description="Milliseconds a generation that was asked to close may take to flush and commit; "
+        "then its Spark job is cancelled. (Connect's 5,000 is too short for uploads.)",
+    )
+    restart_max_attempts: int = Field(
+        default=5,
+        ge=0,
+        alias="restart.max.attempts",
+        description="How often in a row a failed partition is opened again before the connector is FAILED.",
+    )
+    restart_backoff_ms: int = Field(
+        default=1_000,
+        ge=0,
+        alias="restart.backoff.ms",
+        description="Milliseconds before a failed partition is opened again; doubles with each attempt.",
+    )
+    errors_tolerance: Literal["none", "all"] = Field(
+        default="none",
+        alias="errors.tolerance",
+        description="`none`: a record that cannot be converted or delivered fails its partition; "
+        "`all`: it is skipped (and goes to the dead letters where they are configured).",
+    )
+    errors_retry_timeout: int = Field(
+        default=300_000,
+        ge=-1,
+        alias="errors.retry.timeout",
+        description="Milliseconds for which an operation that raised RetriableException is tried again; "
+        "-1 for ever. Then its partition fails; a record is never dropped for it. (Connect's 0 "
+        "concerns converters only; its put is retried for ever.)",
+    )
+    errors_retry_delay_max_ms: int = Field(
+        default=60_000,
+        ge=1,
+        alias="errors.retry.delay.max.ms",
+        description="Most milliseconds between two of these attempts; delays grow from 300.",
+    )
+    errors_log_enable: bool = Field(
+        default=False, alias="errors.log.enable", description="Log each record that is skipped."
+    )
+    key_converter: str = Field(
+        default="bytes",
+        alias="key.converter",
+        description="How keys are read: bytes, string or json (or Connect's class names for these).",
+    )
+    value_converter: str = Field(
+        default="bytes",
+        alias="value.converter",
+        description="How values are read: bytes, string or json (or Connect's class names for these).",
+    )
+    on_data_loss: Literal["fail", "skip"] = Field(
+        default="fail",
+        alias="on.data.loss",
+        description="When the source no longer has what follows the commit: `fail`, or `skip` to the "
+        "first record there is (logged and counted).",
+    )
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Self:
+        """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
+
+        Raises:
+            ConfigException: with every problem at once, none of them echoing a value.
+        """
+        config, problems = cls.check(raw)
+        if config is None:
+            raise ConfigException(problems)
+        return config
+
+    @classmethod
+    def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
+        """The model, or None and every problem found, each a sentence that names its key."""
+        resolved, problems = _resolve(raw)
+        try:
+            config = cls.model_validate(resolved)
+        except ValidationError as error:
+            return None, problems + [_sentence(cls, detail) for detail in error.errors()]
+        problems += config.problems()
+        return (None, problems) if problems else (config, [])
+
+    def problems(self) -> list[str]:
+        """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
+        found = []
+        if bool(self.topics) == bool(self.topics_regex):
+            found.append("exactly one of 'topics' and 'topics.regex' must be set")
+        if self.topics_regex:
+            try:
+                re.compile(self.topics_regex)
+            except re.error as error:
+                found.append(f"'topics.regex' is no regular expression: {error}")
+        return found
+
+    @classmethod
+    def keys(cls) -> dict[str, str]:
+        """Dotted name of each key and the field that holds it."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def unknown_keys(cls, raw: Mapping[str, Any]) -> dict[str, str | None]:
+        """Keys this connector does not know, each with the nearest known one, if any is near."""
+        known = cls.keys()
+        unknown = [key for key in raw if key not in known]
+        return {
+            key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
+            for key in unknown
+        }
+
+    @classmethod
+    def reference(cls) -> Iterator[ConfigKey]:
+        """Every key with type, default and meaning, the connector's own first."""
+        common = set(ConnectorConfig.model_fields)
+        ordered = sorted(cls.model_fields.items(), key=lambda item: item[0] in common)
+        for name, field in ordered:
+            if field.exclude:
+                continue
+            yield ConfigKey(
+                name=field.alias or name,
+                type=_type_name(field.annotation),
+                default="" if field.default is PydanticUndefined else _text(field.default),
+                required=field.is_required(),
+                meaning=field.description or "",
+            )
+
+
+class ConfigKey(BaseModel):
+    """One row of a connector's configuration reference."""
+
+    name: str
+    type: str
+    default: str
+    required: bool
+    meaning: str
+
+
+def unknown_key_sentence(key: str, nearest: str | None) -> str:
+    """What to tell an operator of a key nobody knows."""
+    hint = f"; did you mean '{nearest}'?" if nearest else ""
+    return f"'{key}' is not known to this connector and has no effect{hint}"
+
+
+def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    problems: list[str] = []
+
+    def replace(key: str, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return resolve_references(value)
+        except ConfigException as error:
+            problems.append(f"'{key}': {error}")
+            return value
+
+    return {key: replace(key, value) for key, value in raw.items()}, problems
+
+
+def resolve_references(text: str) -> str:
+    """Replace ``${env:NAME}`` and ``${file:/path:key}`` (a line ``key=value`` of that file).
+
+    Raises:
+        ConfigException: the variable is not set, the file cannot be read, or the key is not in it.
+    """
+    return _REFERENCE.sub(_look_up, text)
+
+
+def _look_up(match: re.Match[str]) -> str:
+    reference, what = match.group(0), match.group("what")
+    if match.group("provider") == "env":
+        if what not in os.environ:
+            message = f"{reference}: the environment variable {what} is not set here"
+            raise ConfigException(message)
+        return os.environ[what]
+    path, _, key = what.rpartition(":")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        message = f"{reference}: {error.strerror}"
+        raise ConfigException(message) from error
+    for line in lines:
+        name, separator, value = line.partition("=")
+        if separator and name.strip() == key:
+            return value.strip()
+    message = f"{reference}: no line '{key}=…' in that file"
+    raise ConfigException(message)
+
+
+def _sentence(cls: type[ConnectorConfig], detail: Any) -> str:
+    path: Sequence[Any] = detail["loc"]
+    name = str(path[0]) if path else "configuration"
+    field = cls.model_fields.get(name)
+    key = (field.alias if field else None) or name
+    if detail["type"] == "missing":
+        return f"'{key}' is required and not set"
+    return f"'{key}': {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _type_name(annotation: Any) -> str:
+    """A type as an operator would call it."""
+    if get_origin(annotation) is Literal:
+        return " | ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) is Annotated:
+        return _type_name(get_args(annotation)[0])
+    arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
+    if arguments and get_origin(annotation) is not tuple:
+        return _type_name(arguments[0])
+    names = {int: "integer", float: "number", bool: "boolean", str: "text", SecretStr: "secret"}
+    return names.get(annotation, "list" if get_origin(annotation) is tuple else "text")
+
+
+def _text(default: Any) -> str:
+    if default is None or default == ():
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default)

@@ -1,0 +1,119 @@
+"""The class that makes task configurations and owns what lives outside the tasks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from abc import ABC
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.records import RECORD_COLUMNS
+
+if TYPE_CHECKING:
+    from sinksdk.records import TopicPartition
+    from sinksdk.task import SinkTask
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPolicy:
+    """When records that wait in the source are worth reading.
+
+    The default, no ``max_records`` and no ``max_wait``, reads whatever there is at once, and the end
+    of what was there is closing with reason ``DUE``.
+
+    Args:
+        max_records: size of a whole batch, in records. A partition is read once it has one; what is
+            left over waits in the source.
+        max_wait: seconds after which a partition is read though it has no whole batch, counted from
+            when its oldest unread record was first seen. None: only whole batches (and closings).
+        align_to: name of a time zone: ``max_wait`` then ends at the next multiple of itself since
+            that zone's midnight (Confluent's ``rotate.schedule.interval.ms``), so at most as late.
+    """
+
+    max_records: int | None = None
+    max_wait: float | None = 0.0
+    align_to: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_records is not None and self.max_records < 1:
+            message = f"max_records must be at least 1, got {self.max_records}"
+            raise ValueError(message)
+        if self.max_records is None and self.max_wait is None:
+            message = "a policy without max_records and without max_wait would never read anything"
+            raise ValueError(message)
+
+    def due_at(self, first_seen: float) -> float:
+        """When a batch whose oldest record was first seen then is due; both in seconds since the epoch."""
+        if self.max_wait is None:
+            return math.inf
+        if not self.align_to or not self.max_wait:
+            return first_seen + self.max_wait
+        moment = dt.datetime.fromtimestamp(first_seen, ZoneInfo(self.align_to))
+        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        elapsed = first_seen - midnight
+        return midnight + (math.floor(elapsed / self.max_wait) + 1) * self.max_wait
+
+
+class Connector(ABC):
+    """What sink and source connectors have in common: a life in the driver, outside the tasks."""
+
+    config_class: ClassVar[type[ConnectorConfig]] = ConnectorConfig
+    """Model of the configuration; dotted names are aliases of its fields."""
+
+    def start(self, config: Any) -> None:  # noqa: B027 - a hook: doing nothing is a right answer
+        """Check the outside world and set up what the tasks share. Called in the driver, before any task.
+
+        Raises:
+            ConfigException: the configuration cannot work (bucket missing, access denied).
+        """
+
+    def validate(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
+        """Problems that no single field shows, as sentences that say what to do. Must do no I/O."""
+        return ()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Configuration of each task, at most ``max_tasks``: entries that differ from the connector's own."""
+        return [{} for _ in range(max_tasks)]
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: B027, FBT001, FBT002 - KIP-883's signature
+        """Release what ``start`` set up; with ``is_deleted``, clean up outside resources too (KIP-883).
+
+        May be called again after a crash: clean-up must be idempotent.
+        """
+
+
+class SinkConnector(Connector):
+    """A named, configured job that writes topics to somewhere."""
+
+    task_class: ClassVar[type[SinkTask]]
+    """The class whose instances do the work, one per task, on the executors."""
+
+    def batch_policy(self, config: Any) -> BatchPolicy:  # noqa: ARG002 - for overriding
+        """When waiting records are worth reading. Default: whatever there is, at once."""
+        return BatchPolicy()
+
+    def columns(self, config: Any) -> Collection[str]:  # noqa: ARG002 - for overriding
+        """Columns of :data:`~sinksdk.records.RECORD_COLUMNS` the task uses; the others are never sent.
+
+        Each column costs time on the way from Spark's JVM to Python. ``offset`` always comes.
+        """
+        return tuple(RECORD_COLUMNS)
+
+    def alter_offsets(
+        self,
+        config: Mapping[str, str],  # noqa: ARG002 - for overriding
+        offsets: Mapping[TopicPartition, int | None],  # noqa: ARG002
+    ) -> bool:
+        """Offsets are about to be altered (None: reset) by hand (KIP-875).
+
+        Returns:
+            True when the connector moved its own outside offsets accordingly, False when it keeps none.
+
+        Raises:
+            ConnectException: the offsets cannot be altered to these.
+        """
+        return False

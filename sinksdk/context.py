@@ -1,0 +1,128 @@
+"""What a task may ask of the runtime, and tell it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition
+
+
+class ClosingReason(StrEnum):
+    """Why partial batches are flushed now."""
+
+    REBALANCE = "REBALANCE"
+    """The partitions are about to be assigned anew."""
+    PAUSE = "PAUSE"
+    """The connector is being paused."""
+    STOP = "STOP"
+    """The connector is being stopped."""
+    DELETE = "DELETE"
+    """The connector is being deleted."""
+    SHUTDOWN = "SHUTDOWN"
+    """The process that drives the connector ends (Ctrl-C, SIGTERM)."""
+    FAILURE = "FAILURE"
+    """Another task failed for good and the connector ends with it."""
+    DUE = "DUE"
+    """What is there is due by time, by an explicit flush, or because nothing bounds a batch."""
+
+
+class ErrantRecordReporter(ABC):
+    """Where a task hands over records it cannot deliver (KIP-610)."""
+
+    @abstractmethod
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        """Send a record to the dead letters.
+
+        The future is done once the record is durable there. The engine waits for all futures of a
+        partition before that partition's next ``pre_commit``, so a task need not.
+
+        Raises:
+            ConnectException: ``errors.tolerance`` is ``none``: bad records are not tolerated.
+        """
+
+
+class SinkTaskContext(ABC):
+    """The runtime as a :class:`~sinksdk.SinkTask` sees it, given to ``initialize``.
+
+    All methods are for the task's own thread, inside a call from the runtime.
+    """
+
+    def is_closing(self) -> bool:
+        """True during exactly the ``pre_commit`` that gives partitions up, False at all other times.
+
+        Whatever that call does not return as committed will be read again, possibly by another
+        task: flush partial batches now (KIP-275). False in a context that does not know better, so
+        that a task works with any context.
+        """
+        return False
+
+    def closing_reason(self) -> ClosingReason | None:
+        """Why this ``pre_commit`` is closing; None when it is not."""
+        return None
+
+    def deadline(self) -> float | None:
+        """Seconds left to finish closing before the runtime gives up waiting, or None for no limit."""
+        return None
+
+    @abstractmethod
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are open in this task now."""
+
+    @abstractmethod
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """The last commit of an assigned partition, None if it never had one."""
+
+    @abstractmethod
+    def configs(self) -> Mapping[str, str]:
+        """The task's configuration as it was written: dotted names, references unresolved."""
+
+    @abstractmethod
+    def generation(self) -> int:
+        """Number of the generation this task runs in: 1, 2, 3 … per connector, for ever."""
+
+    @abstractmethod
+    def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
+        """Note durably: "begun outside, a successor may discard it". One write for all tokens given.
+
+        Call it after beginning something outside (a multipart upload, a transaction) and before
+        putting data into it: what a crash leaves behind un-noted must be empty.
+
+        Raises:
+            FencedException: a newer generation or attempt owns this task. Let it pass.
+            ConnectException: a partition that is not open here.
+        """
+
+    @abstractmethod
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Ask for another position.
+
+        A generation never goes back: a position other than the next record ends the partition for
+        this generation, with what is committed so far, and the next generation starts it again from
+        its commit. Outside an open partition it is ignored with a warning (in Connect it kills the
+        task, KAFKA-10370).
+        """
+
+    @abstractmethod
+    def timeout(self, seconds: float) -> None:
+        """Wait this long before the next attempt at a ``put`` that raised RetriableException. One-shot."""
+
+    @abstractmethod
+    def request_commit(self) -> None:
+        """Ask for a periodic commit as soon as the current call returns, also from ``pre_commit``."""
+
+    @abstractmethod
+    def fail(self, partition: TopicPartition, error: BaseException) -> None:
+        """End one partition for this generation with its cause; the task's others go on.
+
+        For a task that works on several partitions in one call (``pre_commit``) and cannot raise
+        for one of them alone. The next generation starts the partition again from its last commit.
+        """
+
+    @abstractmethod
+    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        """The dead letters, or None when neither a dead letter topic nor error logging is configured."""

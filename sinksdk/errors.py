@@ -1,0 +1,94 @@
+"""What can go wrong, grouped by what the runtime does about it.
+
+::
+
+    ConnectException                      fatal: the partition, task or connector fails with this cause
+    ├── RetriableException                passing: the same call is made again after a growing delay
+    ├── DataException                     one record is bad: dead letters, or fatal where they are off
+    ├── ConfigException                   the operator's configuration is wrong: nothing is started
+    ├── MissingSourceTopicException       a subscribed topic is not there, or no longer (KIP-662)
+    ├── OffsetOutOfRangeException         the source no longer has what comes after the commit
+    └── FencedException                   somebody newer owns this: write nothing more, ever
+
+The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect author finds them
+where he looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class ConnectException(Exception):
+    """Base of all errors of sinksdk: something failed for good.
+
+    Raised from a task's method it ends the partitions concerned for this generation; the runtime
+    opens them again after ``restart.backoff.ms``, at most ``restart.max.attempts`` times.
+    """
+
+
+class RetriableException(ConnectException):
+    """A passing failure: call the same method again with the same arguments.
+
+    Args:
+        message: what happened.
+        retry_after: seconds to wait before the next attempt; by default the engine's own
+            growing delay.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_retriable, (type(self), self.args, self.retry_after)
+
+
+def _rebuild_retriable(
+    cls: type[RetriableException], args: tuple[str, ...], retry_after: float | None
+) -> RetriableException:
+    error = cls(*args)
+    error.retry_after = retry_after
+    return error
+
+
+class DataException(ConnectException):
+    """A record that can never be delivered, however often it is tried."""
+
+
+class ConfigException(ConnectException):
+    """A configuration that cannot work; :attr:`problems` lists everything wrong with it at once."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems: Sequence[str] = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.problems,)
+
+
+class MissingSourceTopicException(ConnectException):
+    """Subscribed topics are not in the source (KIP-662); :attr:`topics` names them."""
+
+    def __init__(self, topics: Iterable[str], message: str | None = None) -> None:
+        self.topics: Sequence[str] = tuple(sorted(topics))
+        super().__init__(
+            message
+            or f"the source has no topic {', '.join(map(repr, self.topics))}: create it, or take it "
+            f"out of the connector's 'topics'"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.topics, str(self))
+
+
+class OffsetOutOfRangeException(ConnectException):
+    """The committed offset is outside what the source holds: records were lost or a topic re-created."""
+
+
+class FencedException(ConnectException):
+    """A newer generation, or a newer attempt at the same task, owns the record that was to be written.
+
+    Whoever meets it writes nothing more and cleans nothing up: its last write may have taken
+    effect, and the successor decides what becomes of it.
+    """

@@ -1,0 +1,263 @@
+"""Kafka's coordinates, and records as a task sees them: slices of Arrow batches, no copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, overload
+
+import pyarrow as pa
+
+NO_TIMESTAMP: Final = -1
+"""Kafka's mark for "this record has no timestamp"; :attr:`SinkRecord.timestamp` shows it as None."""
+
+HEADERS_TYPE: Final = pa.list_(
+    pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+)
+
+RECORD_COLUMNS: Final[Mapping[str, pa.DataType]] = {
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+    "timestampType": pa.int32(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS_TYPE,
+}
+"""Columns of :attr:`SinkRecords.arrow` by name: those of Spark's Kafka source, less the coordinates
+that are the same in every row. Only ``offset`` never holds nulls."""
+
+
+class TopicPartition(NamedTuple):
+    """One ordered log of records: a topic's name and a partition's number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Offsets ``start`` (first) to ``end`` (the one after the last) of one topic partition."""
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A durable handle on something begun outside, invisible until it is published.
+
+    Args:
+        id: tells this thing from all others, for ever (an upload id, a transaction id). Two tokens
+            with the same id are the same thing.
+        data: what ``publish`` or ``discard`` need besides, as JSON values. What is known only at the
+            end (sizes, checksums) may be added between ``context.prepared`` and the commit.
+    """
+
+    id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __str__(self) -> str:
+        return self.id
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A position that may be committed.
+
+    Args:
+        offset: the next offset to read, i.e. last record + 1.
+        metadata: a text of the author's own, stored with the offset.
+        publish: tokens (or plain token ids) to publish once this offset is committed; committed
+            with it in one atomic write. Each must have been noted with ``context.prepared``.
+    """
+
+    offset: int
+    metadata: str = ""
+    publish: Sequence[Token | str] = ()
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """``publish`` with plain ids turned into tokens."""
+        return tuple(as_token(token) for token in self.publish)
+
+
+def as_token(token: Token | str) -> Token:
+    """The token itself, or a token whose id is the given text."""
+    return token if isinstance(token, Token) else Token(token)
+
+
+class Header(NamedTuple):
+    """One record header; keys may repeat within a record and their order counts."""
+
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """One record with Kafka's coordinates.
+
+    Args:
+        topic: topic it was read from.
+        partition: partition it was read from.
+        offset: its offset there.
+        key: key bytes (or what the key converter made of them), None where there is none.
+        value: value bytes (or what the value converter made of them), None for a tombstone.
+        timestamp: milliseconds since the epoch, None where Kafka has none (-1).
+        timestamp_type: 0 create time, 1 log append time, -1 none.
+        headers: in the order they were written, duplicates kept.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: Any = None
+    value: Any = None
+    timestamp: int | None = None
+    timestamp_type: int = 0
+    headers: tuple[Header, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where the record was read from."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SinkRecords(Sequence[SinkRecord]):
+    """Records of ONE topic partition, offsets ascending, over ONE Arrow RecordBatch. Read-only.
+
+    Iterating makes a :class:`SinkRecord` per row; a connector that wants speed takes :attr:`arrow`
+    and never makes a Python object per record. Slicing copies nothing.
+
+    Args:
+        partition: the topic partition all rows belong to.
+        arrow: columns as in :data:`RECORD_COLUMNS`; those the source does not have, or the
+            connector did not ask for (``SinkConnector.columns``), are absent.
+        keys: what the key converter made of the rows, if one other than bytes is configured.
+        values: the same for values.
+    """
+
+    partition: TopicPartition
+    arrow: pa.RecordBatch
+    keys: Sequence[Any] | None = None
+    values: Sequence[Any] | None = None
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record. Raises IndexError when there is none."""
+        return self._offset_at(0)
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the last record + 1. Raises IndexError when there is none."""
+        return self._offset_at(-1) + 1
+
+    def _offset_at(self, index: int) -> int:
+        if not len(self):
+            message = f"{self.partition}: a batch without records has no offsets"
+            raise IndexError(message)
+        offset: int = self.arrow.column("offset")[index].as_py()
+        return offset
+
+    def __len__(self) -> int:
+        rows: int = self.arrow.num_rows
+        return rows
+
+    @overload
+    def __getitem__(self, index: int) -> SinkRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> SinkRecords: ...
+    def __getitem__(self, index: int | slice) -> SinkRecord | SinkRecords:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                message = "records can only be sliced in order, with a step of 1"
+                raise ValueError(message)
+            return SinkRecords(
+                self.partition,
+                self.arrow.slice(start, max(stop - start, 0)),
+                None if self.keys is None else self.keys[start:stop],
+                None if self.values is None else self.values[start:stop],
+            )
+        row = range(len(self))[index]
+        return next(iter(self[row : row + 1]))
+
+    def __iter__(self) -> Iterator[SinkRecord]:
+        offsets = self.arrow.column("offset").to_pylist()
+        none = [None] * len(offsets)
+        timestamps = self._integers("timestamp") or none
+        types = self._integers("timestampType") or [0] * len(offsets)
+        keys = self.keys if self.keys is not None else self._column("key") or none
+        values = self.values if self.values is not None else self._column("value") or none
+        headers = self._column("headers") or none
+        topic, partition = self.partition
+        for offset, timestamp, kind, key, value, items in zip(
+            offsets, timestamps, types, keys, values, headers, strict=True
+        ):
+            yield SinkRecord(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                key=key,
+                value=value,
+                timestamp=None if timestamp == NO_TIMESTAMP else timestamp,
+                timestamp_type=0 if kind is None else kind,
+                headers=tuple(Header(item["key"], item["value"]) for item in items or ()),
+            )
+
+    def _column(self, name: str) -> list[Any] | None:
+        index = self.arrow.schema.get_field_index(name)
+        return None if index < 0 else self.arrow.column(index).to_pylist()
+
+    def _integers(self, name: str) -> list[int | None] | None:
+        """A column as plain integers: timestamps must not become datetimes, which end in year 9999."""
+        index = self.arrow.schema.get_field_index(name)
+        if index < 0:
+            return None
+        column = self.arrow.column(index)
+        integers: list[int | None] = column.cast(
+            pa.int32() if pa.types.is_int32(column.type) else pa.int64()
+        ).to_pylist()
+        return integers
+
+    @classmethod
+    def of(cls, partition: TopicPartition, records: Sequence[SinkRecord]) -> SinkRecords:
+        """Build a batch from records: for tests and for sources that have nothing faster.
+
+        Raises:
+            ValueError: a record of another topic partition, or offsets that do not ascend.
+        """
+        for record in records:
+            if record.topic_partition != partition:
+                message = f"a record of {record.topic_partition} in a batch of {partition}"
+                raise ValueError(message)
+        offsets = [record.offset for record in records]
+        if any(later <= earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+            message = f"{partition}: offsets must ascend, got {offsets}"
+            raise ValueError(message)
+        rows = {
+            "offset": offsets,
+            "timestamp": [r.timestamp for r in records],
+            "timestampType": [r.timestamp_type for r in records],
+            "key": [r.key for r in records],
+            "value": [r.value for r in records],
+            "headers": [
+                [{"key": h.key, "value": h.value} for h in r.headers] or None for r in records
+            ],
+        }
+        return cls(
+            partition,
+            pa.RecordBatch.from_arrays(
+                [pa.array(rows[name], kind) for name, kind in RECORD_COLUMNS.items()],
+                names=list(RECORD_COLUMNS),
+            ),
+        )

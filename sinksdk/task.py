@@ -1,0 +1,115 @@
+"""The class a connector author writes: one task of a sink connector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sinksdk.context import SinkTaskContext
+    from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
+
+
+class SinkTask(ABC):
+    """Delivers records of the topic partitions assigned to it.
+
+    Only :meth:`put` must be written. The runtime calls, always from one thread::
+
+        initialize → start → open → { put … pre_commit … publish } … → close → stop
+
+    Kafka Connect's ``SinkTask`` with two differences: while closing, the commit comes before
+    ``close``, so a failing ``close`` costs no progress; and what is *prepared* outside can be
+    published after the commit, which makes any sink that can prepare, publish and discard
+    exactly-once.
+    """
+
+    context: SinkTaskContext
+
+    def initialize(self, context: SinkTaskContext) -> None:
+        """Take the context; called once, first of all. The default keeps it as ``self.context``."""
+        self.context = context
+
+    def start(self, config: Any) -> None:  # noqa: B027 - a hook: doing nothing is a right answer
+        """Set up clients. ``config`` is the connector's ``config_class``, validated and resolved."""
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:  # noqa: B027 - a hook
+        """Prepare for records of newly assigned partitions. A partition whose ``open`` raised is not closed."""
+
+    @abstractmethod
+    def put(self, records: SinkRecords) -> None:
+        """Take a batch of one topic partition, offsets ascending.
+
+        Returning accepts the batch: its offsets may be committed from now on, as soon as
+        :meth:`pre_commit` returns them.
+
+        Raises:
+            RetriableException: the same batch is put again, after a growing delay or after
+                ``context.timeout``, until ``errors.retry.timeout`` is used up.
+            Exception: anything else ends the partition for this generation.
+        """
+
+    def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:  # noqa: B027 - a hook
+        """Make everything put so far durable. Called by the default :meth:`pre_commit`."""
+
+    def pre_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Say what is safe to commit.
+
+        Called periodically (``offset.flush.interval.ms``) and once when partitions are given up,
+        then with ``context.is_closing()`` true: flush partial batches and return what they cover.
+
+        Args:
+            offsets: per partition the offset after the last accepted record. While closing, exactly
+                the partitions being closed.
+
+        Returns:
+            Offsets that are durable, at most those given; a partition left out keeps its last
+            commit, so an empty mapping means "nothing to commit now". The default calls
+            :meth:`flush` and returns ``offsets``.
+
+        Raises:
+            Exception: nothing is committed. A periodic call ends the partitions for this
+                generation; a closing one still closes them.
+        """
+        self.flush(offsets)
+        return offsets
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Make prepared things visible, after the commit that carries their tokens is durable.
+
+        Must be idempotent: after a crash the partition's next owner calls it again, before it opens
+        the partition.
+
+        Raises:
+            RetriableException: tried again until ``errors.retry.timeout`` is used up.
+            Exception: the partition ends for this generation and is opened again at once by the next.
+        """
+        if tokens:
+            raise NotImplementedError(_hint(self, "publish", partition, tokens))
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Undo prepared things that no commit covered: a predecessor's, or this task's own at the end.
+
+        Must be idempotent. Raising leaves the tokens noted, so that a later generation tries again.
+        """
+        if tokens:
+            raise NotImplementedError(_hint(self, "discard", partition, tokens))
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:  # noqa: B027 - a hook
+        """Release what belongs to these partitions, and only to these.
+
+        After their closing commit; or without one when the partitions were lost, failed, or had
+        nothing to commit. Writing data here cannot be committed any more.
+        """
+
+    def stop(self) -> None:  # noqa: B027 - a hook
+        """Release everything; once, last of all, also after a failed ``initialize`` or ``start``."""
+
+
+def _hint(task: SinkTask, method: str, partition: TopicPartition, tokens: Sequence[Token]) -> str:
+    return (
+        f"{type(task).__name__} noted tokens with context.prepared but has no {method}(): "
+        f"{partition} has {', '.join(map(str, tokens))} to {method}"
+    )
