@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
@@ -41,9 +41,10 @@ class ConnectorConfig(BaseModel):
     Field(alias="flush.size", description="…")``. The description becomes the reference page.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
+
+    no_effect: ClassVar[Mapping[str, str]] = {}
+    """Keys of other people's connectors that may stay in the file but do nothing here, each with why."""
 
     name: str = Field(min_length=1, description="Name of the connector; its state is kept under it.")
     connector_class: str = Field(
@@ -188,10 +189,9 @@ class ConnectorConfig(BaseModel):
     def unknown_keys(cls, raw: Mapping[str, Any]) -> dict[str, str | None]:
         """Keys this connector does not know, each with the nearest known one, if any is near."""
         known = cls.keys()
-        unknown = [key for key in raw if key not in known]
+        unknown = [key for key in raw if key not in known and key not in cls.no_effect]
         return {
-            key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
-            for key in unknown
+            key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None) for key in unknown
         }
 
     @classmethod

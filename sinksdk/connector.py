@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -58,13 +57,32 @@ class BatchPolicy:
         return midnight + (math.floor(elapsed / self.max_wait) + 1) * self.max_wait
 
 
-class Connector(ABC):
+@dataclass(frozen=True, slots=True)
+class ConnectorIdentity:
+    """Who a connector is, for marking what it owns outside.
+
+    Args:
+        store_id: id of the store that holds its commits; another one knows nothing of them.
+        connector: its name.
+        incarnation: a random id, new each time the name is created; a re-created name is another
+            connector.
+    """
+
+    store_id: str
+    connector: str
+    incarnation: str
+
+
+class Connector:
     """What sink and source connectors have in common: a life in the driver, outside the tasks."""
 
     config_class: ClassVar[type[ConnectorConfig]] = ConnectorConfig
     """Model of the configuration; dotted names are aliases of its fields."""
 
-    def start(self, config: Any) -> None:  # noqa: B027 - a hook: doing nothing is a right answer
+    identity: ConnectorIdentity
+    """Set by the runtime before ``start``."""
+
+    def start(self, config: Any) -> None:
         """Check the outside world and set up what the tasks share. Called in the driver, before any task.
 
         Raises:
@@ -79,7 +97,7 @@ class Connector(ABC):
         """Configuration of each task, at most ``max_tasks``: entries that differ from the connector's own."""
         return [{} for _ in range(max_tasks)]
 
-    def stop(self, is_deleted: bool = False) -> None:  # noqa: B027, FBT001, FBT002 - KIP-883's signature
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         """Release what ``start`` set up; with ``is_deleted``, clean up outside resources too (KIP-883).
 
         May be called again after a crash: clean-up must be idempotent.

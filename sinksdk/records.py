@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, overload
@@ -241,7 +242,7 @@ class SinkRecords(Sequence[SinkRecord]):
                 message = f"a record of {record.topic_partition} in a batch of {partition}"
                 raise ValueError(message)
         offsets = [record.offset for record in records]
-        if any(later <= earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+        if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
             message = f"{partition}: offsets must ascend, got {offsets}"
             raise ValueError(message)
         rows = {
@@ -250,9 +251,7 @@ class SinkRecords(Sequence[SinkRecord]):
             "timestampType": [r.timestamp_type for r in records],
             "key": [r.key for r in records],
             "value": [r.value for r in records],
-            "headers": [
-                [{"key": h.key, "value": h.value} for h in r.headers] or None for r in records
-            ],
+            "headers": [[{"key": h.key, "value": h.value} for h in r.headers] or None for r in records],
         }
         return cls(
             partition,

@@ -34,7 +34,7 @@ class SinkTask(ABC):
         """Set up clients. ``config`` is the connector's ``config_class``, validated and resolved."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:  # noqa: B027 - a hook
-        """Prepare for records of newly assigned partitions. A partition whose ``open`` raised is not closed."""
+        """Prepare for records of newly assigned partitions; one whose ``open`` raised is not closed."""
 
     @abstractmethod
     def put(self, records: SinkRecords) -> None:

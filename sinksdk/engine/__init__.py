@@ -1,0 +1,17 @@
+"""Drives one task: pure and deterministic. Clock, commit log and batches come in from outside."""
+
+from sinksdk.engine.clock import Clock, SystemClock
+from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.options import EngineOptions, TaskName
+from sinksdk.engine.outcome import PartitionOutcome
+from sinksdk.engine.sink import WorkerSinkTask
+
+__all__ = [
+    "Clock",
+    "CommitLog",
+    "EngineOptions",
+    "PartitionOutcome",
+    "SystemClock",
+    "TaskName",
+    "WorkerSinkTask",
+]

@@ -1,0 +1,143 @@
+"""The context a running task sees, and what the task asked of the engine through it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.commits import CommitLog
+from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition, as_token
+
+log = logging.getLogger(__name__)
+
+
+class WorkerSinkTaskContext(SinkTaskContext):
+    """What one task may ask, answered from the engine's state.
+
+    Args:
+        configs: the task's configuration as written.
+        generation: number of its generation.
+        commits: the task's commit log.
+        clock: measures the closing deadline.
+        assignment: gives the partitions open now.
+        reporter: the dead letters, if any.
+        label: connector and task, for messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        configs: Mapping[str, str],
+        generation: int,
+        commits: CommitLog,
+        clock: Clock,
+        assignment: Callable[[], frozenset[TopicPartition]],
+        reporter: ErrantRecordReporter | None,
+        label: str,
+    ) -> None:
+        self._configs = configs
+        self._generation = generation
+        self._commits = commits
+        self._clock = clock
+        self._assignment = assignment
+        self._reporter = reporter
+        self._label = label
+        self._closing: ClosingReason | None = None
+        self._deadline: float | None = None
+        self._timeout: float | None = None
+        self.commit_requested = False
+        self.moves: dict[TopicPartition, int] = {}
+        self.failures: dict[TopicPartition, BaseException] = {}
+
+    def is_closing(self) -> bool:
+        """See :meth:`SinkTaskContext.is_closing`."""
+        return self._closing is not None
+
+    def closing_reason(self) -> ClosingReason | None:
+        """See :meth:`SinkTaskContext.closing_reason`."""
+        return self._closing
+
+    def deadline(self) -> float | None:
+        """See :meth:`SinkTaskContext.deadline`."""
+        if self._closing is None or self._deadline is None:
+            return None
+        return max(self._deadline - self._clock.now(), 0.0)
+
+    @contextmanager
+    def closing(self, reason: ClosingReason | None, deadline: float | None) -> Iterator[None]:
+        """``is_closing()`` is true inside, if there is a reason to; false again whatever is raised."""
+        self._closing, self._deadline = reason, deadline
+        try:
+            yield
+        finally:
+            self._closing = self._deadline = None
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """See :meth:`SinkTaskContext.assignment`."""
+        return self._assignment()
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """See :meth:`SinkTaskContext.committed`."""
+        return self._commits.committed(partition)
+
+    def configs(self) -> Mapping[str, str]:
+        """See :meth:`SinkTaskContext.configs`."""
+        return dict(self._configs)
+
+    def generation(self) -> int:
+        """See :meth:`SinkTaskContext.generation`."""
+        return self._generation
+
+    def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
+        """See :meth:`SinkTaskContext.prepared`."""
+        strangers = sorted(set(tokens) - self._assignment())
+        if strangers:
+            raise ConnectException(
+                f"{self._label}: tokens were noted for {', '.join(map(str, strangers))}, which "
+                f"{'is' if len(strangers) == 1 else 'are'} not open here; note tokens only between open "
+                f"and close"
+            )
+        self._commits.prepare(
+            {partition: tuple(map(as_token, given)) for partition, given in tokens.items() if given}
+        )
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`SinkTaskContext.offset`."""
+        for partition, offset in offsets.items():
+            if partition in self._assignment():
+                self.moves[partition] = offset
+            else:
+                log.warning(
+                    "%s: context.offset asked for %s at %d, which is not open here; ignored",
+                    self._label,
+                    partition,
+                    offset,
+                )
+
+    def timeout(self, seconds: float) -> None:
+        """See :meth:`SinkTaskContext.timeout`."""
+        self._timeout = seconds
+
+    def take_timeout(self) -> float | None:
+        """The wait the task asked for, once."""
+        timeout, self._timeout = self._timeout, None
+        return timeout
+
+    def request_commit(self) -> None:
+        """See :meth:`SinkTaskContext.request_commit`."""
+        self.commit_requested = True
+
+    def fail(self, partition: TopicPartition, error: BaseException) -> None:
+        """See :meth:`SinkTaskContext.fail`."""
+        if partition in self._assignment():
+            self.failures.setdefault(partition, error)
+        else:
+            log.warning("%s: context.fail named %s, which is not open here; ignored", self._label, partition)
+
+    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        """See :meth:`SinkTaskContext.errant_record_reporter`."""
+        return self._reporter

@@ -1,0 +1,61 @@
+"""A commit log whose failures cannot be swallowed by the author's code they pass through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sinksdk.engine.commits import CommitLog
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+
+
+class GuardedCommitLog:
+    """Remembers the first failed write: after it the record's content is not ours to judge."""
+
+    def __init__(self, commits: CommitLog) -> None:
+        self._commits = commits
+        self._failure: BaseException | None = None
+
+    def raise_failure(self) -> None:
+        """Raise what the first failed write raised, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _write(self, write: Callable[[], None]) -> None:
+        self.raise_failure()
+        try:
+            write()
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """See :class:`CommitLog`."""
+        return self._commits.committed(partition)
+
+    def prepared(self, partition: TopicPartition) -> Sequence[Token]:
+        """See :class:`CommitLog`."""
+        return self._commits.prepared(partition)
+
+    def stale(self, partition: TopicPartition) -> Sequence[Token]:
+        """See :class:`CommitLog`."""
+        return self._commits.stale(partition)
+
+    def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.prepare(tokens))
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.commit(offsets))
+
+    def published(self, partition: TopicPartition) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.published(partition))
+
+    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.discarded(partition, tokens))
+
+    def flush(self) -> None:
+        """See :class:`CommitLog`."""
+        self._write(self._commits.flush)

@@ -1,0 +1,57 @@
+"""What became of one partition in one generation."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from sinksdk.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a partition ended before its range did; survives pickling and JSON, as exceptions do not.
+
+    Args:
+        kind: name of the exception's class.
+        message: what it said.
+        trace: its stack trace, with causes.
+        at_once: the next generation opens the partition without a back-off (its commit is durable
+            and only waits to be published).
+    """
+
+    kind: str
+    message: str
+    trace: str
+    at_once: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException, *, at_once: bool = False) -> Failure:
+        """Describe an exception."""
+        return cls(
+            type(error).__name__,
+            str(error) or type(error).__name__,
+            "".join(traceback.format_exception(error)),
+            at_once,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """What became of one partition in one generation.
+
+    Args:
+        partition: which.
+        committed: next offset to read after the last commit; None if it never had one.
+        delivered: offset after the last record the task accepted.
+        records: records the task accepted in this generation.
+        tail: records accepted above the commit: what will be read again.
+        failure: why it ended early, None when it did not fail.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    delivered: int
+    records: int
+    tail: int
+    failure: Failure | None = None

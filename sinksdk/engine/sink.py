@@ -1,0 +1,521 @@
+"""WorkerSinkTask: drives one ``SinkTask`` as Kafka Connect would, and commits when it closes.
+
+The order while closing is ``pre_commit`` (``is_closing()`` true) → commit → ``publish`` → ``close``.
+Connect closes before it commits; here the commit comes first, so that a failing ``close`` costs no
+progress. A generation never goes back: whatever goes wrong with a partition ends it for this
+generation, its remaining rows are skipped, and the next generation starts it from its commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sinksdk.context import ClosingReason
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.context import WorkerSinkTaskContext
+from sinksdk.engine.conversion import Conversion
+from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
+from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.options import EngineOptions, TaskName
+from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.partition import PartitionState, offsets_of
+from sinksdk.engine.retry import Attempts
+from sinksdk.engine.validation import committable
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, Token, TopicPartition
+from sinksdk.task import SinkTask
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A batch that ``put`` has not accepted yet."""
+
+    records: SinkRecords
+    attempts: Attempts
+    retry_at: float
+
+
+class WorkerSinkTask:
+    """Drives one task through one generation. Synchronous, single-threaded, no I/O of its own.
+
+    Any method may raise what the commit log raised: :class:`~sinksdk.FencedException` (then call
+    :meth:`lose` for everything that is open) or an error of the store (then the attempt is over);
+    errors of the author's code never leave it, they end partitions and stand in :meth:`outcomes`.
+
+    Args:
+        task: the author's task.
+        name: whose task it is.
+        config: validated configuration, given to ``start``.
+        commits: this attempt's commit log.
+        clock: the only source of time.
+        generation: number of the generation.
+        raw_config: configuration as written, for ``context.configs()``.
+        options: intervals, retries, converters.
+        dead_letters: where errant records go, if anywhere.
+    """
+
+    def __init__(
+        self,
+        task: SinkTask,
+        name: TaskName,
+        config: Any,
+        *,
+        commits: CommitLog,
+        clock: Clock,
+        generation: int = 1,
+        raw_config: Mapping[str, str] | None = None,
+        options: EngineOptions | None = None,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        self._task = task
+        self._label = f"{name}, generation {generation}"
+        self._config = config
+        self._commits = GuardedCommitLog(commits)
+        self._clock = clock
+        self._options = options or EngineOptions()
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._pending: _Pending | None = None
+        self._refusals: dict[TopicPartition, ConnectException] = {}
+        self._next_commit = clock.now() + self._options.commit_interval
+        self._initialized = False
+        self._reporter = WorkerErrantRecordReporter(
+            Origin(name.connector, name.task, type(task).__qualname__),
+            dead_letters,
+            tolerate=self._options.tolerate_errors,
+            is_logging=self._options.log_errors,
+            on_report=self._on_report,
+        )
+        self._conversion = Conversion(self._options, self._reporter)
+        self._context = WorkerSinkTaskContext(
+            configs=raw_config or {},
+            generation=generation,
+            commits=self._commits,
+            clock=clock,
+            assignment=self.assignment,
+            reporter=self._reporter if dead_letters or self._options.log_errors else None,
+            label=self._label,
+        )
+
+    # -- what the runtime calls ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
+        self._initialized = True
+        self._call(self._task.initialize, self._context)
+        self._call(self._task.start, self._config)
+
+    def open(self, ranges: Mapping[TopicPartition, OffsetRange | None]) -> None:
+        """Take partitions on: publish what is committed, discard what is stale, then ``open``.
+
+        Args:
+            ranges: what this generation reads of each; None for an open end, starting at the commit.
+        """
+        for partition, limits in ranges.items():
+            committed = self._commits.committed(partition)
+            # The commit may be ahead (an earlier attempt's), or behind (records the source lost).
+            start = max(committed.offset if committed else 0, limits.start if limits else 0)
+            self._states[partition] = PartitionState(
+                partition, start, limits.end if limits else None, position=start
+            )
+            self._publish(partition)
+            self._discard(partition, self._commits.stale(partition))
+        ready = [p for p in ranges if self._states[p].failure is None]
+        for partition in ready:
+            self._states[partition].is_open = True  # context.offset and prepared are legal inside open
+        try:
+            if ready:
+                self._call(self._task.open, ready)
+        except Exception as error:
+            self._commits.raise_failure()
+            for partition in ready:
+                self._states[partition].is_open = False  # Connect closes what failed to open; we do not
+                self._note_failure(partition, error)
+        self._heed_requests()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Partitions that are open."""
+        return frozenset(p for p, state in self._states.items() if state.is_open)
+
+    def deliver(self, records: SinkRecords) -> None:
+        """Offer a batch to the task. Only when no batch is :attr:`pending`.
+
+        Rows of partitions that ended, and rows that an earlier attempt committed, are skipped.
+        """
+        if self._pending is not None:
+            message = f"{self._label}: a batch is offered while another awaits redelivery"
+            raise RuntimeError(message)
+        state = self._states.get(records.partition)
+        if state is None or not state.is_open:
+            return
+        records = state.new_rows(records)
+        if not len(records):
+            return
+        disorder = _disorder(records, state)
+        if disorder:
+            self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
+            return
+        self._pending = _Pending(records, Attempts(self._options.retry), self._clock.now())
+        self._attempt(self._pending)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a batch awaits redelivery."""
+        return self._pending is not None
+
+    def wait(self) -> float:
+        """Seconds until :meth:`tick` has something to do."""
+        due = self._next_commit
+        if self._pending is not None:
+            due = min(due, self._pending.retry_at)
+        return max(due - self._clock.now(), 0.0)
+
+    def tick(self) -> None:
+        """Do what is due: a periodic commit, another attempt at a pending batch."""
+        if self._context.commit_requested or self._clock.now() >= self._next_commit:
+            self.commit()
+        if self._pending is not None and self._clock.now() >= self._pending.retry_at:
+            self._attempt(self._pending)
+
+    def commit(self) -> None:
+        """A periodic commit of all open partitions."""
+        self._context.commit_requested = False  # before pre_commit, which may ask for another one
+        self._next_commit = self._clock.now() + self._options.commit_interval
+        self._commit(self.assignment(), None)
+
+    def finish(self, partition: TopicPartition, closing: ClosingReason | None) -> None:
+        """A partition's whole range has been read: commit, closing or not, and close it."""
+        state = self._states[partition]
+        if state.is_open and not (self._pending and self._pending.records.partition == partition):
+            state.exhausted = True
+        self._finish([partition], closing, None)
+
+    def close(
+        self,
+        reason: ClosingReason,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Give partitions up: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
+
+        Args:
+            reason: why; ``context.closing_reason()`` shows it.
+            partitions: which; None for all that are open.
+            timeout: seconds the task has for it, shown by ``context.deadline()``.
+        """
+        chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
+        deadline = None if timeout is None else self._clock.now() + timeout
+        self._finish(sorted(chosen), reason, deadline)
+
+    def lose(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """These partitions are somebody else's now: ``close`` them, commit and clean up nothing."""
+        chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
+        self._release(sorted(chosen))
+
+    def settle(self) -> None:
+        """Make durable what the commit log kept for its next write: what was published and discarded."""
+        self._commits.flush()
+
+    def stop(self) -> None:
+        """``stop``, once, last of all, if ``initialize`` was ever called."""
+        if not self._initialized:
+            return
+        self._initialized = False
+        try:
+            self._task.stop()
+        except Exception:
+            log.warning("%s: stop raised; ignored", self._label, exc_info=True)
+
+    def outcomes(self) -> list[PartitionOutcome]:
+        """What became of each partition so far."""
+        return [
+            state.outcome(committed.offset if (committed := self._commits.committed(p)) else None)
+            for p, state in self._states.items()
+        ]
+
+    # -- put -------------------------------------------------------------------------------------
+
+    def _attempt(self, pending: _Pending) -> None:
+        partition = pending.records.partition
+        try:
+            records = self._conversion(pending.records)
+            if len(records):
+                self._call(self._task.put, records)
+        except RetriableException as error:
+            self._commits.raise_failure()
+            self._await_redelivery(pending, error)
+        except Exception as error:
+            self._commits.raise_failure()
+            self._pending = None
+            self._fail(partition, error)
+        else:
+            self._pending = None
+            self._states[partition].accept(pending.records)
+            refusal = self._refusals.pop(partition, None)
+            if refusal is not None:  # the task swallowed the reporter's refusal (KAFKA-10115)
+                self._fail(partition, refusal)
+        self._heed_requests()
+
+    def _await_redelivery(self, pending: _Pending, error: RetriableException) -> None:
+        asked = self._context.take_timeout()
+        now = self._clock.now()
+        delay = pending.attempts.failed(now, error.retry_after if asked is None else asked)
+        if delay is not None:
+            pending.retry_at = now + delay
+            return
+        self._pending = None
+        spent = ConnectException(
+            f"{self._label}: put of {pending.records.partition} at offset {pending.records.first_offset} "
+            f"failed {pending.attempts.failures} times, for as long as errors.retry.timeout allows: {error}"
+        )
+        spent.__cause__ = error
+        self._fail(pending.records.partition, spent)
+
+    def _on_report(self, partition: TopicPartition, future: Any, refusal: ConnectException | None) -> None:
+        state = self._states.get(partition)
+        if state is not None:
+            state.reports.append(future)
+        if refusal is not None:
+            self._refusals[partition] = refusal
+
+    # -- commit ----------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        partitions: Collection[TopicPartition],
+        closing: ClosingReason | None,
+        deadline: float | None = None,
+    ) -> None:
+        """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit."""
+        offered = {
+            partition: OffsetAndMetadata(self._states[partition].position)
+            for partition in sorted(partitions)
+            if self._states[partition].position > self._floor(partition) and self._await_reports(partition)
+        }
+        if offered:
+            self._write(self._pre_commit(offered, closing, deadline))
+        self._heed_requests()
+        self._write_range_ends(partitions)
+
+    def _pre_commit(
+        self,
+        offered: Mapping[TopicPartition, OffsetAndMetadata],
+        closing: ClosingReason | None,
+        deadline: float | None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        try:
+            with self._context.closing(closing, deadline):
+                returned = self._call(self._task.pre_commit, dict(offered))
+        except Exception as error:
+            self._commits.raise_failure()
+            for partition in offered:
+                self._note_failure(partition, error)
+            return {}
+        return committable(
+            returned,
+            offered=offered,
+            floor={partition: self._floor(partition) for partition in offered},
+            prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
+            label=self._label,
+        )
+
+    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit, then publish what the commit carries."""
+        changed = {
+            partition: self._up_to_range_end(partition, offset)
+            for partition, offset in accepted.items()
+            if offset.offset > self._floor(partition) or offset.tokens
+        }
+        if not changed:
+            return
+        self._commits.commit(changed)
+        for partition, offset in changed.items():
+            self._states[partition].committed(offset.offset)
+            self._publish(partition)
+
+    def _up_to_range_end(self, partition: TopicPartition, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+        """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
+        state = self._states[partition]
+        if state.exhausted and state.end is not None and offset.offset == state.position < state.end:
+            state.position = state.end
+            return OffsetAndMetadata(state.end, offset.metadata, offset.publish)
+        return offset
+
+    def _write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
+        """Ranges that ended in gaps after everything delivered was committed before."""
+        ends = {}
+        for partition in partitions:
+            state, committed = self._states[partition], self._commits.committed(partition)
+            if not state.exhausted or state.failure or self._floor(partition) < state.position:
+                continue
+            if state.end is not None and state.end > state.position:
+                state.position = state.end
+                ends[partition] = OffsetAndMetadata(state.end, committed.metadata if committed else "")
+        if ends:
+            self._commits.commit(ends)
+
+    def _floor(self, partition: TopicPartition) -> int:
+        committed, start = self._commits.committed(partition), self._states[partition].start
+        return max(committed.offset, start) if committed else start
+
+    def _await_reports(self, partition: TopicPartition) -> bool:
+        """Dead letters are durable before the commit that covers them; failing that, nothing is committed."""
+        state = self._states[partition]
+        reports, state.reports = state.reports, []
+        try:
+            for report in reports:
+                report.result()
+        except Exception as error:
+            lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
+            lost.__cause__ = error
+            self._note_failure(partition, lost)
+            return False
+        return True
+
+    # -- two-phase -------------------------------------------------------------------------------
+
+    def _publish(self, partition: TopicPartition) -> None:
+        """Publish a commit's tokens; failing that, end the partition, whose next commit would overwrite them."""
+        committed = self._commits.committed(partition)
+        if committed is None or not committed.tokens:
+            return
+        attempts = Attempts(self._options.retry)
+        while True:
+            try:
+                self._call(self._task.publish, partition, committed.tokens)
+            except RetriableException as error:
+                self._commits.raise_failure()
+                delay = attempts.failed(self._clock.now(), error.retry_after)
+                if delay is None:
+                    self._note_failure(partition, error, at_once=True)
+                    return
+                self._clock.sleep(delay)
+            except Exception as error:
+                self._commits.raise_failure()
+                self._note_failure(partition, error, at_once=True)
+                return
+            else:
+                self._commits.published(partition)
+                return
+
+    def _discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
+        """Undo what no commit covers. What cannot be undone now stays noted for a successor."""
+        if not tokens:
+            return
+        try:
+            self._call(self._task.discard, partition, tuple(tokens))
+        except Exception:
+            self._commits.raise_failure()
+            log.warning(
+                "%s: discarding %s of %s failed; a later generation tries again",
+                self._label,
+                ", ".join(map(str, tokens)),
+                partition,
+                exc_info=True,
+            )
+        else:
+            self._commits.discarded(partition, tuple(tokens))
+
+    # -- ending partitions -----------------------------------------------------------------------
+
+    def _fail(self, partition: TopicPartition, error: BaseException) -> None:
+        """``put`` failed for good: commit what was accepted before, as Connect does, and close."""
+        self._note_failure(partition, error)
+        self._finish([partition], ClosingReason.FAILURE, None)
+
+    def _note_failure(
+        self, partition: TopicPartition, error: BaseException, *, at_once: bool = False
+    ) -> None:
+        state = self._states[partition]
+        if state.failure is None:
+            state.failure = Failure.of(error, at_once=at_once)
+            log.error(
+                "%s: %s ends at offset %d: %s", self._label, partition, state.position, error, exc_info=error
+            )
+
+    def _heed_requests(self) -> None:
+        """End the partitions the task asked to end, during the author's call that just returned."""
+        moves, self._context.moves = self._context.moves, {}
+        for partition, offset in moves.items():
+            state = self._states[partition]
+            if state.is_open and offset != state.position:
+                self._context.failures.setdefault(
+                    partition,
+                    ConnectException(
+                        f"{self._label}: the task asked for {partition} at offset {offset} while at "
+                        f"{state.position}; the next generation starts it at its commit"
+                    ),
+                )
+        failures, self._context.failures = self._context.failures, {}
+        for partition, error in failures.items():
+            self._note_failure(partition, error)
+        ended = [p for p, state in self._states.items() if state.is_open and state.failure]
+        self._clean_up(ended)
+        self._release(ended)
+
+    def _finish(
+        self, partitions: Collection[TopicPartition], closing: ClosingReason | None, deadline: float | None
+    ) -> None:
+        open_now = [p for p in partitions if self._states[p].is_open]
+        self._drop_pending(open_now)
+        self._commit(open_now, closing, deadline)
+        still_open = [p for p in open_now if self._states[p].is_open]
+        self._clean_up(still_open)
+        self._release(still_open)
+
+    def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Discard what was prepared and not committed: all our writes' outcomes are known here."""
+        for partition in partitions:
+            self._discard(partition, self._commits.prepared(partition))
+
+    def _release(self, partitions: Collection[TopicPartition]) -> None:
+        """``close``; each partition exactly once, whatever it raises."""
+        if not partitions:
+            return
+        self._drop_pending(partitions)
+        for partition in partitions:
+            self._states[partition].is_open = False
+            self._refusals.pop(partition, None)
+        try:
+            self._task.close(list(partitions))
+        except Exception:
+            log.warning(
+                "%s: close of %s raised; what was committed stays committed",
+                self._label,
+                ", ".join(map(str, partitions)),
+                exc_info=True,
+            )
+
+    def _drop_pending(self, partitions: Collection[TopicPartition]) -> None:
+        if self._pending is not None and self._pending.records.partition in partitions:
+            self._pending = None
+
+    def _call(self, method: Callable[..., T], *arguments: Any) -> T:
+        """Run the author's code. A commit log that failed inside speaks louder than what came of it."""
+        result = method(*arguments)
+        self._commits.raise_failure()
+        return result
+
+
+def _disorder(records: SinkRecords, state: PartitionState) -> str | None:
+    """What is wrong with the order of a batch's offsets, if anything."""
+    offsets = offsets_of(records)
+    where = f"{records.partition}: the source delivers offset"
+    if offsets[0] < state.position:
+        return f"{where} {offsets[0]} after {state.position - 1}; offsets must ascend"
+    steps = np.diff(offsets)
+    if (steps <= 0).any():
+        at = int(np.argmax(steps <= 0))
+        return f"{where} {offsets[at + 1]} after {offsets[at]}; offsets must ascend"
+    if state.end is not None and offsets[-1] >= state.end:
+        return f"{where} {offsets[-1]}, beyond the range that ends at {state.end}"
+    return None

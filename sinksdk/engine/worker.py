@@ -1,0 +1,144 @@
+"""The loop of one task: reads its ranges, commits what is due, closes when asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from sinksdk.context import ClosingReason
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+
+_LONGEST_WAIT = 0.2  # seconds between two looks whether the task shall close
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedRange:
+    """What a task reads of one partition.
+
+    Args:
+        partition: which.
+        offsets: from where to where.
+        due: its end is closing: nothing may be kept back.
+    """
+
+    partition: TopicPartition
+    offsets: OffsetRange
+    due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingRequest:
+    """The generation shall close.
+
+    Args:
+        reason: why.
+        timeout: seconds the task has for it.
+    """
+
+    reason: ClosingReason
+    timeout: float
+
+
+class SinkTaskRun:
+    """One task from ``start`` to ``stop``.
+
+    Args:
+        worker: drives the author's task.
+        assigned: its ranges, in the order they are read.
+        batches: rows of one range after the other; None whenever nothing came for a while.
+        closing: asked between batches whether to close.
+        clock: lets time pass while a batch awaits redelivery.
+        on_progress: called between batches.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerSinkTask,
+        assigned: Sequence[AssignedRange],
+        batches: Iterable[SinkRecords | None],
+        *,
+        closing: Callable[[], ClosingRequest | None],
+        clock: Clock,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._worker = worker
+        self._assigned = assigned
+        self._waiting = list(assigned)
+        self._batches = batches
+        self._closing = closing
+        self._clock = clock
+        self._on_progress = on_progress
+
+    def run(self) -> Sequence[PartitionOutcome]:
+        """Run it.
+
+        Returns:
+            What became of each partition; empty when closing was asked before anything was opened.
+
+        Raises:
+            FencedException: somebody newer owns the task; its partitions were closed, nothing committed.
+            Exception: the commit log or the input failed; likewise.
+        """
+        if self._closing() is not None:
+            return ()
+        try:
+            self._worker.start()
+        except Exception as error:  # noqa: BLE001 - the author's start may raise anything
+            return [_never_started(item, error) for item in self._assigned]
+        else:
+            self._work()
+            return self._worker.outcomes()
+        finally:
+            self._worker.stop()
+
+    def _work(self) -> None:
+        try:
+            self._worker.open({item.partition: item.offsets for item in self._assigned})
+            request = self._read()
+            if request is not None:
+                self._worker.close(request.reason, timeout=request.timeout)
+            self._worker.settle()
+        except BaseException:
+            self._worker.lose()  # not ours any more, or we cannot know: a successor decides what stands
+            raise
+
+    def _read(self) -> ClosingRequest | None:
+        """Deliver everything; the request that ended it early, if one did."""
+        for records in self._batches:
+            if request := self._closing():
+                return request
+            if records is not None:
+                self._finish_before(records.partition)
+                self._worker.deliver(records)
+            self._worker.tick()
+            if request := self._redeliver():
+                return request
+            self._on_progress()
+            if not self._worker.assignment():
+                return None  # every partition has ended: the rest would only be skipped
+        request = self._closing()
+        if request is None:
+            self._finish_before(None)
+        return request
+
+    def _redeliver(self) -> ClosingRequest | None:
+        """Wait until a batch that the task could not take yet is taken, or its partition has ended."""
+        while self._worker.pending:
+            if request := self._closing():
+                return request
+            self._clock.sleep(min(self._worker.wait(), _LONGEST_WAIT))
+            self._worker.tick()
+        return None
+
+    def _finish_before(self, partition: TopicPartition | None) -> None:
+        """Rows come range by range: those before this partition's are complete. None: all are."""
+        while self._waiting and self._waiting[0].partition != partition:
+            done = self._waiting.pop(0)
+            self._worker.finish(done.partition, ClosingReason.DUE if done.due else None)
+
+
+def _never_started(item: AssignedRange, error: BaseException) -> PartitionOutcome:
+    return PartitionOutcome(item.partition, None, item.offsets.start, 0, 0, Failure.of(error))

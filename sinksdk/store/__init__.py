@@ -1,0 +1,112 @@
+"""Compare-and-set stores, and the typed views on what must survive."""
+
+from __future__ import annotations
+
+import uuid
+
+from sinksdk.errors import ConfigException
+from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.store import table
+from sinksdk.store.base import Conflict, Store, StoreUnavailable
+from sinksdk.store.ledger import Ledger, Merged, TakenOver, TaskLedger, current_plan, merge, take_over
+from sinksdk.store.memory import MemoryStore
+from sinksdk.store.records import (
+    STORE_KEY,
+    GenerationPlan,
+    StoreIdentity,
+    TaskCountRecord,
+    TaskRecord,
+    plan_key,
+    task_count_key,
+    task_key,
+)
+
+__all__ = [
+    "Conflict",
+    "Ledger",
+    "MemoryStore",
+    "Merged",
+    "Store",
+    "StoreUnavailable",
+    "TakenOver",
+    "TaskLedger",
+    "committed_offsets",
+    "current_plan",
+    "identify",
+    "merge",
+    "open_store",
+    "read_commits",
+    "take_over",
+]
+
+
+def open_store(url: str, *, create: bool = False, expected_id: str | None = None) -> Store:
+    """Open a store.
+
+    Args:
+        url: ``sqlite:///FILE``, or another SQLAlchemy URL.
+        create: make it where it is missing.
+        expected_id: refuse any other store than the one with this id.
+
+    Raises:
+        ConfigException: it cannot be opened, or is another one.
+    """
+    if "://" not in url:
+        message = f"'{url}' is no store; name one as sqlite:///FILE"
+        raise ConfigException(message)
+    from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - a task with another store need not load it
+
+    store = SqlStore(url, create=create)
+    if expected_id is not None and identify(store) != expected_id:
+        raise ConfigException(
+            f"store {store.url} is not the store this connector was started with (id {expected_id}); "
+            f"driver and executors must reach the same one"
+        )
+    return store
+
+
+def identify(store: Store) -> str:
+    """The store's id, made at first use."""
+    while True:
+        row = table.read(store, STORE_KEY, StoreIdentity)
+        if row is not None:
+            return row.value.id
+        try:
+            return table.write(store, STORE_KEY, StoreIdentity(id=str(uuid.uuid4())), None).value.id
+        except Conflict:
+            continue
+
+
+def read_commits(store: Store, connector: str) -> Merged:
+    """What a connector has committed, and its stale tokens, as a bystander can know it."""
+    while True:
+        count = table.read(store, task_count_key(connector), TaskCountRecord)
+        if count is None or not count.value.planned:
+            return Merged({}, {})
+        base = table.read(store, plan_key(connector, count.value.planned), GenerationPlan)
+        rows = [table.read(store, task_key(connector, task), TaskRecord) for task in range(count.value.tasks)]
+        again = table.read(store, task_count_key(connector), TaskCountRecord)
+        if base is not None and again is not None and again.version == count.version:
+            return merge(base.value, [row.value for row in rows if row])
+
+
+def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a connector has committed, read-only.
+
+    Args:
+        store: the store, or its URL.
+        connector: the connector's name.
+
+    Returns:
+        Per topic partition the next offset to read; ``publish`` holds tokens that are committed and
+        not published yet.
+
+    Raises:
+        ConfigException: the store cannot be opened.
+    """
+    opened = open_store(store) if isinstance(store, str) else store
+    try:
+        return {p: entry.committed() for p, entry in read_commits(opened, connector).committed.items()}
+    finally:
+        if opened is not store:
+            opened.close()

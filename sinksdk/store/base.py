@@ -1,0 +1,161 @@
+"""A small store with compare-and-set, whose writes never leave a doubt behind.
+
+Every value is a JSON object; the store adds a format version and a nonce. The nonce is the value's
+version: versions never repeat, also over delete and re-create, and equal values never share one. It
+is also what resolves an unknown outcome: when the answer to a write is lost, the write is made again
+with the same nonce, and a condition that fails then is compared with what stands there now.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import stamina
+
+from sinksdk.errors import ConnectException
+
+FORMAT: Final = 1
+"""Version of the values' format; a store with a higher one was written by a newer sinksdk."""
+
+T = TypeVar("T")
+
+
+class Conflict(ConnectException):
+    """The condition of a write did not hold: somebody else has written since, nothing of ours stands."""
+
+
+class StoreUnavailable(ConnectException):
+    """The store did not answer for as long as it was asked. A write may have taken effect or not."""
+
+
+class Lost(Exception):
+    """Raised by a backend: no answer, the request may have taken effect or not. Ask again."""
+
+
+class Versioned(NamedTuple):
+    """A value and the version to name when replacing it."""
+
+    value: dict[str, Any]
+    version: str
+
+
+class Stored(NamedTuple):
+    """What a backend keeps under a key."""
+
+    body: str
+    version: str
+
+
+class Store(ABC):
+    """Compare-and-set over keys. Backends implement the four primitives and raise :class:`Lost`.
+
+    Args:
+        patience: seconds for which a request without an answer is made again.
+        pause: seconds before the first of these attempts; later ones wait longer.
+    """
+
+    def __init__(self, *, patience: float = 30.0, pause: float = 0.05) -> None:
+        self._patience = patience
+        self._pause = pause
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it is, as :func:`sinksdk.store.open_store` takes it. Without secrets."""
+
+    @property
+    def is_local_file(self) -> bool:
+        """Whether only processes of this machine can reach it."""
+        return False
+
+    def get(self, key: str) -> Versioned | None:
+        """The value of a key, None where there is none.
+
+        Raises:
+            ConnectException: the value was written by a newer sinksdk.
+            StoreUnavailable: no answer.
+        """
+        stored = self._ask(lambda: self._read(key), f"reading {key}")
+        if stored is None:
+            return None
+        value = json.loads(stored.body)
+        if value.pop("format", None) != FORMAT:
+            raise ConnectException(
+                f"store {self.url}: {key} has a format this version of sinksdk does not know; upgrade it here"
+            )
+        value.pop("nonce")
+        return Versioned(value, stored.version)
+
+    def put(self, key: str, value: Mapping[str, Any], if_version: str | None) -> str:
+        """Write a value if the key still has the given version (None: if it has no value).
+
+        Returns:
+            The new version.
+
+        Raises:
+            Conflict: it has another one. Also when the outcome of our own write stays unknown because
+                somebody has written since.
+            StoreUnavailable: no answer; the write may have taken effect.
+        """
+        nonce = uuid.uuid4().hex
+        body = json.dumps({"format": FORMAT, "nonce": nonce, **value}, sort_keys=True)
+        if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
+            return nonce
+        # Either somebody else was first, or it was ourselves: an attempt whose answer was lost.
+        stored = self._ask(lambda: self._read(key), f"reading {key}")
+        if stored is not None and stored.version == nonce:
+            return nonce
+        raise Conflict(f"store {self.url}: {key} was written by somebody else")
+
+    def delete(self, key: str, if_version: str) -> None:
+        """Remove a key if it still has the given version; gone already is as good.
+
+        Raises:
+            Conflict: it has another version.
+            StoreUnavailable: no answer; it may be gone.
+        """
+        if self._ask(lambda: self._remove(key, if_version), f"deleting {key}"):
+            return
+        if self._ask(lambda: self._read(key), f"reading {key}") is not None:
+            raise Conflict(f"store {self.url}: {key} was written by somebody else")
+
+    def list(self, prefix: str) -> list[str]:
+        """All keys that begin with a prefix, sorted. Raises StoreUnavailable."""
+        return sorted(self._ask(lambda: self._keys(prefix), f"listing {prefix}"))
+
+    def close(self) -> None:  # noqa: B027 - a hook: most stores hold nothing
+        """Let go of connections."""
+
+    def _ask(self, request: Callable[[], T], what: str) -> T:
+        try:
+            for attempt in stamina.retry_context(
+                on=Lost, attempts=None, timeout=self._patience, wait_initial=self._pause, wait_max=2.0,
+                wait_jitter=self._pause,
+            ):  # fmt: skip
+                with attempt:
+                    return request()
+        except Lost as error:
+            raise StoreUnavailable(
+                f"store {self.url}: {what} got no answer for {self._patience:g} s: {error.__cause__ or error}"
+            ) from error
+        raise AssertionError  # the loop returns or raises
+
+    @abstractmethod
+    def _read(self, key: str) -> Stored | None:
+        """What stands under a key."""
+
+    @abstractmethod
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        """Write if the version is the given one; False when it is another."""
+
+    @abstractmethod
+    def _remove(self, key: str, if_version: str) -> bool:
+        """Delete if the version is the given one; False when it is another or the key is gone."""
+
+    @abstractmethod
+    def _keys(self, prefix: str) -> Sequence[str]:
+        """Keys that begin with a prefix."""

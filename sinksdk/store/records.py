@@ -1,0 +1,334 @@
+"""What is kept under which key: the store's values as typed, frozen models.
+
+Keys and value formats are a contract: a store written by one version is read by the next. Partitions
+stand in lists, with ``topic`` and ``partition`` of their own, so that any topic name will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sinksdk.context import ClosingReason
+from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
+
+STORE_KEY = "store"
+
+
+def config_key(connector: str) -> str:
+    """Configuration, incarnation, target state."""
+    return f"{_root(connector)}/config"
+
+
+def task_count_key(connector: str) -> str:
+    """The task count record (KIP-618)."""
+    return f"{_root(connector)}/tasks-count"
+
+
+def plan_key(connector: str, generation: int) -> str:
+    """The plan of one generation."""
+    return f"{_root(connector)}/generations/{generation:012d}"
+
+
+def plans_prefix(connector: str) -> str:
+    """Plans of all generations that are still kept, oldest first."""
+    return f"{_root(connector)}/generations/"
+
+
+def task_key(connector: str, task: int) -> str:
+    """One task's writes."""
+    return f"{_root(connector)}/tasks/{task}"
+
+
+def status_key(connector: str) -> str:
+    """States, first-seen times, tails, last error."""
+    return f"{_root(connector)}/status"
+
+
+def progress_key(connector: str, task: int) -> str:
+    """One task's positions while it runs."""
+    return f"{_root(connector)}/progress/{task}"
+
+
+def _root(connector: str) -> str:
+    return f"connectors/{quote(connector, safe='')}"
+
+
+class Value(BaseModel):
+    """Base of everything the store keeps. Unknown fields are kept out, missing ones are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def as_json(self) -> dict[str, Any]:
+        """The value as the store writes it."""
+        return self.model_dump(mode="json")
+
+
+class StoreIdentity(Value):
+    """Tells this store from an empty one that happens to have its address."""
+
+    id: str
+
+
+class ConnectorRecord(Value):
+    """A connector as it was configured.
+
+    Args:
+        config: the configuration as written, references unresolved.
+        version: counts its changes.
+        incarnation: new each time the name is created.
+        target_state: what the operator wants.
+        deleted: being deleted: outside resources are cleaned up before this record goes.
+    """
+
+    config: dict[str, str]
+    version: int = 1
+    incarnation: str
+    target_state: Literal["RUNNING", "PAUSED", "STOPPED"] = "RUNNING"
+    deleted: bool = False
+
+
+class TaskCountRecord(Value):
+    """The task count record.
+
+    Args:
+        claimed: the newest generation; whoever has an older one is fenced.
+        planned: the newest generation whose plan exists; its tasks are the ones to fence.
+        tasks: how many tasks that plan has.
+        config_version: version of the configuration it was made with.
+    """
+
+    claimed: int
+    planned: int = 0
+    tasks: int = 0
+    config_version: int = 0
+
+
+class Entry(Value):
+    """One partition's commit.
+
+    Args:
+        offset: next offset to read.
+        metadata: the author's text.
+        publish: tokens committed with it and not published yet.
+        generation: the generation that wrote it; of two entries the higher one holds.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+    publish: tuple[Token, ...] = ()
+    generation: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose commit this is."""
+        return TopicPartition(self.topic, self.partition)
+
+    def committed(self) -> OffsetAndMetadata:
+        """The entry as authors see it."""
+        return OffsetAndMetadata(self.offset, self.metadata, self.publish)
+
+    @classmethod
+    def of(cls, partition: TopicPartition, offset: OffsetAndMetadata, generation: int) -> Entry:
+        """A commit made in that generation."""
+        return cls(
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset.offset,
+            metadata=offset.metadata,
+            publish=offset.tokens,
+            generation=generation,
+        )
+
+
+class Noted(Value):
+    """Tokens of one partition that no commit covers."""
+
+    topic: str
+    partition: int
+    tokens: tuple[Token, ...]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose tokens these are."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class PlannedRange(Value):
+    """Offsets [start, end) of one partition, the most its generation will read of it.
+
+    Args:
+        due: the end is closing: what is left over is flushed and committed too.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    due: bool = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """What is read."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def offsets(self) -> OffsetRange:
+        """What of it."""
+        return OffsetRange(self.start, self.end)
+
+
+class TaskPlan(Value):
+    """One task's share of a generation.
+
+    Args:
+        ranges: read one after the other.
+        config: entries in which the task's configuration differs from the connector's.
+    """
+
+    ranges: tuple[PlannedRange, ...]
+    config: dict[str, str] = Field(default_factory=dict)
+
+
+class Closing(Value):
+    """A running generation shall close.
+
+    Args:
+        reason: why.
+        timeout: seconds the tasks have for it, from when they see it.
+    """
+
+    reason: ClosingReason
+    timeout: float
+
+
+class GenerationPlan(Value):
+    """The plan of one generation.
+
+    Args:
+        committed: every partition's commit at its start.
+        stale: tokens that no commit covers, not yet discarded.
+        closing: set while it runs, once it shall close.
+    """
+
+    generation: int
+    config_version: int
+    tasks: tuple[TaskPlan, ...]
+    committed: tuple[Entry, ...]
+    stale: tuple[Noted, ...] = ()
+    closing: Closing | None = None
+
+
+class TaskRecord(Value):
+    """What one task has written: the record that plays the part of a transactional id.
+
+    Args:
+        generation: who may write it: tasks of this generation only.
+        attempt: which attempt at the task; 0 when it was only fenced.
+        entries: commits.
+        prepared: tokens noted that no commit covers.
+        discarded: ids of tokens of the plan's ``stale`` that are discarded.
+    """
+
+    generation: int
+    attempt: int = 0
+    entries: tuple[Entry, ...] = ()
+    prepared: tuple[Noted, ...] = ()
+    discarded: tuple[str, ...] = ()
+
+
+class Seen(Value):
+    """When new records of a partition were first seen: below ``end``, at ``at`` (seconds since the epoch)."""
+
+    end: int
+    at: float
+
+
+class Tail(Value):
+    """Records above a commit that were read and kept back.
+
+    Args:
+        committed: the commit they follow.
+        end: how far was read.
+        records: how many there are, counted (offsets have gaps).
+    """
+
+    committed: int
+    end: int
+    records: int
+
+
+class PartitionStatus(Value):
+    """What the planner remembers of a partition from one generation to the next."""
+
+    topic: str
+    partition: int
+    seen: tuple[Seen, ...] = ()
+    tail: Tail | None = None
+    failures: int = 0
+    error: str | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose status this is."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class ConnectorStatus(Value):
+    """How a connector is doing.
+
+    Args:
+        state: Connect's states.
+        driver: who drives it: host and process id.
+        heartbeat: when that driver last said so, in seconds since the epoch.
+        trace: stack trace of what made it FAILED.
+    """
+
+    state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED"] = "UNASSIGNED"
+    driver: str = ""
+    heartbeat: float = 0.0
+    partitions: tuple[PartitionStatus, ...] = ()
+    trace: str | None = None
+
+
+class PartitionProgress(Value):
+    """How far a running task is with one partition."""
+
+    topic: str
+    partition: int
+    position: int
+    committed: int | None
+    records: int
+    failure: str | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose progress this is."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class TaskProgress(Value):
+    """How far a running task is; written at most every two seconds, informs only."""
+
+    generation: int
+    attempt: int
+    partitions: tuple[PartitionProgress, ...]
+
+
+def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:
+    """Tokens by partition as the store keeps them; partitions without any are left out."""
+    rows = [
+        Noted(topic=p.topic, partition=p.partition, tokens=tuple(given))
+        for p, given in sorted(tokens.items())
+    ]
+    return tuple(row for row in rows if row.tokens)
+
+
+def by_partition(rows: Sequence[Noted]) -> dict[TopicPartition, dict[str, Token]]:
+    """Noted tokens by partition and id."""
+    return {row.topic_partition: {token.id: token for token in row.tokens} for row in rows}

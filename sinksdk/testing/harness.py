@@ -1,0 +1,259 @@
+"""SinkTaskHarness: the real engine around one task, in memory, synchronous, in milliseconds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.context import ClosingReason
+from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSinkTask
+from sinksdk.engine.errant import DeadLetters
+from sinksdk.errors import FencedException
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.task import SinkTask
+from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.commits import MemoryCommitLog
+
+_OBSERVED = (
+    "initialize",
+    "start",
+    "open",
+    "put",
+    "flush",
+    "pre_commit",
+    "publish",
+    "discard",
+    "close",
+    "stop",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call the task has seen.
+
+    Args:
+        name: the method.
+        arguments: what it was given.
+        is_closing: what ``context.is_closing()`` said on entry.
+        raised: what it raised.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    is_closing: bool
+    raised: BaseException | None = field(default=None, compare=False)
+
+
+class SinkTaskHarness:
+    """Runs a task as the runtime would, without Spark and without a store.
+
+    ::
+
+        harness = SinkTaskHarness(MyTask, config)
+        harness.start()
+        harness.assign(tp)
+        harness.deliver(tp, [b"one", b"two"])
+        harness.revoke(tp)
+        assert harness.committed == {tp: OffsetAndMetadata(2)}
+
+    Args:
+        task: makes a task (its class will do), so that :meth:`crash` can start another; or one
+            instance, which cannot be crashed.
+        config: what ``start`` is given: a validated model, or anything the task likes.
+        committed: commits to start with: offsets, or offsets with metadata and tokens.
+        options: intervals, retries, converters of the engine.
+        dead_letters: where errant records go.
+        generation: what ``context.generation()`` says.
+    """
+
+    def __init__(
+        self,
+        task: Callable[[], SinkTask] | SinkTask,
+        config: Any = None,
+        *,
+        committed: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        options: EngineOptions | None = None,
+        dead_letters: DeadLetters | None = None,
+        generation: int = 1,
+    ) -> None:
+        self._make = task
+        self._config = config
+        self._options = options or (EngineOptions.of(config) if isinstance(config, ConnectorConfig) else None)
+        self._dead_letters = dead_letters
+        self._generation = generation
+        self._next: dict[TopicPartition, int] = {}
+        self._limits: dict[TopicPartition, OffsetRange | None] = {}
+        self.clock = ManualClock()
+        """Moved by hand; :meth:`advance` also lets the engine do what is due."""
+        self.calls: list[Call] = []
+        """Every call the task has seen, in order."""
+        self.log = MemoryCommitLog(
+            {
+                p: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+                for p, offset in (committed or {}).items()
+            }
+        )
+        """The commit log: what is durable, what is noted."""
+        self._build()
+
+    def _build(self) -> None:
+        self.task: SinkTask = self._make if isinstance(self._make, SinkTask) else self._make()
+        """The task."""
+        for name in _OBSERVED:
+            setattr(self.task, name, self._observed(getattr(self.task, name)))
+        self.worker = WorkerSinkTask(
+            self.task,
+            TaskName("harness", 0),
+            self._config,
+            commits=self.log,
+            clock=self.clock,
+            generation=self._generation,
+            options=self._options,
+            dead_letters=self._dead_letters,
+        )
+        """The engine around it."""
+
+    def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def observed(*arguments: Any) -> Any:
+            context = getattr(self.task, "context", None)
+            closing = bool(context and context.is_closing())
+            place = len(self.calls)
+            self.calls.append(Call(method.__name__, arguments, closing))
+            try:
+                return method(*arguments)
+            except BaseException as error:
+                self.calls[place] = Call(method.__name__, arguments, closing, error)
+                raise
+
+        return observed
+
+    def start(self) -> None:
+        """``initialize`` and ``start``. Raises what they raise."""
+        self.worker.start()
+
+    def assign(self, *partitions: TopicPartition, limits: OffsetRange | None = None) -> None:
+        """Open partitions at their commits; those already open stay (incremental).
+
+        Args:
+            partitions: which.
+            limits: the range each is read in; None leaves the end open, from offset 0 or the commit.
+        """
+        for partition in partitions:
+            committed = self.log.committed(partition)
+            start = max(committed.offset if committed else 0, limits.start if limits else 0)
+            self._next[partition] = start
+            self._limits[partition] = limits
+        self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits)))
+
+    def deliver(
+        self, partition: TopicPartition, records: Iterable[bytes | str | SinkRecord | None] | SinkRecords
+    ) -> None:
+        """Offer records to the task, as one batch.
+
+        Args:
+            partition: whose they are.
+            records: whole records; or values, which get the next offsets.
+        """
+        batch = records if isinstance(records, SinkRecords) else self._batch(partition, list(records))
+        if len(batch):
+            self._next[partition] = batch.next_offset
+        self._fencing(lambda: self.worker.deliver(batch))
+
+    def _batch(
+        self, partition: TopicPartition, records: Sequence[bytes | str | SinkRecord | None]
+    ) -> SinkRecords:
+        offset = self._next.get(partition, 0)
+        rows = []
+        for record in records:
+            if isinstance(record, SinkRecord):
+                rows.append(record)
+            else:
+                value = record.encode() if isinstance(record, str) else record
+                rows.append(SinkRecord(*partition, offset=offset, value=value))
+            offset = rows[-1].offset + 1
+        return SinkRecords.of(partition, rows)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, then let the engine do what is due: redelivery, a periodic commit."""
+        self.clock.advance(seconds)
+        self.tick()
+
+    def tick(self) -> None:
+        """Let the engine do what is due now."""
+        self._fencing(self.worker.tick)
+
+    def commit(self) -> None:
+        """A periodic commit, now."""
+        self._fencing(self.worker.commit)
+
+    def finish(self, partition: TopicPartition, closing: ClosingReason | None = None) -> None:
+        """The partition's range has been read to its end."""
+        self._fencing(lambda: self.worker.finish(partition, closing))
+        self.worker.settle()
+
+    def revoke(
+        self,
+        *partitions: TopicPartition,
+        reason: ClosingReason = ClosingReason.REBALANCE,
+        timeout: float | None = None,
+    ) -> None:
+        """Take partitions away (all, if none is named): closing commit, then ``close``."""
+        self._fencing(lambda: self.worker.close(reason, partitions or None, timeout=timeout))
+        if not self.log.is_fenced:
+            self.worker.settle()
+
+    def lose(self, *partitions: TopicPartition) -> None:
+        """Partitions were taken by somebody else (all, if none is named): ``close`` only."""
+        self.worker.lose(partitions or None)
+
+    def fence(self) -> None:
+        """Let a successor take the task over: from now on every write of this one fails."""
+        self.log = self.log.succeed()
+
+    def stop(self) -> None:
+        """A shutdown: everything open is revoked, then ``stop``."""
+        self.revoke(reason=ClosingReason.SHUTDOWN)
+        self.worker.stop()
+
+    def crash(self) -> None:
+        """The process dies: a new task, not started yet, takes over what is durable."""
+        if isinstance(self._make, SinkTask):
+            message = "give the harness the task's class or a function that makes it, not an instance"
+            raise TypeError(message)
+        self.log = self.log.succeed()
+        self._next.clear()
+        self._build()
+
+    @property
+    def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is durable; ``publish`` holds tokens not published yet."""
+        return self.log.offsets
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset :meth:`deliver` gives to the next plain value."""
+        return self._next[partition]
+
+    def outcome(self, partition: TopicPartition) -> PartitionOutcome:
+        """What became of a partition so far. Raises KeyError for one that was never assigned."""
+        return {outcome.partition: outcome for outcome in self.worker.outcomes()}[partition]
+
+    def called(self, name: str) -> list[Call]:
+        """The calls of one method."""
+        return [call for call in self.calls if call.name == name]
+
+    def names(self) -> list[str]:
+        """Names of the calls, in order."""
+        return [call.name for call in self.calls]
+
+    def _fencing(self, step: Callable[[], None]) -> None:
+        """As the runtime does: a fenced task loses everything it has open, and the fence is passed on."""
+        try:
+            step()
+        except FencedException:
+            self.worker.lose()
+            raise
