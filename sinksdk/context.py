@@ -123,6 +123,13 @@ class SinkTaskContext(ABC):
         for one of them alone. The next generation starts the partition again from its last commit.
         """
 
+    def count(self, partition: TopicPartition, **amounts: int) -> None:  # noqa: B027 - a hook
+        """Add to counters shown with the partition's progress: ``count(tp, files=1, bytes=1024)``.
+
+        They inform only: a crash may count twice or not at all. ``files`` and ``bytes`` have columns of
+        their own in the progress of ``sinksdk run``.
+        """
+
     @abstractmethod
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         """The dead letters, or None when neither a dead letter topic nor error logging is configured."""

@@ -52,6 +52,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self.commit_requested = False
         self.moves: dict[TopicPartition, int] = {}
         self.failures: dict[TopicPartition, BaseException] = {}
+        self.counts: dict[TopicPartition, dict[str, int]] = {}
 
     def is_closing(self) -> bool:
         """See :meth:`SinkTaskContext.is_closing`."""
@@ -137,6 +138,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
             self.failures.setdefault(partition, error)
         else:
             log.warning("%s: context.fail named %s, which is not open here; ignored", self._label, partition)
+
+    def count(self, partition: TopicPartition, **amounts: int) -> None:
+        """See :meth:`SinkTaskContext.count`."""
+        counts = self.counts.setdefault(partition, {})
+        for name, amount in amounts.items():
+            counts[name] = counts.get(name, 0) + amount
 
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         """See :meth:`SinkTaskContext.errant_record_reporter`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sinksdk.records import TopicPartition
 
@@ -46,7 +47,9 @@ class PartitionOutcome:
         delivered: offset after the last record the task accepted.
         records: records the task accepted in this generation.
         tail: records accepted above the commit: what will be read again.
+        read_to: offset up to which its range was read; beyond ``delivered`` where it ended in gaps.
         failure: why it ended early, None when it did not fail.
+        counts: what the task counted (``context.count``).
     """
 
     partition: TopicPartition
@@ -54,4 +57,11 @@ class PartitionOutcome:
     delivered: int
     records: int
     tail: int
+    read_to: int
     failure: Failure | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def unread(cls, partition: TopicPartition, start: int, failure: Failure | None) -> PartitionOutcome:
+        """Of a partition that was never opened."""
+        return cls(partition, None, start, 0, 0, start, failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -80,7 +81,7 @@ class PartitionState:
         """How many accepted records lie above a commit: counted, since offsets have gaps."""
         return sum(batch.count_from(committed) for batch in self._uncommitted)
 
-    def outcome(self, committed: int | None) -> PartitionOutcome:
+    def outcome(self, committed: int | None, counts: Mapping[str, int]) -> PartitionOutcome:
         """What became of it."""
         return PartitionOutcome(
             self.partition,
@@ -88,7 +89,9 @@ class PartitionState:
             self.position,
             self.records,
             self.tail(self.start if committed is None else committed),
+            self.end if self.exhausted and self.end is not None else self.position,
             self.failure,
+            counts,
         )
 
 

@@ -238,7 +238,10 @@ class WorkerSinkTask:
     def outcomes(self) -> list[PartitionOutcome]:
         """What became of each partition so far."""
         return [
-            state.outcome(committed.offset if (committed := self._commits.committed(p)) else None)
+            state.outcome(
+                committed.offset if (committed := self._commits.committed(p)) else None,
+                dict(self._context.counts.get(p, {})),
+            )
             for p, state in self._states.items()
         ]
 
@@ -384,7 +387,7 @@ class WorkerSinkTask:
     # -- two-phase -------------------------------------------------------------------------------
 
     def _publish(self, partition: TopicPartition) -> None:
-        """Publish a commit's tokens; failing that, end the partition, whose next commit would overwrite them."""
+        """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
         committed = self._commits.committed(partition)
         if committed is None or not committed.tokens:
             return

@@ -141,4 +141,4 @@ class SinkTaskRun:
 
 
 def _never_started(item: AssignedRange, error: BaseException) -> PartitionOutcome:
-    return PartitionOutcome(item.partition, None, item.offsets.start, 0, 0, Failure.of(error))
+    return PartitionOutcome.unread(item.partition, item.offsets.start, Failure.of(error))

@@ -304,6 +304,7 @@ class PartitionProgress(Value):
     position: int
     committed: int | None
     records: int
+    counts: dict[str, int] = Field(default_factory=dict)
     failure: str | None = None
 
     @property

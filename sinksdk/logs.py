@@ -1,0 +1,36 @@
+"""Log lines of processes that are ours: the command line and the Python workers of its tasks.
+
+The library itself only ever logs; whoever runs it otherwise configures logging as he likes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+
+class _WithoutTraces(logging.Formatter):
+    """One line per record: what failed is reported with its cause elsewhere."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        trace, record.exc_info, record.exc_text = record.exc_info, None, None
+        try:
+            return super().format(record)
+        finally:
+            record.exc_info = trace
+
+
+def configure_logging(*, verbose: bool) -> None:
+    """Log sinksdk's errors to stderr, one line each; with ``verbose`` everything, with stack traces.
+
+    Does nothing where logging is configured already.
+    """
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    pattern = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(logging.Formatter(pattern) if verbose else _WithoutTraces(pattern))
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("sinksdk").setLevel(logging.DEBUG if verbose else logging.ERROR)

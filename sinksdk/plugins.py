@@ -1,0 +1,82 @@
+"""Finds connectors: by entry point, by module and class, or by the name other people gave them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, NamedTuple
+
+from sinksdk.connector import SinkConnector
+from sinksdk.errors import ConfigException
+
+GROUP: Final = "sinksdk.connectors"
+"""Entry point group; an entry's name is what ``connector.class`` takes."""
+
+DROP_IN_NAMES: Final[Mapping[str, str]] = {"io.confluent.connect.s3.S3SinkConnector": "s3-archiver"}
+"""Class names of Kafka Connect whose configurations a connector here understands."""
+
+
+class Plugin(NamedTuple):
+    """A connector that can be named in ``connector.class``."""
+
+    name: str
+    target: str
+
+
+def plugins() -> Iterator[Plugin]:
+    """Every installed connector, by name."""
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        yield Plugin(entry.name, entry.value)
+
+
+def connector_class(name: str) -> type[SinkConnector]:
+    """The class that a configuration's ``connector.class`` names.
+
+    Args:
+        name: an entry point, ``module:Class``, a dotted path to a class, or one of
+            :data:`DROP_IN_NAMES`.
+
+    Raises:
+        ConfigException: nothing by that name can be imported, or it is no connector.
+    """
+    if not name:
+        message = f"'connector.class' is required and not set; installed are {_installed()}"
+        raise ConfigException(message)
+    entry = _entry_point(DROP_IN_NAMES.get(name, name))
+    loaded = _load(name, entry.value if entry else name)
+    if not (isinstance(loaded, type) and issubclass(loaded, SinkConnector)):
+        raise ConfigException(f"'connector.class': {name} is {loaded!r}, not a subclass of SinkConnector")
+    return loaded
+
+
+def _entry_point(name: str) -> EntryPoint | None:
+    return next(iter(entry_points(group=GROUP, name=name)), None)
+
+
+def _load(name: str, path: str) -> object:
+    module, separator, attribute = path.partition(":")
+    if not separator:
+        module, _, attribute = path.rpartition(".")
+    if not module or not attribute:
+        raise ConfigException(
+            f"'connector.class': no connector is called '{name}'; installed are {_installed()}; your own is "
+            f"named as module:Class"
+        )
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise ConfigException(
+                f"'connector.class': {name} needs the package '{error.name}', which is not installed"
+            ) from error
+        raise ConfigException(
+            f"'connector.class': no module '{module}' can be imported for '{name}'; run from its folder or "
+            f"install it; installed connectors are {_installed()}"
+        ) from error
+    except AttributeError as error:
+        raise ConfigException(f"'connector.class': module '{module}' has no '{attribute}'") from error
+
+
+def _installed() -> str:
+    return ", ".join(plugin.name for plugin in plugins()) or "none"

@@ -1,0 +1,1 @@
+"""Plans generations, runs them, and fences their predecessors."""

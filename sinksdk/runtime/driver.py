@@ -1,0 +1,330 @@
+"""Drives one connector: generation after generation, until it is asked to stop."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.connector import ConnectorIdentity, SinkConnector
+from sinksdk.context import ClosingReason
+from sinksdk.engine import PartitionOutcome
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.assignment import assign, within
+from sinksdk.runtime.events import Listener, PartitionView, Silent
+from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember, whole_multiple
+from sinksdk.runtime.registry import configure
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
+from sinksdk.sources import Source, Subscription
+from sinksdk.store import Store, identify
+from sinksdk.store.records import GenerationPlan, PartitionProgress, TaskPlan
+
+log = logging.getLogger(__name__)
+
+
+class Launcher(Protocol):
+    """Starts a generation's job."""
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        """Start it; it runs on its own."""
+        ...
+
+
+class ConnectorDriver:
+    """Runs one connector from its start to its end.
+
+    Args:
+        store: what must survive.
+        source: where records come from.
+        connector: the connector; its ``start`` and ``stop`` are called here.
+        config: its validated configuration.
+        raw: the same as it was written.
+        launcher: starts generations.
+        listener: watches.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        source: Source,
+        connector: SinkConnector,
+        config: ConnectorConfig,
+        raw: Mapping[str, Any],
+        launcher: Launcher,
+        listener: Listener | None = None,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._connector = connector
+        self._config = config
+        self._raw = raw
+        self._launcher = launcher
+        self._listener = listener or Silent()
+        self._subscription = Subscription(config.topics, config.topics_regex)
+        self._signal = ClosingSignal()
+        self._policy = connector.batch_policy(config)
+        self._planner = Planner(
+            self._policy,
+            whole_multiple(config.generation_max_records, self._policy.max_records),
+            skip_lost=config.on_data_loss == "skip",
+        )
+        self._generations = Generations(store, config.name)
+        self._ends: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._counts: dict[TopicPartition, dict[str, int]] = {}
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._hopeless: PartitionOutcome | None = None
+
+    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+        """End: what runs flushes, commits and closes first. From any thread or signal handler."""
+        self._signal.ask(reason)
+
+    def rebalance(self) -> None:
+        """End the running generation early; the next one follows with another assignment."""
+        self._signal.ask(ClosingReason.REBALANCE, final=False)
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        """Run until :meth:`close`, or until everything there is now is committed, tails included.
+
+        Raises:
+            ConfigException: the connector refuses to start.
+            MissingSourceTopicException: a subscribed topic is not there.
+            FencedException: a newer driver has taken over.
+            ConnectException: a partition failed too often in a row; the others were committed first.
+        """
+        record = configure(self._store, self._config.name, self._raw)
+        self._connector.identity = ConnectorIdentity(
+            identify(self._store), self._config.name, record.incarnation
+        )
+        self._status = StatusKeeper(self._store, self._config.name)
+        limits = self._available() if until_caught_up else None
+        self._connector.start(self._config)
+        try:
+            self._status.become("RUNNING")
+            self._loop(record.version, limits)
+            self._status.become("UNASSIGNED")
+        except FencedException:
+            raise  # the status is the newer driver's now
+        except Exception:
+            self._status.become("FAILED", traceback.format_exc())
+            raise
+        finally:
+            stop_connector(self._connector, is_deleted=False)
+
+    def _loop(self, config_version: int, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
+        while True:
+            claim = self._generations.claim()
+            self._committed = {p: entry.offset for p, entry in claim.committed.items()}
+            decision = self._await_work(claim, limits)
+            if decision is None:
+                return
+            plan = self._generations.plan(claim, self._tasks(decision, claim), config_version)
+            self._run(plan)
+            if self._hopeless is not None:
+                raise _given_up(self._config, self._hopeless)
+            if self._signal.is_final:
+                return
+
+    # -- deciding --------------------------------------------------------------------------------
+
+    def _await_work(
+        self, claim: Claim, limits: Mapping[TopicPartition, OffsetRange] | None
+    ) -> Decision | None:
+        """Wait until something is worth a generation; None when there is nothing more to do."""
+        while True:
+            if self._signal.reason is not None:
+                self._signal.answered()  # nothing runs: there is nothing to rebalance
+                if self._signal.is_final:
+                    return None
+            backlogs = self._backlogs(claim, limits)
+            now = time.time()
+            ready = [b for b in backlogs if self._retry_at.get(b.partition, 0.0) <= now]
+            decision = self._planner.decide(ready, now, flush=limits is not None)
+            if decision.ranges:
+                return decision
+            if limits is not None and len(ready) == len(backlogs):
+                return None
+            self._status.save_if_due()
+            self._listener.progress(self._views(()))
+            self._wait(now, decision.due_at)
+
+    def _wait(self, now: float, due_at: float) -> None:
+        retry_at = min((at for at in self._retry_at.values() if at > now), default=math.inf)
+        wake_at = min(now + self._config.poll_interval_ms / 1000, due_at, retry_at)
+        self._signal.wait(max(wake_at - time.time(), 0.0))
+        if not self._generations.is_newest():
+            raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
+
+    def _available(self) -> dict[TopicPartition, OffsetRange]:
+        return dict(self._source.partitions(self._subscription))
+
+    def _backlogs(self, claim: Claim, limits: Mapping[TopicPartition, OffsetRange] | None) -> list[Backlog]:
+        available = self._available()
+        if limits is not None:
+            available = {p: limits[p] for p in available if p in limits}
+        for partition in claim.all_unsettled() - available.keys():  # no longer subscribed
+            offset = claim.committed[partition].offset if partition in claim.committed else 0
+            available[partition] = OffsetRange(offset, offset)
+        self._ends = {p: offsets.end for p, offsets in available.items()}
+        now = time.time()
+        backlogs = []
+        for partition, offsets in sorted(available.items()):
+            entry = claim.committed.get(partition)
+            backlog = Backlog(
+                partition,
+                offsets,
+                entry.offset if entry else None,
+                claim.unsettled(partition),
+                self._status.of(partition),
+            )
+            status = observe(backlog, now)
+            self._status.update([status])
+            backlogs.append(Backlog(partition, offsets, backlog.committed, backlog.unsettled, status))
+        return backlogs
+
+    def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
+        configs = list(self._connector.task_configs(self._config.tasks_max))
+        if not 1 <= len(configs) <= self._config.tasks_max:
+            raise ConnectException(
+                f"connector {self._config.name}: task_configs({self._config.tasks_max}) returned "
+                f"{len(configs)} configurations; it must return at least one and at most tasks.max"
+            )
+        shares = assign(decision.ranges, len(configs), claim.previous)
+        return [
+            TaskPlan(
+                ranges=within(share, self._planner.max_records, self._policy.max_records), config=dict(own)
+            )
+            for share, own in zip(shares, configs, strict=False)
+        ]
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def _run(self, plan: GenerationPlan) -> None:
+        self._listener.planned(plan)
+        before = {p: dict(counts) for p, counts in self._counts.items()}
+
+        def on_progress(progress: Sequence[PartitionProgress]) -> None:
+            for row in progress:
+                _add(self._counts, row.topic_partition, before, row.counts)
+            self._status.save_if_due()
+            self._listener.progress(self._views(progress))
+
+        supervisor = Supervisor(
+            self._store,
+            self._config.name,
+            self._generations,
+            self._signal,
+            graceful=self._config.graceful_timeout_ms / 1000,
+            is_hopeless=self._would_give_up,
+            on_progress=on_progress,
+            on_closing=lambda reason: self._listener.closing(plan.generation, reason),
+        )
+        outcomes = supervisor.run(self._launcher.launch(plan), plan)
+        self._signal.answered()
+        self._learn(plan, outcomes)
+        for outcome in outcomes:
+            _add(self._counts, outcome.partition, before, outcome.counts)
+            if outcome.committed is not None:
+                self._committed[outcome.partition] = outcome.committed
+        self._listener.ended(plan.generation, self._views(outcomes))
+
+    def _learn(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
+        """Remember tails and failures; a failed partition waits before it is opened again."""
+        planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
+        for outcome in outcomes:
+            status = remember(self._status.of(outcome.partition), planned[outcome.partition], outcome)
+            self._status.update([status])
+            self._retry_at.pop(outcome.partition, None)
+            if outcome.failure is None:
+                continue
+            if status.failures > self._config.restart_max_attempts:
+                self._hopeless = self._hopeless or outcome
+            if not (outcome.failure.at_once and status.failures == 1):
+                delay = self._config.restart_backoff_ms / 1000 * 2 ** min(status.failures - 1, 10)
+                self._retry_at[outcome.partition] = time.time() + delay
+        self._status.save()
+
+    def _would_give_up(self, progress: PartitionProgress) -> bool:
+        status = self._status.of(progress.topic_partition)
+        failures = status.failures if status else 0
+        return progress.failure is not None and failures >= self._config.restart_max_attempts
+
+    def _views(self, rows: Sequence[PartitionProgress | PartitionOutcome]) -> list[PartitionView]:
+        running = {_partition_of(row): row for row in rows}
+        views = []
+        for partition, end in sorted(self._ends.items()):
+            row = running.get(partition)
+            committed = self._committed.get(partition)
+            if row is not None and row.committed is not None:
+                committed = row.committed
+            views.append(
+                PartitionView(
+                    partition,
+                    committed,
+                    _position_of(row),
+                    end,
+                    row.records if row else 0,
+                    dict(self._counts.get(partition, {})),
+                    _failure_of(row),
+                )
+            )
+        return views
+
+
+def stop_connector(connector: SinkConnector, *, is_deleted: bool) -> None:
+    """Call ``stop`` as its author declared it, with or without KIP-883's flag; what it raises is logged."""
+    try:
+        if inspect.signature(connector.stop).parameters:
+            connector.stop(is_deleted)
+        else:
+            connector.stop()
+    except Exception:
+        log.exception("stop of %s raised", type(connector).__name__)
+
+
+def _partition_of(row: PartitionProgress | PartitionOutcome) -> TopicPartition:
+    return row.topic_partition if isinstance(row, PartitionProgress) else row.partition
+
+
+def _position_of(row: PartitionProgress | PartitionOutcome | None) -> int | None:
+    if row is None:
+        return None
+    return row.position if isinstance(row, PartitionProgress) else row.delivered
+
+
+def _failure_of(row: PartitionProgress | PartitionOutcome | None) -> str | None:
+    if row is None or row.failure is None:
+        return None
+    return row.failure if isinstance(row.failure, str) else row.failure.message
+
+
+def _add(
+    counts: dict[TopicPartition, dict[str, int]],
+    partition: TopicPartition,
+    before: Mapping[TopicPartition, Mapping[str, int]],
+    more: Mapping[str, int],
+) -> None:
+    """Counts of this generation on top of those before it."""
+    base = before.get(partition, {})
+    counts[partition] = {name: base.get(name, 0) + more.get(name, 0) for name in {*base, *more}}
+
+
+def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectException:
+    cause = outcome.failure.message if outcome.failure else "it reported nothing"
+    error = ConnectException(
+        f"connector {config.name} has FAILED: {outcome.partition} failed at offset {outcome.delivered}, "
+        f"{config.restart_max_attempts + 1} times in a row (restart.max.attempts is "
+        f"{config.restart_max_attempts}): {cause}"
+    )
+    if outcome.failure:
+        error.add_note(outcome.failure.trace)
+    return error

@@ -1,0 +1,75 @@
+"""What a driver tells whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sinksdk.context import ClosingReason
+from sinksdk.records import TopicPartition
+from sinksdk.store.records import GenerationPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition for a watcher.
+
+    Args:
+        partition: which.
+        committed: next offset to read after the last commit, None before the first.
+        position: offset after the last record read by a running task.
+        end: where the source ended when it was last asked.
+        records: records delivered in the running (or last) generation.
+        counts: what its task counted since this driver started: files, bytes, …
+        failure: why it ended early.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    position: int | None
+    end: int
+    records: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    failure: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are there and not committed."""
+        return max(self.end - (self.committed or 0), 0)
+
+
+class Listener(Protocol):
+    """Watches a driver. Called from the driver's thread; must return soon."""
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        ...
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """Positions have moved, or a moment has passed."""
+        ...
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+        ...
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """A generation has ended."""
+        ...
+
+
+class Silent:
+    """A listener that does nothing."""
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """See :class:`Listener`."""
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """See :class:`Listener`."""
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """See :class:`Listener`."""
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """See :class:`Listener`."""

@@ -1,0 +1,219 @@
+"""A driver's hold on one connector's generations: claim, fence, merge, plan (KIP-618 for sinks).
+
+Every step is safe to crash after. What a step needs to know of the steps before is in the store; the
+driver keeps only the version of the task count record it wrote last, and a conflict there means that
+a newer driver exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.records import Token, TopicPartition
+from sinksdk.store import Conflict, Store, merge, table
+from sinksdk.store.records import (
+    Closing,
+    Entry,
+    GenerationPlan,
+    TaskCountRecord,
+    TaskPlan,
+    TaskRecord,
+    noted,
+    plan_key,
+    plans_prefix,
+    task_count_key,
+    task_key,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A generation that is ours to plan.
+
+    Args:
+        generation: its number.
+        committed: every partition's commit.
+        stale: tokens that no commit covers.
+        previous: which task had which partition in the generation before.
+    """
+
+    generation: int
+    committed: Mapping[TopicPartition, Entry]
+    stale: Mapping[TopicPartition, Mapping[str, Token]]
+    previous: Mapping[TopicPartition, int]
+
+    def unsettled(self, partition: TopicPartition) -> bool:
+        """Whether tokens of this partition wait to be published or discarded."""
+        entry = self.committed.get(partition)
+        return bool((entry and entry.publish) or self.stale.get(partition))
+
+    def all_unsettled(self) -> set[TopicPartition]:
+        """Partitions with tokens to publish or to discard."""
+        return {p for p in {*self.committed, *self.stale} if self.unsettled(p)}
+
+
+class Generations:
+    """Claims and plans one connector's generations for one driver.
+
+    Args:
+        store: where they are kept.
+        connector: the connector's name.
+    """
+
+    def __init__(self, store: Store, connector: str) -> None:
+        self._store = store
+        self._connector = connector
+        self._count: table.Row[TaskCountRecord] | None = None
+        self._plan: table.Row[GenerationPlan] | None = None
+
+    def claim(self) -> Claim:
+        """Steps 1 to 3: claim the next generation, fence the one before, merge what it committed.
+
+        Raises:
+            FencedException: a newer driver exists.
+            ConnectException: the store has lost the plan of the generation before.
+        """
+        count = self._claim()
+        base = self._base(count)
+        records = [self._fence(task, count.claimed) for task in range(count.tasks)]
+        merged = merge(base, [record for record in records if record is not None])
+        previous = {
+            planned.topic_partition: task
+            for task, plan in enumerate(base.tasks if base else ())
+            for planned in plan.ranges
+        }
+        return Claim(count.claimed, merged.committed, merged.stale, previous)
+
+    def plan(self, claim: Claim, tasks: Sequence[TaskPlan], config_version: int) -> GenerationPlan:
+        """Step 4: write the plan, then make it the one that counts.
+
+        Raises:
+            FencedException: a newer driver exists.
+        """
+        plan = GenerationPlan(
+            generation=claim.generation,
+            config_version=config_version,
+            tasks=tuple(tasks),
+            committed=tuple(entry for _, entry in sorted(claim.committed.items())),
+            stale=noted({p: tokens.values() for p, tokens in claim.stale.items()}),
+        )
+        try:
+            self._plan = table.write(
+                self._store, plan_key(self._connector, claim.generation), plan, if_version=None
+            )
+        except Conflict as error:
+            raise self._fenced() from error
+        self._advance(
+            TaskCountRecord(
+                claimed=claim.generation,
+                planned=claim.generation,
+                tasks=len(plan.tasks),
+                config_version=config_version,
+            )
+        )
+        self._prune(claim.generation)
+        return plan
+
+    def ask_to_close(self, closing: Closing) -> None:
+        """Let the running generation's tasks know that they shall close. Asked twice, the first holds.
+
+        Raises:
+            FencedException: the plan is gone: a newer driver has pruned it.
+        """
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        row = self._plan
+        while row.value.closing is None:
+            key = plan_key(self._connector, row.value.generation)
+            try:
+                row = table.write(
+                    self._store, key, row.value.model_copy(update={"closing": closing}), row.version
+                )
+            except Conflict as error:
+                again = table.read(self._store, key, GenerationPlan)
+                if again is None:
+                    raise self._fenced() from error
+                row = again
+        self._plan = row
+
+    def is_newest(self) -> bool:
+        """Whether no newer driver has claimed a generation."""
+        now = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
+        return now is not None and self._count is not None and now.version == self._count.version
+
+    def _claim(self) -> TaskCountRecord:
+        """Count the generation up; tasks and plan stay those of the generation before."""
+        while self._count is None:
+            first = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
+            record = first.value if first else TaskCountRecord(claimed=0)
+            claimed = record.model_copy(update={"claimed": record.claimed + 1})
+            try:
+                self._count = table.write(
+                    self._store, task_count_key(self._connector), claimed, first.version if first else None
+                )
+            except Conflict:
+                continue  # another driver starts at the same time: the last one to claim is the newest
+            return self._count.value
+        record = self._count.value
+        return self._advance(record.model_copy(update={"claimed": record.claimed + 1}))
+
+    def _advance(self, record: TaskCountRecord) -> TaskCountRecord:
+        assert self._count is not None, "nothing was claimed"  # noqa: S101 - a caller's mistake
+        try:
+            self._count = table.write(
+                self._store, task_count_key(self._connector), record, self._count.version
+            )
+        except Conflict as error:
+            raise self._fenced() from error
+        return record
+
+    def _base(self, count: TaskCountRecord) -> GenerationPlan | None:
+        if not count.planned:
+            return None
+        row = table.read(self._store, plan_key(self._connector, count.planned), GenerationPlan)
+        if row is None:
+            raise ConnectException(
+                f"connector {self._connector}: the store has no plan of generation {count.planned}, which it "
+                f"says was planned; nothing is read from an empty base. Restore the store from a backup"
+            )
+        return row.value
+
+    def _fence(self, task: int, generation: int) -> TaskRecord | None:
+        """Move a task's record to our generation: every later write of an older one fails.
+
+        Returns:
+            What the task had written; a task that never started has an empty record from now on.
+        """
+        key = task_key(self._connector, task)
+        while True:
+            before = table.read(self._store, key, TaskRecord)
+            if before is not None and before.value.generation > generation:
+                raise self._fenced()
+            record = before.value if before else TaskRecord(generation=generation)
+            fenced = record.model_copy(update={"generation": generation, "attempt": 0})
+            try:
+                table.write(self._store, key, fenced, before.version if before else None)
+            except Conflict:
+                continue  # the task has just committed something: that counts, read it
+            return before.value if before else None
+
+    def _prune(self, generation: int) -> None:
+        """Remove plans no driver and no task can need any more."""
+        for key in self._store.list(plans_prefix(self._connector)):
+            if key < plan_key(self._connector, generation):
+                found = self._store.get(key)
+                if found is not None:
+                    try:
+                        self._store.delete(key, found.version)
+                    except Conflict:
+                        log.debug("%s was written while it was being pruned; it stays", key)
+
+    def _fenced(self) -> FencedException:
+        return FencedException(
+            f"connector {self._connector}: a newer driver has taken over; this one ends and "
+            f"touches nothing more"
+        )

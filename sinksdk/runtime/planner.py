@@ -1,0 +1,215 @@
+"""Which offset ranges are worth a generation now. Pure: everything it knows is handed in.
+
+Records wait in the source, not in memory. A partition is read once it has a whole batch, once its
+oldest unread record has waited long enough, on an explicit flush, or when something committed still
+has to be published or something stale discarded. Offsets have gaps, so the planner never takes their
+difference for a number of records where the engine has counted: that is what tails are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sinksdk.connector import BatchPolicy
+from sinksdk.engine import PartitionOutcome
+from sinksdk.errors import OffsetOutOfRangeException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.store.records import PartitionStatus, PlannedRange, Seen, Tail
+
+_MOST_SIGHTINGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """One partition as the planner sees it.
+
+    Args:
+        partition: which.
+        available: what the source holds.
+        committed: next offset to read, None when nothing was ever committed.
+        unsettled: tokens wait to be published or discarded.
+        status: what is remembered of it.
+    """
+
+    partition: TopicPartition
+    available: OffsetRange
+    committed: int | None
+    unsettled: bool = False
+    status: PartitionStatus | None = None
+
+    @property
+    def start(self) -> int:
+        """The next offset to read."""
+        if self.committed is None:
+            return self.available.start
+        return max(self.committed, self.available.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now.
+
+    Args:
+        ranges: worth a generation; none: wait.
+        due_at: when the first of the others will be due, in seconds since the epoch.
+    """
+
+    ranges: tuple[PlannedRange, ...]
+    due_at: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Decides by a connector's batch policy.
+
+    Args:
+        policy: when waiting records are worth reading.
+        max_records: most offsets one task reads in one generation.
+        skip_lost: go on where the source no longer has what follows the commit.
+    """
+
+    policy: BatchPolicy = field(default_factory=BatchPolicy)
+    max_records: int = 50_000_000
+    skip_lost: bool = False
+
+    def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool = False) -> Decision:
+        """Choose ranges.
+
+        Args:
+            backlogs: every subscribed partition that may be opened now.
+            now: seconds since the epoch.
+            flush: everything that is there is due.
+
+        Raises:
+            OffsetOutOfRangeException: a commit is outside what the source holds.
+        """
+        ranges, due_at = [], math.inf
+        for backlog in backlogs:
+            self._check(backlog)
+            moment = self._due_at(backlog)
+            planned = self._range(backlog, is_due=flush or now >= moment)
+            if planned is not None:
+                ranges.append(planned)
+            else:
+                due_at = min(due_at, moment)
+        return Decision(tuple(ranges), due_at)
+
+    def _check(self, backlog: Backlog) -> None:
+        begin, end = backlog.available
+        committed = backlog.committed
+        if committed is None or begin <= committed <= end:
+            return
+        if committed > end:
+            raise OffsetOutOfRangeException(
+                f"{backlog.partition} is committed up to offset {committed}, but the source ends at {end}: "
+                f"the topic was deleted and created again, or its newest records were removed; restore it, "
+                f"or give the connector another name to start afresh"
+            )
+        if not self.skip_lost:
+            raise OffsetOutOfRangeException(
+                f"{backlog.partition} is committed up to offset {committed}, but the source begins at "
+                f"{begin}: records in between were removed before they were read; set on.data.loss=skip to "
+                f"go on there"
+            )
+
+    def _due_at(self, backlog: Backlog) -> float:
+        """When what is unread is due by time; never when nothing is."""
+        if backlog.available.end <= backlog.start:
+            return math.inf
+        sightings = backlog.status.seen if backlog.status else ()
+        oldest = next((seen.at for seen in sightings if seen.end > backlog.start), math.inf)
+        return self.policy.due_at(oldest) if math.isfinite(oldest) else math.inf
+
+    def _range(self, backlog: Backlog, *, is_due: bool) -> PlannedRange | None:
+        start, end = backlog.start, backlog.available.end
+        if end > start and (is_due or self._whole_batches(backlog)):
+            if not is_due:
+                end = self._end_of_whole_batches(backlog)
+            return self._planned(backlog, start, end, due=is_due)
+        if backlog.unsettled:
+            return self._planned(backlog, start, start, due=False)
+        return None
+
+    def _whole_batches(self, backlog: Backlog) -> int:
+        """At most so many whole batches are there."""
+        if self.policy.max_records is None:
+            return 0
+        counted, counted_to = _counted(backlog)
+        return (counted + backlog.available.end - counted_to) // self.policy.max_records
+
+    def _end_of_whole_batches(self, backlog: Backlog) -> int:
+        counted, counted_to = _counted(backlog)
+        size = self.policy.max_records or 1
+        wanted = self._whole_batches(backlog) * size
+        return min(max(counted_to + wanted - counted, backlog.start + 1), backlog.available.end)
+
+    def _planned(self, backlog: Backlog, start: int, end: int, *, due: bool) -> PlannedRange:
+        """The range, cut to what one task may read; a cut end is due only where nothing bounds a batch."""
+        limit = start + whole_multiple(self.max_records, self.policy.max_records)
+        topic, partition = backlog.partition
+        is_cut = limit < end
+        return PlannedRange(
+            topic=topic,
+            partition=partition,
+            start=start,
+            end=min(end, limit),
+            due=due and (not is_cut or self.policy.max_records is None),
+        )
+
+
+def whole_multiple(limit: int, size: int | None) -> int:
+    """The largest multiple of a batch's size within a limit; at least one batch."""
+    if size is None:
+        return limit
+    return max(limit // size, 1) * size
+
+
+def _counted(backlog: Backlog) -> tuple[int, int]:
+    """How many records after the commit were counted by reading them, and up to which offset."""
+    tail = backlog.status.tail if backlog.status else None
+    if tail is None or tail.committed != backlog.start or tail.end > backlog.available.end:
+        return 0, backlog.start
+    return tail.records, tail.end
+
+
+def observe(backlog: Backlog, now: float) -> PartitionStatus:
+    """Remember when records were first seen: a new end is a sighting; committed ones are forgotten."""
+    topic, partition = backlog.partition
+    status = backlog.status or PartitionStatus(topic=topic, partition=partition)
+    seen = [sighting for sighting in status.seen if sighting.end > backlog.start]
+    end = backlog.available.end
+    if end > backlog.start and (not seen or end > seen[-1].end):
+        if len(seen) == _MOST_SIGHTINGS:  # the older half merges: due a little earlier, never later
+            older = seen[: _MOST_SIGHTINGS // 2]
+            seen = [Seen(end=older[-1].end, at=older[0].at), *seen[_MOST_SIGHTINGS // 2 :]]
+        seen.append(Seen(end=end, at=now))
+    return status.model_copy(update={"seen": tuple(seen)})
+
+
+def remember(
+    status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
+) -> PartitionStatus:
+    """What the next generation has to know of this one: the tail, and how often in a row it failed."""
+    status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    tail = None
+    committed = planned.start if outcome.committed is None else outcome.committed
+    if outcome.tail and not outcome.failure:
+        tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
+    made_progress = committed > planned.start
+    failures = 0
+    if outcome.failure:
+        failures = 1 if made_progress else status.failures + 1
+    return status.model_copy(
+        update={
+            "tail": tail,
+            "failures": failures,
+            "error": outcome.failure.message if outcome.failure else None,
+        }
+    )
+
+
+def sizes(ranges: Iterable[PlannedRange]) -> Mapping[TopicPartition, int]:
+    """Offsets each range spans."""
+    return {planned.topic_partition: planned.end - planned.start for planned in ranges}

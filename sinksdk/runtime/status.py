@@ -1,0 +1,73 @@
+"""How a connector is doing: what the planner remembers, and what others may know of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from sinksdk.records import TopicPartition
+from sinksdk.store import Conflict, Store, table
+from sinksdk.store.records import ConnectorStatus, PartitionStatus, status_key
+
+State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED"]
+
+_INTERVAL = 2.0  # seconds between two writes that only say that nothing has changed much
+
+
+class StatusKeeper:
+    """Keeps a connector's status in memory and, now and then, in the store.
+
+    Losing it costs no record: a tail is read once in vain, a first-seen time starts anew.
+
+    Args:
+        store: where it is kept.
+        connector: the connector's name.
+    """
+
+    def __init__(self, store: Store, connector: str) -> None:
+        self._store = store
+        self._key = status_key(connector)
+        self._driver = f"{platform.node()}:{os.getpid()}"
+        row = table.read(store, self._key, ConnectorStatus)
+        self._version = row.version if row else None
+        self._partitions = {p.topic_partition: p for p in row.value.partitions} if row else {}
+        self._state: State = "UNASSIGNED"
+        self._trace: str | None = None
+        self._written = 0.0
+
+    def of(self, partition: TopicPartition) -> PartitionStatus | None:
+        """What is remembered of a partition."""
+        return self._partitions.get(partition)
+
+    def update(self, statuses: Iterable[PartitionStatus]) -> None:
+        """Remember; written when :meth:`save` is called next."""
+        self._partitions.update({status.topic_partition: status for status in statuses})
+
+    def become(self, state: State, trace: str | None = None) -> None:
+        """Change the connector's state, and write it."""
+        self._state, self._trace = state, trace
+        self.save()
+
+    def save_if_due(self) -> None:
+        """Write the status if the last time is long enough ago."""
+        if time.monotonic() - self._written >= _INTERVAL:
+            self.save()
+
+    def save(self) -> None:
+        """Write the status now. Another driver's write in between is taken over, not fought."""
+        self._written = time.monotonic()
+        status = ConnectorStatus(
+            state=self._state,
+            driver=self._driver,
+            heartbeat=time.time(),
+            partitions=tuple(status for _, status in sorted(self._partitions.items())),
+            trace=self._trace,
+        )
+        try:
+            self._version = table.write(self._store, self._key, status, self._version).version
+        except Conflict:
+            found = self._store.get(self._key)
+            self._version = found.version if found else None

@@ -1,0 +1,214 @@
+"""Watches over one running generation: progress, closing, and the end one way or another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sinksdk.context import ClosingReason
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.runtime.generation import Generations
+from sinksdk.store import Store, table
+from sinksdk.store.records import (
+    Closing,
+    GenerationPlan,
+    PartitionProgress,
+    PlannedRange,
+    TaskProgress,
+    progress_key,
+)
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.1  # seconds between looks whether the job has ended
+_ASK = 1.0  # seconds between looks into the store: progress, newer drivers
+_GRACE = 2.0  # seconds beyond the tasks' own time-out until their job is cancelled
+_CANCELLED = 30.0  # seconds a cancelled job may take to end
+
+
+class Result(Protocol):
+    """What one task reported."""
+
+    @property
+    def task(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def outcomes(self) -> Sequence[PartitionOutcome]:
+        """What became of its partitions."""
+        ...
+
+
+class RunningGeneration(Protocol):
+    """A generation's job."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most so many seconds; whether it has ended."""
+        ...
+
+    def results(self) -> Sequence[Result]:
+        """What its tasks reported. Raises ConnectException when the job itself failed."""
+        ...
+
+    def cancel(self) -> None:
+        """End it at once; nothing is cleaned up."""
+        ...
+
+
+class ClosingSignal:
+    """Asks the driver, from any thread or signal handler, to close what runs."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._reason: ClosingReason | None = None
+        self._is_final = False
+
+    def ask(self, reason: ClosingReason, *, final: bool = True) -> None:
+        """Close; with ``final`` the driver ends, otherwise the next generation follows."""
+        self._reason = reason
+        self._is_final = self._is_final or final
+        self._asked.set()
+
+    @property
+    def reason(self) -> ClosingReason | None:
+        """Why, once it was asked."""
+        return self._reason if self._asked.is_set() else None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the driver shall end."""
+        return self._is_final
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is asked, at most so many seconds."""
+        return self._asked.wait(timeout)
+
+    def answered(self) -> None:
+        """The generation has closed; a rebalance is over, an end stays asked for."""
+        if not self._is_final:
+            self._asked.clear()
+
+
+class Supervisor:
+    """Runs one generation to its end.
+
+    Args:
+        store: where its tasks write their progress.
+        connector: the connector's name.
+        generations: the driver's hold on it.
+        signal: asks to close.
+        graceful: seconds the tasks have for closing.
+        is_hopeless: whether a partition's failure ends the connector; then the others close.
+        on_progress: told of all tasks' positions.
+        on_closing: told that the tasks were asked to close.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connector: str,
+        generations: Generations,
+        signal: ClosingSignal,
+        *,
+        graceful: float,
+        is_hopeless: Callable[[PartitionProgress], bool],
+        on_progress: Callable[[Sequence[PartitionProgress]], None],
+        on_closing: Callable[[ClosingReason], None],
+    ) -> None:
+        self._store = store
+        self._connector = connector
+        self._generations = generations
+        self._signal = signal
+        self._graceful = graceful
+        self._is_hopeless = is_hopeless
+        self._on_progress = on_progress
+        self._on_closing = on_closing
+
+    def run(self, running: RunningGeneration, plan: GenerationPlan) -> list[PartitionOutcome]:
+        """Wait for the end.
+
+        Returns:
+            What became of every planned partition. Those of a task that reported nothing, because it
+            was cancelled or the job failed, failed with that cause (cancelled: without one).
+
+        Raises:
+            FencedException: a newer driver exists; the job was cancelled.
+        """
+        is_cancelled = self._watch(running, plan)
+        try:
+            outcomes = [outcome for result in running.results() for outcome in result.outcomes]
+            failure = None
+        except ConnectException as error:
+            if not is_cancelled:
+                log.warning("generation %d: %s", plan.generation, error, exc_info=True)
+            outcomes, failure = [], None if is_cancelled else Failure.of(error)
+        self._on_progress(self._progress(plan))
+        reported = {outcome.partition for outcome in outcomes}
+        unreported = [p for task in plan.tasks for p in task.ranges if p.topic_partition not in reported]
+        return outcomes + [_unheard(planned, failure) for planned in unreported]
+
+    def _watch(self, running: RunningGeneration, plan: GenerationPlan) -> bool:
+        """Whether the job had to be cancelled."""
+        cancel_at: float | None = None
+        next_ask = 0.0
+        while not running.wait(_LOOK):
+            now = time.monotonic()
+            if now >= next_ask:
+                next_ask = now + _ASK
+                self._look(running, plan)
+            if cancel_at is None and self._signal.reason is not None:
+                self._ask_to_close(self._signal.reason)
+                cancel_at = now + self._graceful + _GRACE
+            if cancel_at is not None and now >= cancel_at:
+                log.error(
+                    "connector %s, generation %d did not close within %g s; its job is cancelled, what was "
+                    "not committed is read again",
+                    self._connector,
+                    plan.generation,
+                    self._graceful,
+                )
+                self._cancel(running)
+                return True
+        return False
+
+    def _look(self, running: RunningGeneration, plan: GenerationPlan) -> None:
+        if not self._generations.is_newest():
+            self._cancel(running)
+            raise FencedException(
+                f"connector {self._connector}: a newer driver took over while generation "
+                f"{plan.generation} ran"
+            )
+        progress = self._progress(plan)
+        self._on_progress(progress)
+        if self._signal.reason is None and any(map(self._is_hopeless, progress)):
+            self._signal.ask(ClosingReason.FAILURE, final=False)  # the driver decides what comes after
+
+    def _ask_to_close(self, reason: ClosingReason) -> None:
+        self._generations.ask_to_close(Closing(reason=reason, timeout=self._graceful))
+        self._on_closing(reason)
+
+    def _cancel(self, running: RunningGeneration) -> None:
+        running.cancel()
+        running.wait(_CANCELLED)
+
+    def _progress(self, plan: GenerationPlan) -> list[PartitionProgress]:
+        rows = [
+            table.read(self._store, progress_key(self._connector, task), TaskProgress)
+            for task in range(len(plan.tasks))
+        ]
+        return [
+            partition
+            for row in rows
+            if row is not None and row.value.generation == plan.generation
+            for partition in row.value.partitions
+        ]
+
+
+def _unheard(planned: PlannedRange, failure: Failure | None) -> PartitionOutcome:
+    return PartitionOutcome.unread(planned.topic_partition, planned.start, failure)

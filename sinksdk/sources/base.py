@@ -1,0 +1,91 @@
+"""What a source of records is to the runtime: partitions with ends, and rows of ranges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from sinksdk.errors import ConfigException, MissingSourceTopicException
+from sinksdk.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which topics a connector reads: named ones, or those whose whole name matches an expression.
+
+    Args:
+        topics: names of topics; each must be there.
+        regex: an expression in Python's syntax; it may match nothing yet.
+
+    Raises:
+        ConfigException: not exactly one of the two is given, or the expression is none.
+    """
+
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.topics) == bool(self.regex):
+            message = "exactly one of 'topics' and 'topics.regex' must be set"
+            raise ConfigException(message)
+        if self.regex:
+            try:
+                re.compile(self.regex)
+            except re.error as error:
+                raise ConfigException(f"'topics.regex' is no regular expression: {error}") from error
+
+    def select(self, existing: Iterable[str]) -> frozenset[str]:
+        """Those of the existing topics that are subscribed to.
+
+        Raises:
+            MissingSourceTopicException: named topics do not exist; it names all of them.
+        """
+        if self.regex:
+            return frozenset(topic for topic in existing if re.fullmatch(self.regex, topic))
+        missing = set(self.topics).difference(existing)
+        if missing:
+            raise MissingSourceTopicException(missing)
+        return frozenset(self.topics)
+
+
+class Source(Protocol):
+    """Where records come from.
+
+    A source keeps records in topic partitions with ascending offsets (gaps are allowed) and can be
+    asked from any thread of the driver. It does not remember what was read: the store does.
+    """
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        """What there is to read now.
+
+        Returns:
+            For each partition of the subscribed topics the first offset there is and the offset after
+            the last one; equal when it holds nothing. A regex that matches nothing gives an empty dict.
+
+        Raises:
+            MissingSourceTopicException: named topics are not there; it names all of them.
+            RetriableException: something is not readable yet; look again soon.
+            ConnectException: what is there cannot be read; it says where and what to do.
+        """
+        ...
+
+    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+        """The rows of these ranges, one range after the other, each in offset order, in one Spark partition.
+
+        Columns are those of Spark's Kafka source: ``key binary``, ``value binary``, ``topic string``,
+        ``partition int``, ``offset long``, ``timestamp timestamp``, ``timestampType int``, ``headers
+        array<struct<key string, value binary>>``. ``timestampType`` and ``headers`` are absent where
+        the source has no such column, since each column costs time on its way to Python. ``topic`` and
+        ``partition`` are literals that cost nothing unless they are selected. The frame has its one
+        partition even when no row is in the ranges.
+
+        Raises:
+            OffsetOutOfRangeException: a range reaches beyond what the source holds by now.
+            RetriableException, ConnectException: as :meth:`partitions`.
+        """
+        ...

@@ -1,0 +1,169 @@
+"""What a Parquet file's footer tells: which columns it has, and which offsets in which order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import TopicPartition
+from sinksdk.sources.topic_directory.columns import check_columns
+from sinksdk.sources.topic_directory.layout import FileStat
+from sinksdk.sources.topic_directory.unfinished import Unfinished
+
+_OFFSET: Final = "offset"
+
+
+class TimestampEncoding(Enum):
+    """How a file keeps timestamps, as far as Spark must be told."""
+
+    TIMESTAMP = "timestamp"
+    MILLISECONDS = "milliseconds"
+    NANOSECONDS = "nanoseconds"
+
+
+class Shape(NamedTuple):
+    """What files must have in common to be read by one scan."""
+
+    columns: frozenset[str]
+    timestamps: TimestampEncoding
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file with records.
+
+    Args:
+        path: absolute path.
+        first: its lowest offset.
+        last: its highest offset.
+        size: bytes of its records, uncompressed.
+        shape: its columns.
+    """
+
+    path: str
+    first: int
+    last: int
+    size: int
+    shape: Shape
+
+
+class Footers:
+    """Reads footers, each once for as long as its file stays the same.
+
+    Args:
+        unfinished: judges files whose footer cannot be read.
+    """
+
+    def __init__(self, unfinished: Unfinished) -> None:
+        self._unfinished = unfinished
+        self._known: dict[FileStat, DataFile | None] = {}
+
+    def read(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
+        """What the file holds; None when it holds no records or is gone by now.
+
+        Raises:
+            RetriableException: the file has no footer yet.
+            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are
+                null, negative, repeated or in another order.
+        """
+        if stat not in self._known:
+            self._known[stat] = self._open(stat, partition)
+        return self._known[stat]
+
+    def keep(self, stats: Iterable[FileStat]) -> None:
+        """Forget all other files."""
+        self._known = {stat: self._known[stat] for stat in stats if stat in self._known}
+
+    def _open(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
+        try:
+            with pq.ParquetFile(stat.path) as file:
+                self._unfinished.forget(stat.path)
+                return _examine(file, stat.path, partition)
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError) as error:
+            problem = f"{partition}: {stat.path} is no readable Parquet file ({error})"
+            raise self._unfinished.judge(stat, problem) from error
+
+
+def _examine(file: pq.ParquetFile, path: str, partition: TopicPartition) -> DataFile | None:
+    metadata = file.metadata
+    columns = check_columns(metadata.schema.to_arrow_schema(), path, partition)
+    spans = list(_spans(file, path, partition))
+    if not spans:
+        return None
+    for earlier, later in pairwise(spans):
+        if later.first <= earlier.last:
+            raise ConnectException(
+                f"{partition}: offsets go backwards within {path}: {later.first} comes after {earlier.last}; "
+                f"write its rows in the order of their offsets, each once"
+            )
+    if spans[0].first < 0:
+        raise ConnectException(
+            f"{partition}: {path} has the negative offset {spans[0].first}; offsets begin at 0"
+        )
+    size = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+    shape = Shape(columns, _timestamp_encoding(metadata))
+    return DataFile(path, spans[0].first, spans[-1].last, size, shape)
+
+
+class _Span(NamedTuple):
+    first: int
+    last: int
+
+
+def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterator[_Span]:
+    """First and last offset of each row group that has rows, in the order they are in the file."""
+    leaf = _leaf(file.metadata, _OFFSET)
+    for at in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(at)
+        if group.num_rows == 0:
+            continue
+        statistics = group.column(leaf).statistics
+        if statistics is not None and statistics.has_min_max and statistics.has_null_count:
+            nulls, first, last = statistics.null_count, statistics.min, statistics.max
+        else:
+            nulls, first, last = _bounds(file, at)
+        if nulls:
+            raise ConnectException(
+                f"{partition}: {path} has {nulls} rows whose column 'offset' is null; give every record one"
+            )
+        if last - first + 1 < group.num_rows:
+            raise ConnectException(
+                f"{partition}: {path} has {group.num_rows} rows with offsets {first} to {last}, so some offsets "
+                f"are there twice; write each record once"
+            )
+        yield _Span(first, last)
+
+
+def _bounds(file: pq.ParquetFile, row_group: int) -> tuple[int, int, int]:
+    """Nulls, lowest and highest offset of a row group without statistics, from its rows."""
+    offsets = file.read_row_group(row_group, columns=[_OFFSET]).column(0)
+    bounds = pc.min_max(offsets).as_py()
+    return offsets.null_count, bounds["min"] or 0, bounds["max"] or 0
+
+
+def _timestamp_encoding(metadata: pq.FileMetaData) -> TimestampEncoding:
+    leaf = _leaf(metadata, "timestamp")
+    column = metadata.schema.column(leaf) if leaf is not None else None
+    if column is None or column.physical_type != "INT64":
+        return TimestampEncoding.TIMESTAMP  # none at all, or INT96 as Spark writes it
+    logical = json.loads(column.logical_type.to_json())
+    if logical.get("Type") != "Timestamp":
+        return TimestampEncoding.MILLISECONDS
+    is_nanoseconds = logical["timeUnit"] == "nanoseconds"
+    return TimestampEncoding.NANOSECONDS if is_nanoseconds else TimestampEncoding.TIMESTAMP
+
+
+def _leaf(metadata: pq.FileMetaData, name: str) -> int | None:
+    paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    return paths.index(name) if name in paths else None

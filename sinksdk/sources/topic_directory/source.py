@@ -1,0 +1,166 @@
+"""The source: which offsets the files of a topic directory hold, and their rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from sinksdk.errors import (
+    ConnectException,
+    MissingSourceTopicException,
+    OffsetOutOfRangeException,
+    RetriableException,
+)
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.sources.base import Subscription
+from sinksdk.sources.topic_directory.footers import DataFile, Footers
+from sinksdk.sources.topic_directory.layout import FileStat, Layout, local_root
+from sinksdk.sources.topic_directory.transactions import Transactions
+from sinksdk.sources.topic_directory.unfinished import Unfinished
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class TopicDirectory:
+    """Reads topics that are folders of Parquet files; the package's docstring describes them.
+
+    Looking is cheap: a file is opened once, afterwards only its size and time of change are read.
+
+    Args:
+        path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Where
+            executors run on other hosts, each must see the same files under the same path.
+        unfinished_patience: seconds for which a file under its final name may stay without a readable
+            footer and unchanged. Until then looking raises ``RetriableException``, for offsets beyond
+            an unfinished file must not be read before its own; afterwards ``ConnectException``.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, unfinished_patience: float = 10.0) -> None:
+        self.root = local_root(path)
+        unfinished = Unfinished(unfinished_patience)
+        self._layout = Layout(self.root)
+        self._transactions = Transactions(self.root, unfinished)
+        self._footers = Footers(unfinished)
+        self._last_look: dict[TopicPartition, Sequence[DataFile]] = {}
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        """See :meth:`sinksdk.sources.base.Source.partitions`."""
+        named = self._transactions.files()
+        folders = self._layout.topics()
+        stats: dict[TopicPartition, list[FileStat]] = {}
+        for topic in sorted(self._select(subscription, folders)):
+            for partition, found in self._stats(topic, folders[topic], named).items():
+                stats[partition] = found
+        look = {partition: self._files(partition, found) for partition, found in stats.items()}
+        for partition, files in look.items():
+            _check_nothing_came_late(partition, self._last_look.get(partition, ()), files)
+        self._last_look = look
+        self._footers.keep(stat for found in stats.values() for stat in found)
+        return {partition: _extent(files) for partition, files in look.items()}
+
+    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+        """See :meth:`sinksdk.sources.base.Source.read`."""
+        from sinksdk.sources.topic_directory.frames import (  # noqa: PLC0415 - looking must not need pyspark
+            RangeRead,
+            read_ranges,
+        )
+
+        named = self._transactions.files()
+        folders = self._layout.topics()
+        reads = []
+        for partition, offsets in ranges.items():
+            stats = self._stats(partition.topic, folders.get(partition.topic, ()), named)
+            files = self._files(partition, stats.get(partition, ()))
+            _check_range(partition, offsets, files)
+            reads.append(RangeRead(partition, offsets, files))
+        return read_ranges(spark, reads)
+
+    def _select(self, subscription: Subscription, folders: Collection[str]) -> frozenset[str]:
+        try:
+            return subscription.select(folders)
+        except MissingSourceTopicException as error:
+            missing = ", ".join(map(repr, error.topics))
+            there = ", ".join(map(repr, sorted(folders))) or "none"
+            raise MissingSourceTopicException(
+                error.topics,
+                f"the topic directory {self.root} has no topic {missing} (topics there: {there}): write it as "
+                f"a folder topic=<topic>, or take it out of the connector's 'topics'",
+            ) from None
+
+    def _stats(
+        self, topic: str, folders: Iterable[str], named: Mapping[str, str] | None
+    ) -> dict[TopicPartition, list[FileStat]]:
+        """The files of each partition of a topic that count."""
+        stats: dict[TopicPartition, list[FileStat]] = {}
+        for folder in folders:
+            for partition, path in self._layout.partitions(topic, folder):
+                found = list(self._layout.files(path))
+                if named is not None:
+                    _check_entries(partition, path, found, named)
+                    found = [stat for stat in found if stat.path in named]
+                stats.setdefault(partition, []).extend(found)
+        return stats
+
+    def _files(self, partition: TopicPartition, stats: Iterable[FileStat]) -> list[DataFile]:
+        """A partition's files that hold records, in the order of their offsets."""
+        read = (self._footers.read(stat, partition) for stat in stats)
+        files = sorted((file for file in read if file), key=lambda file: (file.first, file.last))
+        for earlier, later in pairwise(files):
+            if later.first <= earlier.last:
+                raise ConnectException(
+                    f"{partition}: {earlier.path} has offsets {earlier.first} to {earlier.last} and {later.path} "
+                    f"{later.first} to {later.last}: they overlap; remove the one whose records are there twice"
+                )
+        return files
+
+
+def _check_entries(
+    partition: TopicPartition, folder: str, found: Collection[FileStat], named: Mapping[str, str]
+) -> None:
+    """Every file that a transaction names must be there: entries are written last and removed first."""
+    there = {stat.path for stat in found}
+    for path, entry in named.items():
+        if os.path.dirname(path) == folder and path not in there and os.path.exists(entry):  # noqa: PTH110, PTH120 - thousands of times a second
+            raise ConnectException(
+                f"{partition}: {entry} names {path}, which is not there; write files before the entry that "
+                f"names them, and remove the entry before its files"
+            )
+
+
+def _check_nothing_came_late(
+    partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
+) -> None:
+    """New files must hold new offsets, or replace old files: what comes below the end is never read.
+
+    Files that replace others overlap what was there before; one that fills a gap does not.
+    """
+    if not before:
+        return
+    known = {file.path for file in before}
+    end = before[-1].last
+    for file in now:
+        is_late = file.path not in known and file.first <= end
+        if is_late and not any(old.first <= file.last and file.first <= old.last for old in before):
+            raise ConnectException(
+                f"{partition}: offsets go backwards: the new file {file.path} has offsets {file.first} to "
+                f"{file.last}, though {before[-1].path} with offsets up to {end} was there before; give new "
+                f"records offsets above all earlier ones"
+            )
+
+
+def _check_range(partition: TopicPartition, offsets: OffsetRange, files: Sequence[DataFile]) -> None:
+    begin, end = _extent(files)
+    if offsets.start < offsets.end and (offsets.start < begin or offsets.end > end):
+        raise OffsetOutOfRangeException(
+            f"{partition}: offsets {offsets} are to be read, but the topic directory holds only "
+            f"[{begin}, {end}) by now: files were removed before they were read; put them back"
+        )
+
+
+def _extent(files: Sequence[DataFile]) -> OffsetRange:
+    return OffsetRange(files[0].first, files[-1].last + 1) if files else OffsetRange(0, 0)

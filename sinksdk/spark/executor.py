@@ -1,0 +1,276 @@
+"""One task on an executor: takes its record over, runs the author's code, reports.
+
+An attempt that finds itself fenced must not end well: Spark would take it for the winner and kill the
+copy that owns the task. It waits until it is killed or its generation is over, and then fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+
+from sinksdk.config import resolve_references
+from sinksdk.connector import SinkConnector
+from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
+from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.logs import configure_logging
+from sinksdk.plugins import connector_class
+from sinksdk.spark.batches import ReadAhead, by_partition, task_number
+from sinksdk.spark.task_result import TaskResult, to_row
+from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
+from sinksdk.store.base import Conflict
+from sinksdk.store.records import (
+    ConnectorRecord,
+    PartitionProgress,
+    TaskPlan,
+    TaskProgress,
+    config_key,
+    progress_key,
+)
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_INTERVAL = 2.0  # seconds
+_FENCED_POLL = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSpec:
+    """What every task of a generation must know; travels to the executors and holds no secret.
+
+    Args:
+        store_url: the store, references unresolved.
+        store_id: its id: an executor that reaches another store must not write to it.
+        connector: the connector's name.
+        generation: the generation's number.
+        python_path: folders to import the connector from, besides the installed packages.
+        verbose: log everything, with stack traces.
+    """
+
+    store_url: str
+    store_id: str
+    connector: str
+    generation: int
+    python_path: tuple[str, ...] = ()
+    verbose: bool = False
+
+
+def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+    """Run the task whose input this is.
+
+    Raises:
+        FencedException: another attempt or a newer generation owns it.
+        Exception: store or input failed; Spark runs the task again.
+    """
+    sys.path.extend(folder for folder in spec.python_path if folder not in sys.path)
+    configure_logging(verbose=spec.verbose)
+    ahead = ReadAhead(batches)
+    try:
+        stream = iter(ahead)
+        first = next(batch for batch in stream if batch is not None)
+        task = task_number(first)
+        store = open_store(resolve_references(spec.store_url), expected_id=spec.store_id)
+        taken = take_over(store, spec.connector, spec.generation, task)
+        if taken is None:
+            raise _fenced(store, spec, task)
+        try:
+            return _Attempt(spec, store, task, taken).run(_chain(first, stream))
+        except FencedException as error:
+            raise _fenced(store, spec, task) from error
+    finally:
+        ahead.stop()
+
+
+class _Attempt:
+    """One attempt at one task that has taken its record over."""
+
+    def __init__(self, spec: GenerationSpec, store: Store, task: int, taken: TakenOver) -> None:
+        self._spec = spec
+        self._store = store
+        self._task = task
+        self._taken = taken
+        self._plan: TaskPlan = taken.plan.tasks[task]
+
+    def run(self, batches: Iterator[pa.RecordBatch | None]) -> TaskResult:
+        partitions = [planned.topic_partition for planned in self._plan.ranges]
+        assigned = [AssignedRange(p.topic_partition, p.offsets, p.due) for p in self._plan.ranges]
+        try:
+            worker, poll = self._worker()
+        except FencedException:
+            raise
+        except Exception as error:  # noqa: BLE001 - the author's class and configuration may fail anyhow
+            failure = Failure.of(error)
+            return self._result(
+                [PartitionOutcome.unread(item.partition, item.offsets.start, failure) for item in assigned]
+            )
+        progress = _ProgressWriter(self._store, self._spec, self._task, self._taken.ledger.attempt, worker)
+        with _ClosingWatch(self._store, self._spec, poll) as watch:
+            outcomes = SinkTaskRun(
+                worker,
+                assigned,
+                by_partition(batches, partitions),
+                closing=watch.request,
+                clock=SystemClock(),
+                on_progress=progress.write_if_due,
+            ).run()
+        progress.write()
+        return self._result(list(outcomes))
+
+    def _worker(self) -> tuple[WorkerSinkTask, float]:
+        row = table.read(self._store, config_key(self._spec.connector), ConnectorRecord)
+        if row is None or row.value.version != self._taken.plan.config_version:
+            message = f"the configuration has changed since generation {self._spec.generation} was planned"
+            raise FencedException(message)
+        raw = {**row.value.config, **self._plan.config}
+        connector: type[SinkConnector] = connector_class(raw.get("connector.class", ""))
+        config = connector.config_class.parse(raw)
+        worker = WorkerSinkTask(
+            connector.task_class(),
+            TaskName(self._spec.connector, self._task),
+            config,
+            commits=self._taken.ledger,
+            clock=SystemClock(),
+            generation=self._spec.generation,
+            raw_config=raw,
+            options=EngineOptions.of(config),
+        )
+        return worker, config.closing_poll_ms / 1000
+
+    def _result(self, outcomes: list[PartitionOutcome]) -> TaskResult:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return TaskResult(self._task, self._taken.ledger.attempt if outcomes else 0, outcomes, peak)
+
+
+class _ClosingWatch:
+    """Looks, in a thread of its own, whether the generation shall close or is over.
+
+    Args:
+        store: where the plan is.
+        spec: whose plan.
+        interval: seconds between two looks.
+    """
+
+    def __init__(self, store: Store, spec: GenerationSpec, interval: float) -> None:
+        self._store = store
+        self._spec = spec
+        self._interval = interval
+        self._request: ClosingRequest | None = None
+        self._is_over = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="closing-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def request(self) -> ClosingRequest | None:
+        """The request to close, once there is one. Raises FencedException when the generation is over."""
+        if self._is_over:
+            raise FencedException(f"generation {self._spec.generation} of {self._spec.connector} is over")
+        return self._request
+
+    def _look(self) -> None:
+        plan = current_plan(self._store, self._spec.connector, self._spec.generation)
+        if plan is None:
+            self._is_over = True
+        elif plan.closing is not None:
+            self._request = ClosingRequest(plan.closing.reason, plan.closing.timeout)
+
+    def _loop(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._look()
+            except ConnectException:
+                log.warning("looking whether to close failed; trying again", exc_info=True)
+
+
+class _ProgressWriter:
+    """Tells the driver how far a task is, at most every two seconds. Informs only: failures are ignored."""
+
+    def __init__(
+        self, store: Store, spec: GenerationSpec, task: int, attempt: int, worker: WorkerSinkTask
+    ) -> None:
+        self._store = store
+        self._key = progress_key(spec.connector, task)
+        self._generation = spec.generation
+        self._attempt = attempt
+        self._worker = worker
+        self._next = 0.0
+        found = store.get(self._key)
+        self._version = found.version if found else None
+
+    def write_if_due(self) -> None:
+        """Write the positions if the last time is long enough ago."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PROGRESS_INTERVAL
+        self.write()
+
+    def write(self) -> None:
+        """Write the positions now."""
+        try:
+            self._version = table.write(self._store, self._key, self._progress(), self._version).version
+        except Conflict:
+            found = self._store.get(self._key)
+            self._version = found.version if found else None
+
+    def _progress(self) -> TaskProgress:
+        return TaskProgress(
+            generation=self._generation,
+            attempt=self._attempt,
+            partitions=tuple(
+                PartitionProgress(
+                    topic=outcome.partition.topic,
+                    partition=outcome.partition.partition,
+                    position=outcome.delivered,
+                    committed=outcome.committed,
+                    records=outcome.records,
+                    counts=dict(outcome.counts),
+                    failure=outcome.failure.message if outcome.failure else None,
+                )
+                for outcome in self._worker.outcomes()
+            ),
+        )
+
+
+def _fenced(store: Store, spec: GenerationSpec, task: int) -> FencedException:
+    """Wait until Spark kills this attempt or its generation is over; then there is something to raise."""
+    log.info(
+        "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
+        spec.connector,
+        task,
+        spec.generation,
+    )
+    while current_plan(store, spec.connector, spec.generation) is not None:
+        time.sleep(_FENCED_POLL)
+    return FencedException(
+        f"connector {spec.connector}, task {task}: generation {spec.generation} is over; "
+        f"a newer one has taken over"
+    )
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
+    yield first
+    yield from rest
+
+
+def result_batches(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What ``mapInArrow`` runs: a task's input to its one row of result."""
+    row = to_row(run_task(spec, batches))
+    yield pa.RecordBatch.from_arrays([pa.array([row], pa.string())], names=["result"])

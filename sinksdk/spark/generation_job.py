@@ -1,0 +1,162 @@
+"""One generation as one Spark job: one Spark partition per task, ``mapInArrow``, results as rows."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+
+from sinksdk.errors import ConnectException
+from sinksdk.spark.batches import RANGE
+from sinksdk.spark.executor import GenerationSpec, result_batches
+from sinksdk.spark.task_result import TaskResult, from_rows
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from sinksdk.sources import Source
+
+
+class SparkGeneration:
+    """A generation that runs.
+
+    Args:
+        spark: the session.
+        frame: one Spark partition per task, each beginning with its control row.
+        spec: what every task must know.
+    """
+
+    def __init__(self, spark: SparkSession, frame: DataFrame, spec: GenerationSpec) -> None:
+        self._spark = spark
+        self._tag = f"sinksdk-{uuid.uuid4().hex}"
+        self._future: Future[list[TaskResult]] = Future()
+        self._thread = Thread(
+            target=self._run, args=(frame, spec), name=f"generation-{spec.generation}", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most so many seconds; whether the generation has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def results(self) -> list[TaskResult]:
+        """What the tasks reported, once it has ended.
+
+        Raises:
+            ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
+        """
+        try:
+            return self._future.result(timeout=0)
+        except Exception as error:
+            message = f"the Spark job failed: {_first_line(error)}"
+            raise ConnectException(message) from error
+
+    def cancel(self) -> None:
+        """End the job; its tasks' workers are killed and clean nothing up."""
+        self._spark.interruptTag(self._tag)
+
+    def _run(self, frame: DataFrame, spec: GenerationSpec) -> None:
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return result_batches(spec, batches)
+
+        try:
+            self._spark.addTag(self._tag)
+            rows = frame.mapInArrow(task, "result string").collect()
+            self._future.set_result(from_rows(row.result for row in rows))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the results are asked for
+            self._future.set_exception(error)
+
+
+class SparkLauncher:
+    """Starts generations of one connector as Spark jobs.
+
+    Args:
+        spark: the session.
+        source: where records are read from.
+        columns: what the connector uses of a record; the rest is not sent to Python.
+        template: what every task must know, whatever its generation.
+    """
+
+    def __init__(
+        self, spark: SparkSession, source: Source, columns: Collection[str], template: GenerationSpec
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._columns = columns
+        self._template = template
+
+    def launch(self, plan: GenerationPlan) -> SparkGeneration:
+        """Start the job of a generation."""
+        spec = replace(self._template, generation=plan.generation)
+        return SparkGeneration(
+            self._spark, generation_frame(self._spark, self._source, plan.tasks, self._columns), spec
+        )
+
+
+def generation_frame(
+    spark: SparkSession, source: Source, tasks: Sequence[TaskPlan], columns: Collection[str]
+) -> DataFrame:
+    """One Spark partition per task: its control row, then its ranges' rows in the plan's order.
+
+    Columns: ``range`` int, ``offset`` long, and those of ``columns`` that the source has; timestamps
+    as milliseconds (long).
+    """
+    reads = [
+        [
+            _range_frame(spark, source, planned, at, columns)
+            for at, planned in enumerate(task.ranges)
+            if planned.end > planned.start
+        ]
+        for task in tasks
+    ]
+    names = _common_columns(reads)
+    return functools.reduce(
+        _union, (_task_frame(spark, number, frames, names) for number, frames in enumerate(reads))
+    )
+
+
+def _range_frame(
+    spark: SparkSession, source: Source, planned: PlannedRange, at: int, columns: Collection[str]
+) -> DataFrame:
+    rows = source.read(spark, {planned.topic_partition: planned.offsets})
+    wanted = [F.lit(at).cast("int").alias(RANGE), F.col("offset")]
+    wanted += [_column(name) for name in rows.columns if name in columns and name != "offset"]
+    return rows.select(*wanted)
+
+
+def _column(name: str) -> Column:
+    # Milliseconds, floored, in the JVM: what Kafka has, and what needs no further care in Python.
+    return F.unix_millis(name).alias(name) if name == "timestamp" else F.col(name)
+
+
+def _common_columns(reads: Sequence[Sequence[DataFrame]]) -> list[str]:
+    """Every column that any of the frames has: partitions may differ in having headers."""
+    return list(dict.fromkeys(name for frames in reads for frame in frames for name in frame.columns))
+
+
+def _task_frame(
+    spark: SparkSession, number: int, frames: Sequence[DataFrame], names: Sequence[str]
+) -> DataFrame:
+    control = spark.range(1, numPartitions=1).select(F.lit(-1 - number).cast("int").alias(RANGE))
+    return functools.reduce(_union, (_only(frame, names) for frame in frames), control).coalesce(1)
+
+
+def _only(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    return frame.select(*(name for name in names if name in frame.columns))
+
+
+def _union(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other, allowMissingColumns=True)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
