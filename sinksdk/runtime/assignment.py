@@ -38,35 +38,3 @@ def assign(
         tasks[task].append(planned)
         loads[task] = (loads[task][0] + planned.end - planned.start, loads[task][1] + 1)
     return [tuple(sorted(shares, key=lambda planned: planned.topic_partition)) for shares in tasks if shares]
-
-
-def within(ranges: Iterable[PlannedRange], budget: int, batch: int | None) -> tuple[PlannedRange, ...]:
-    """Cut one task's ranges to what it may read in one generation, in whole batches.
-
-    Args:
-        ranges: in the order they are read.
-        budget: most offsets.
-        batch: the policy's ``max_records``.
-
-    Returns:
-        At least the first range's first batch; ranges without records always.
-    """
-    kept: list[PlannedRange] = []
-    left = budget
-    for planned in ranges:
-        size = planned.end - planned.start
-        if size <= left or not size:
-            kept.append(planned)
-            left -= size
-            continue
-        is_first = left == budget
-        most = left if batch is None else left // batch * batch
-        if is_first and batch is not None:
-            most = max(most, batch)
-        if most > 0:
-            is_due = planned.due and (batch is None or most >= size)
-            kept.append(
-                planned.model_copy(update={"end": min(planned.start + most, planned.end), "due": is_due})
-            )
-        left = 0
-    return tuple(kept)

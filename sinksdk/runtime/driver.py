@@ -16,10 +16,10 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.assignment import assign, within
+from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.events import Listener, PartitionView, Silent
 from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember, whole_multiple
+from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
 from sinksdk.runtime.registry import configure
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
@@ -74,7 +74,7 @@ class ConnectorDriver:
         self._policy = connector.batch_policy(config)
         self._planner = Planner(
             self._policy,
-            whole_multiple(config.generation_max_records, self._policy.max_records),
+            config.generation_max_records,
             skip_lost=config.on_data_loss == "skip",
         )
         self._generations = Generations(store, config.name)
@@ -200,9 +200,7 @@ class ConnectorDriver:
             )
         shares = assign(decision.ranges, len(configs), claim.previous)
         return [
-            TaskPlan(
-                ranges=within(share, self._planner.max_records, self._policy.max_records), config=dict(own)
-            )
+            TaskPlan(ranges=self._planner.share(share, decision), config=dict(own))
             for share, own in zip(shares, configs, strict=False)
         ]
 

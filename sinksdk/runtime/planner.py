@@ -9,8 +9,9 @@ difference for a number of records where the engine has counted: that is what ta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
@@ -19,6 +20,18 @@ from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.store.records import PartitionStatus, PlannedRange, Seen, Tail
 
 _MOST_SIGHTINGS = 64
+
+
+class Counted(NamedTuple):
+    """Records after the commit that were counted by reading them.
+
+    Args:
+        records: how many.
+        end: up to which offset.
+    """
+
+    records: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,14 @@ class Backlog:
             return self.available.start
         return max(self.committed, self.available.start)
 
+    @property
+    def counted(self) -> Counted:
+        """What was counted of the unread records when they were read and kept back."""
+        tail = self.status.tail if self.status else None
+        if tail is None or tail.committed != self.start or tail.end > self.available.end:
+            return Counted(0, self.start)
+        return Counted(tail.records, tail.end)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -54,10 +75,12 @@ class Decision:
     Args:
         ranges: worth a generation; none: wait.
         due_at: when the first of the others will be due, in seconds since the epoch.
+        counted: what is known of each range's records.
     """
 
     ranges: tuple[PlannedRange, ...]
-    due_at: float = math.inf
+    due_at: float
+    counted: Mapping[TopicPartition, Counted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +89,7 @@ class Planner:
 
     Args:
         policy: when waiting records are worth reading.
-        max_records: most offsets one task reads in one generation.
+        max_records: most records one task reads in one generation, or one batch of each partition.
         skip_lost: go on where the source no longer has what follows the commit.
     """
 
@@ -85,16 +108,17 @@ class Planner:
         Raises:
             OffsetOutOfRangeException: a commit is outside what the source holds.
         """
-        ranges, due_at = [], math.inf
+        ranges, counted, due_at = [], {}, math.inf
         for backlog in backlogs:
             self._check(backlog)
             moment = self._due_at(backlog)
             planned = self._range(backlog, is_due=flush or now >= moment)
             if planned is not None:
                 ranges.append(planned)
+                counted[backlog.partition] = backlog.counted
             else:
                 due_at = min(due_at, moment)
-        return Decision(tuple(ranges), due_at)
+        return Decision(tuple(ranges), due_at, counted)
 
     def _check(self, backlog: Backlog) -> None:
         begin, end = backlog.available
@@ -122,56 +146,52 @@ class Planner:
         oldest = next((seen.at for seen in sightings if seen.end > backlog.start), math.inf)
         return self.policy.due_at(oldest) if math.isfinite(oldest) else math.inf
 
-    def _range(self, backlog: Backlog, *, is_due: bool) -> PlannedRange | None:
-        start, end = backlog.start, backlog.available.end
-        if end > start and (is_due or self._whole_batches(backlog)):
-            if not is_due:
-                end = self._end_of_whole_batches(backlog)
-            return self._planned(backlog, start, end, due=is_due)
-        if backlog.unsettled:
-            return self._planned(backlog, start, start, due=False)
-        return None
+    def share(self, ranges: Sequence[PlannedRange], decision: Decision) -> tuple[PlannedRange, ...]:
+        """One task's ranges, each cut to its part of what a task may read in one generation.
 
-    def _whole_batches(self, backlog: Backlog) -> int:
-        """At most so many whole batches are there."""
-        if self.policy.max_records is None:
-            return 0
-        counted, counted_to = _counted(backlog)
-        return (counted + backlog.available.end - counted_to) // self.policy.max_records
-
-    def _end_of_whole_batches(self, backlog: Backlog) -> int:
-        counted, counted_to = _counted(backlog)
-        size = self.policy.max_records or 1
-        wanted = self._whole_batches(backlog) * size
-        return min(max(counted_to + wanted - counted, backlog.start + 1), backlog.available.end)
-
-    def _planned(self, backlog: Backlog, start: int, end: int, *, due: bool) -> PlannedRange:
-        """The range, cut to what one task may read; a cut end is due only where nothing bounds a batch."""
-        limit = start + whole_multiple(self.max_records, self.policy.max_records)
-        topic, partition = backlog.partition
-        is_cut = limit < end
-        return PlannedRange(
-            topic=topic,
-            partition=partition,
-            start=start,
-            end=min(end, limit),
-            due=due and (not is_cut or self.policy.max_records is None),
+        At least one batch beyond what was counted before: a range that ends earlier would be read in
+        vain, for ever. A cut end is due only where nothing bounds a batch.
+        """
+        most = self.max_records // max(len(ranges), 1)
+        return tuple(
+            self._cut(planned, most, decision.counted[planned.topic_partition]) for planned in ranges
         )
 
+    def _cut(self, planned: PlannedRange, most: int, counted: Counted) -> PlannedRange:
+        size = self.policy.max_records
+        if size is None:
+            limit = planned.start + max(most, 1)
+        else:
+            batches = max(most // size, counted.records // size + 1)
+            limit = counted.end + batches * size - counted.records
+        if limit >= planned.end:
+            return planned
+        return planned.model_copy(update={"end": limit, "due": planned.due and size is None})
 
-def whole_multiple(limit: int, size: int | None) -> int:
-    """The largest multiple of a batch's size within a limit; at least one batch."""
-    if size is None:
-        return limit
-    return max(limit // size, 1) * size
+    def _range(self, backlog: Backlog, *, is_due: bool) -> PlannedRange | None:
+        start, end = backlog.start, backlog.available.end
+        if end == start or not (is_due or self._whole_batches(backlog)):
+            if not backlog.unsettled:
+                return None
+            end, is_due = start, False
+        elif not is_due:
+            end = self._end_of_whole_batches(backlog)
+        topic, partition = backlog.partition
+        return PlannedRange(topic=topic, partition=partition, start=start, end=end, due=is_due)
 
+    def _whole_batches(self, backlog: Backlog) -> int:
+        """At most so many whole batches are there; none where everything was read and kept back before."""
+        counted = backlog.counted
+        if self.policy.max_records is None or counted.end == backlog.available.end:
+            return 0
+        return (counted.records + backlog.available.end - counted.end) // self.policy.max_records
 
-def _counted(backlog: Backlog) -> tuple[int, int]:
-    """How many records after the commit were counted by reading them, and up to which offset."""
-    tail = backlog.status.tail if backlog.status else None
-    if tail is None or tail.committed != backlog.start or tail.end > backlog.available.end:
-        return 0, backlog.start
-    return tail.records, tail.end
+    def _end_of_whole_batches(self, backlog: Backlog) -> int:
+        """Where they end if there are no more gaps."""
+        counted = backlog.counted
+        wanted = self._whole_batches(backlog) * (self.policy.max_records or 1)
+        # A sink may have kept back more than a batch: then what is new is read anyhow.
+        return min(max(counted.end + wanted - counted.records, counted.end + 1), backlog.available.end)
 
 
 def observe(backlog: Backlog, now: float) -> PartitionStatus:
@@ -208,8 +228,3 @@ def remember(
             "error": outcome.failure.message if outcome.failure else None,
         }
     )
-
-
-def sizes(ranges: Iterable[PlannedRange]) -> Mapping[TopicPartition, int]:
-    """Offsets each range spans."""
-    return {planned.topic_partition: planned.end - planned.start for planned in ranges}

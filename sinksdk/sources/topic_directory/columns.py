@@ -19,7 +19,7 @@ class _Column(NamedTuple):
 
 
 def _is_offset(kind: pa.DataType) -> bool:
-    return types.is_integer(kind) and not types.is_uint64(kind)  # half of those are beyond a long
+    return bool(types.is_integer(kind) and not types.is_uint64(kind))  # half of those are beyond a long
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -33,7 +33,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_timestamp(kind: pa.DataType) -> bool:
-    return types.is_timestamp(kind) or types.is_int64(kind)
+    return bool(types.is_timestamp(kind) or types.is_int64(kind))
 
 
 def _is_headers(kind: pa.DataType) -> bool:
@@ -88,4 +88,5 @@ def check_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> fr
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if types.is_dictionary(kind) else kind
+    plain: pa.DataType = kind.value_type if types.is_dictionary(kind) else kind
+    return plain

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.sources.topic_directory.columns import check_columns
 from sinksdk.sources.topic_directory.layout import FileStat
@@ -139,8 +139,8 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
             )
         if last - first + 1 < group.num_rows:
             raise ConnectException(
-                f"{partition}: {path} has {group.num_rows} rows with offsets {first} to {last}, so some offsets "
-                f"are there twice; write each record once"
+                f"{partition}: {path} has {group.num_rows} rows with offsets {first} to {last}, so some are "
+                f"there twice; write each record once"
             )
         yield _Span(first, last)
 

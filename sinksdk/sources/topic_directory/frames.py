@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.topic_directory.footers import DataFile, Shape, TimestampEncoding
+from sinksdk.sources.topic_directory.scans import scans
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
-SCAN_BYTES: Final = 32 * 1024 * 1024
-"""Files are read by one scan and sorted while they hold no more than this, uncompressed.
-
-A scan costs the driver about 15 ms and Spark keeps no order among a scan's files, so that many small
-files are cheapest to read together and sort, and large ones by a scan each, as they are.
-"""
-
 _TYPES: Final = {
     "key": "binary",
     "value": "binary",
+    "topic": "string",
+    "partition": "int",
     "offset": "bigint",
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key: string, value: binary>>",
 }
-_ALWAYS: Final = ("key", "value", "offset", "timestamp")
+_COORDINATES: Final = ("topic", "partition")
+_OPTIONAL: Final = ("timestampType", "headers")
 _GLOB: Final = str.maketrans({character: f"\\{character}" for character in r"{}[]*?\\"})
 
 
@@ -43,7 +39,7 @@ class RangeRead(NamedTuple):
 
 def read_ranges(spark: SparkSession, reads: Sequence[RangeRead]) -> DataFrame:
     """The rows of ranges, one range after the other, in one Spark partition."""
-    columns = [name for name in _TYPES if name in _ALWAYS or _any_has(reads, name)]
+    columns = [name for name in _TYPES if name not in _OPTIONAL or _any_has(reads, name)]
     frames = [_range(spark, read, columns) for read in reads] or [_nothing(spark, columns)]
     return union_all(frames).coalesce(1)
 
@@ -60,36 +56,19 @@ def union_all(frames: Sequence[DataFrame]) -> DataFrame:
     return union_all(frames[:middle]).union(union_all(frames[middle:]))
 
 
-def scans(files: Sequence[DataFile], offsets: OffsetRange) -> Iterator[list[DataFile]]:
-    """The files that hold something of a range, cut into what one scan reads."""
-    wanted = [file for file in files if file.last >= offsets.start and file.first < offsets.end]
-    for _, alike in groupby(wanted, key=lambda file: file.shape):
-        batch: list[DataFile] = []
-        size = 0
-        for file in alike:
-            if batch and size + file.size > SCAN_BYTES:
-                yield batch
-                batch, size = [], 0
-            batch.append(file)
-            size += file.size
-        yield batch
-
-
 def _any_has(reads: Sequence[RangeRead], name: str) -> bool:
     return any(name in file.shape.columns for read in reads for file in read.files)
 
 
 def _range(spark: SparkSession, read: RangeRead, columns: Sequence[str]) -> DataFrame:
-    frames = [_scan(spark, batch, read.offsets, columns) for batch in scans(read.files, read.offsets)]
-    rows = union_all(frames or [_nothing(spark, columns)])
+    stored = [name for name in columns if name not in _COORDINATES]
+    frames = [_scan(spark, batch, read.offsets, stored) for batch in scans(read.files, read.offsets)]
+    rows = union_all(frames or [_nothing(spark, stored)])
     coordinates = {
-        "topic": sf.lit(read.partition.topic),
-        "partition": sf.lit(read.partition.partition).cast("int"),
+        "topic": sf.lit(read.partition.topic).alias("topic"),
+        "partition": sf.lit(read.partition.partition).cast("int").alias("partition"),
     }
-    rows = rows.withColumns(coordinates)
-    return rows.select(
-        "key", "value", *coordinates, *(name for name in columns if name not in {"key", "value"})
-    )
+    return rows.select(*(coordinates.get(name, sf.col(name)) for name in columns))
 
 
 def _scan(
@@ -126,8 +105,8 @@ def _column(name: str, shape: Shape) -> Column:
         return column
     if shape.timestamps is TimestampEncoding.MILLISECONDS:
         return sf.timestamp_millis(column).alias(name)
-    # Integer arithmetic that rounds down, also before 1970.
-    return sf.timestamp_micros(((column - sf.pmod(column, sf.lit(1000))) / 1000).cast("bigint")).alias(name)
+    # Integers that are rounded down, also before 1970; Column's own division would make doubles of them.
+    return sf.timestamp_micros(sf.expr("(timestamp - pmod(timestamp, 1000)) div 1000")).alias(name)
 
 
 def _nothing(spark: SparkSession, columns: Sequence[str]) -> DataFrame:

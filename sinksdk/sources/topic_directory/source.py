@@ -11,13 +11,12 @@ from sinksdk.errors import (
     ConnectException,
     MissingSourceTopicException,
     OffsetOutOfRangeException,
-    RetriableException,
 )
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.base import Subscription
 from sinksdk.sources.topic_directory.footers import DataFile, Footers
 from sinksdk.sources.topic_directory.layout import FileStat, Layout, local_root
-from sinksdk.sources.topic_directory.transactions import Transactions
+from sinksdk.sources.topic_directory.transactions import Transactions, Visibility
 from sinksdk.sources.topic_directory.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -50,13 +49,15 @@ class TopicDirectory:
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """See :meth:`sinksdk.sources.base.Source.partitions`."""
-        named = self._transactions.files()
-        folders = self._layout.topics()
+        visibility = self._transactions.look()
+        topics = self._layout.topics()
         stats: dict[TopicPartition, list[FileStat]] = {}
-        for topic in sorted(self._select(subscription, folders)):
-            for partition, found in self._stats(topic, folders[topic], named).items():
-                stats[partition] = found
-        look = {partition: self._files(partition, found) for partition, found in stats.items()}
+        for topic in sorted(self._select(subscription, topics)):
+            for partition, folders in self._folders(topic, topics[topic], visibility).items():
+                stats[partition] = self._stats(folders, visibility)
+        look: dict[TopicPartition, Sequence[DataFile]] = {
+            partition: self._files(partition, found) for partition, found in stats.items()
+        }
         for partition, files in look.items():
             _check_nothing_came_late(partition, self._last_look.get(partition, ()), files)
         self._last_look = look
@@ -70,41 +71,43 @@ class TopicDirectory:
             read_ranges,
         )
 
-        named = self._transactions.files()
-        folders = self._layout.topics()
+        visibility = self._transactions.look()
+        topics = self._layout.topics()
         reads = []
         for partition, offsets in ranges.items():
-            stats = self._stats(partition.topic, folders.get(partition.topic, ()), named)
-            files = self._files(partition, stats.get(partition, ()))
+            folders = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
+            files = self._files(partition, self._stats(folders.get(partition, ()), visibility))
             _check_range(partition, offsets, files)
             reads.append(RangeRead(partition, offsets, files))
         return read_ranges(spark, reads)
 
-    def _select(self, subscription: Subscription, folders: Collection[str]) -> frozenset[str]:
+    def _select(self, subscription: Subscription, topics: Collection[str]) -> frozenset[str]:
         try:
-            return subscription.select(folders)
+            return subscription.select(topics)
         except MissingSourceTopicException as error:
             missing = ", ".join(map(repr, error.topics))
-            there = ", ".join(map(repr, sorted(folders))) or "none"
+            there = ", ".join(map(repr, sorted(topics))) or "none"
             raise MissingSourceTopicException(
                 error.topics,
-                f"the topic directory {self.root} has no topic {missing} (topics there: {there}): write it as "
-                f"a folder topic=<topic>, or take it out of the connector's 'topics'",
+                f"the topic directory {self.root} has no topic {missing} (topics there: {there}): write it "
+                f"as a folder topic=<topic>, or take it out of the connector's 'topics'",
             ) from None
 
-    def _stats(
-        self, topic: str, folders: Iterable[str], named: Mapping[str, str] | None
-    ) -> dict[TopicPartition, list[FileStat]]:
-        """The files of each partition of a topic that count."""
-        stats: dict[TopicPartition, list[FileStat]] = {}
-        for folder in folders:
-            for partition, path in self._layout.partitions(topic, folder):
-                found = list(self._layout.files(path))
-                if named is not None:
-                    _check_entries(partition, path, found, named)
-                    found = [stat for stat in found if stat.path in named]
-                stats.setdefault(partition, []).extend(found)
-        return stats
+    def _folders(
+        self, topic: str, topic_folders: Iterable[str], visibility: Visibility
+    ) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition of a topic."""
+        folders: dict[TopicPartition, list[str]] = {}
+        for topic_folder in topic_folders:
+            there = dict(self._layout.partitions(topic, topic_folder))
+            visibility.check_folders(topic_folder, there.values())
+            for partition, folder in there.items():
+                folders.setdefault(partition, []).append(folder)
+        return folders
+
+    def _stats(self, folders: Iterable[str], visibility: Visibility) -> list[FileStat]:
+        """The files in a partition's folders that count."""
+        return [stat for folder in folders for stat in visibility.select(folder, self._layout.files(folder))]
 
     def _files(self, partition: TopicPartition, stats: Iterable[FileStat]) -> list[DataFile]:
         """A partition's files that hold records, in the order of their offsets."""
@@ -113,23 +116,11 @@ class TopicDirectory:
         for earlier, later in pairwise(files):
             if later.first <= earlier.last:
                 raise ConnectException(
-                    f"{partition}: {earlier.path} has offsets {earlier.first} to {earlier.last} and {later.path} "
-                    f"{later.first} to {later.last}: they overlap; remove the one whose records are there twice"
+                    f"{partition}: {earlier.path} has offsets {earlier.first} to {earlier.last} and "
+                    f"{later.path} {later.first} to {later.last}: they overlap; remove the one whose records "
+                    f"are there twice"
                 )
         return files
-
-
-def _check_entries(
-    partition: TopicPartition, folder: str, found: Collection[FileStat], named: Mapping[str, str]
-) -> None:
-    """Every file that a transaction names must be there: entries are written last and removed first."""
-    there = {stat.path for stat in found}
-    for path, entry in named.items():
-        if os.path.dirname(path) == folder and path not in there and os.path.exists(entry):  # noqa: PTH110, PTH120 - thousands of times a second
-            raise ConnectException(
-                f"{partition}: {entry} names {path}, which is not there; write files before the entry that "
-                f"names them, and remove the entry before its files"
-            )
 
 
 def _check_nothing_came_late(

@@ -4,12 +4,62 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sinksdk.errors import ConnectException
 from sinksdk.sources.topic_directory.layout import TRANSACTIONS, FileStat, is_hidden
 from sinksdk.sources.topic_directory.unfinished import Unfinished
+
+
+class Visibility:
+    """Which files count, as of one look at the entries.
+
+    Args:
+        entries: by path of a file, the entry that names it; None where there are no transactions and
+            all files count.
+    """
+
+    def __init__(self, entries: Mapping[str, str] | None) -> None:
+        self._entries = entries
+        self._folders: dict[str, list[str]] = {}
+        for path in entries or ():
+            self._folders.setdefault(str(Path(path).parent), []).append(path)
+
+    def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
+        """Those of the files found in a partition's folder that count.
+
+        Raises:
+            ConnectException: an entry names one that is not there.
+        """
+        if self._entries is None:
+            return list(found)
+        stats = {stat.path: stat for stat in found}
+        named = self._folders.get(folder, ())
+        for path in named:
+            if path not in stats:
+                self._check_removed(path)
+        return [stats[path] for path in named if path in stats]
+
+    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
+        """Check that a topic's folder has every partition's folder that entries speak of.
+
+        Raises:
+            ConnectException: it has not.
+        """
+        for folder, paths in self._folders.items():
+            if folder not in there and str(Path(folder).parent) == topic_folder:
+                self._check_removed(paths[0])
+
+    def _check_removed(self, path: str) -> None:
+        """Entries are written after their files and removed before them."""
+        entry = (self._entries or {})[path]
+        if Path(entry).exists():
+            raise ConnectException(
+                f"{entry} names {path}, which is not there; write files before the entry that names them, "
+                f"and remove the entry before its files"
+            )
 
 
 class Transactions:
@@ -26,8 +76,8 @@ class Transactions:
         self._unfinished = unfinished
         self._known: dict[FileStat, tuple[str, ...]] = {}
 
-    def files(self) -> dict[str, str] | None:
-        """Absolute path of each file that counts, and the entry that names it; None: all files count.
+    def look(self) -> Visibility:
+        """Which files count now. Files must be listed after it: entries come after their files.
 
         Raises:
             RetriableException: an entry is still being written.
@@ -41,9 +91,9 @@ class Transactions:
                     if entry.name.endswith(".json") and not is_hidden(entry.name)
                 ]
         except FileNotFoundError:
-            return None
+            return Visibility(None)
         self._known = {stat: self._known.get(stat) or self._read(stat) for stat in stats}
-        return {path: stat.path for stat, paths in self._known.items() for path in paths}
+        return Visibility({path: stat.path for stat, paths in self._known.items() for path in paths})
 
     def _read(self, stat: FileStat) -> tuple[str, ...]:
         try:
@@ -64,9 +114,10 @@ def _paths(content: Any, entry: str) -> list[str]:
             f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}'
         )
     for path in paths:
-        pure = PurePosixPath(path)
-        if pure.is_absolute() or ".." in pure.parts:
+        parts = PurePosixPath(path).parts
+        if [part.partition("=")[0] for part in parts[:-1]] != ["topic", "partition"]:
             raise ConnectException(
-                f"{entry} names {path!r}: paths must be relative to the topic directory, without '..'"
+                f"{entry} names {path!r}; a file's path must be relative to the topic directory and of the "
+                f"form topic=<topic>/partition=<number>/<name>.parquet"
             )
     return paths

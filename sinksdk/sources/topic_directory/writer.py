@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from sinksdk.records import SinkRecords, TopicPartition
 from sinksdk.sources.topic_directory.layout import TRANSACTIONS, local_root, partition_folder
 
-Records = pa.Table | pa.RecordBatch | SinkRecords
+Records: TypeAlias = "pa.Table | pa.RecordBatch | SinkRecords"
 
 
 def write_records(path: str | os.PathLike[str], partition: TopicPartition, records: Records) -> Path:

@@ -1,0 +1,103 @@
+"""Everything that can be said of a configuration without touching the outside world."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sinksdk.cli.config_file import read_config_file
+from sinksdk.config import ConnectorConfig, unknown_key_sentence
+from sinksdk.connector import SinkConnector
+from sinksdk.errors import ConfigException
+from sinksdk.plugins import connector_class
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A configuration file and what was found out about it.
+
+    Args:
+        raw: dotted names and texts as written, references unresolved.
+        connector: the connector it names, None when there is none.
+        config: its validated configuration, None when there are problems.
+        problems: all that keeps it from starting, as sentences.
+        warnings: keys nobody knows.
+        without_effect: keys of other people's connectors that do nothing here, each with why.
+    """
+
+    raw: Mapping[str, str]
+    connector: SinkConnector | None = None
+    config: ConnectorConfig | None = None
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    without_effect: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The connector's name, as far as it has one."""
+        return self.raw.get("name", "")
+
+
+def check_file(path: Path) -> Checked:
+    """Read and check a configuration: no I/O besides the file and the references in it.
+
+    Raises:
+        ConfigException: there is no configuration to check: file missing, no JSON.
+    """
+    file = read_config_file(path)
+    try:
+        connector = _connector(file.config.get("connector.class", ""))
+    except ConfigException as error:
+        # The keys of an unknown connector cannot be judged, those of all connectors can.
+        _, common = ConnectorConfig.check(file.config)
+        return Checked(file.config, problems=[*file.problems, *error.problems, *common], warnings=file.warnings)
+    model = connector.config_class
+    config, problems = model.check(file.config)
+    if config is not None:
+        problems = _validate(connector, config)
+    problems = [*file.problems, *problems]
+    unknown = [unknown_key_sentence(key, near) for key, near in model.unknown_keys(file.config).items()]
+    return Checked(
+        file.config,
+        connector,
+        None if problems else config,
+        problems,
+        [*file.warnings, *unknown],
+        {key: why for key, why in model.no_effect.items() if key in file.config},
+    )
+
+
+def _connector(name: str) -> SinkConnector:
+    cls = load_class(name)
+    if inspect.isabstract(cls) or not hasattr(cls, "task_class"):
+        message = f"'connector.class': {name} names no task_class, the SinkTask that does its work"
+        raise ConfigException(message)
+    try:
+        return cls()
+    except Exception as error:
+        message = f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
+        raise ConfigException(message) from error
+
+
+def load_class(name: str) -> type[SinkConnector]:
+    """The connector's class; whatever goes wrong when its module is imported is a ConfigException."""
+    try:
+        return connector_class(name)
+    except ConfigException:
+        raise
+    except Exception as error:
+        message = f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
+        raise ConfigException(message) from error
+
+
+def _validate(connector: SinkConnector, config: ConnectorConfig) -> list[str]:
+    """What the connector itself has to say."""
+    try:
+        problems = list(connector.validate(config))
+        if not problems:
+            connector.batch_policy(config)
+    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+        return [f"{type(connector).__name__} does not accept it: {error}"]
+    return problems

@@ -1,0 +1,122 @@
+"""Reading a connector's configuration from a file, in any of the forms Connect knows.
+
+* ``{"name": …, "config": {…}}``: what Connect's REST interface takes (and returns).
+* ``{"name": …, "connector.class": …}``: flat JSON, as ``PUT /connectors/<name>/config`` takes it.
+* ``name=…`` lines: a ``.properties`` file, as Connect's standalone mode takes it.
+
+Values become text, as written; references in them stay unresolved.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sinksdk.errors import ConfigException
+
+_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two: what Connect's GET answers
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A configuration as it was written.
+
+    Args:
+        config: dotted names and their texts, ``name`` included.
+        problems: what is wrong with the file's form, as sentences.
+        warnings: what stands in it without effect.
+    """
+
+    config: Mapping[str, str]
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Read a configuration.
+
+    Raises:
+        ConfigException: the file cannot be read, or is neither JSON nor properties.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        message = f"the configuration {path} cannot be read: {error.strerror}"
+        raise ConfigException(message) from error
+    except UnicodeDecodeError as error:
+        message = f"the configuration {path} is no UTF-8 text: {error.reason} at byte {error.start}"
+        raise ConfigException(message) from error
+    if path.suffix == ".properties":
+        return ConfigFile(dict(_properties(text)))
+    return _from_json(path, text)
+
+
+def _from_json(path: Path, text: str) -> ConfigFile:
+    repeated: list[str] = []
+
+    def as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        repeated.extend(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        return found
+
+    try:
+        # Numbers as they were written: 1e5 or 1.0 is for the configuration's model to judge.
+        document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
+    except ValueError as error:
+        message = f"the configuration {path} is no JSON document: {error}"
+        raise ConfigException(message) from error
+    if not isinstance(document, dict):
+        raise ConfigException(
+            f"the configuration {path} must be a JSON object: "
+            f'{{"name": "…", "config": {{"connector.class": "…", …}}}}'
+        )
+    problems = [f"'{key}' is there twice" for key in dict.fromkeys(repeated)]
+    if "config" not in document:
+        return _file(document, problems)
+    return _from_outer(document, problems)
+
+
+def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
+    """The form with the name outside."""
+    inner = document["config"]
+    if not isinstance(inner, dict):
+        return ConfigFile({}, [*problems, "'config' must be an object of keys and values"])
+    name = document.get("name", inner.get("name"))
+    if "name" in inner and inner["name"] != name:
+        problems.append(
+            f"the connector is called '{name}' beside 'config' and '{inner['name']}' in it; they must be the same"
+        )
+    warnings = [
+        f"'{key}' beside 'config' has no effect" for key in document if key not in _OUTER_KEYS
+    ]
+    return _file({**inner, "name": name}, problems, warnings)
+
+
+def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence[str] = ()) -> ConfigFile:
+    nested = [
+        f"'{key}' must be a text, a number or a boolean"
+        for key, value in values.items()
+        if isinstance(value, dict | list)
+    ]
+    config = {
+        key: _as_text(value)
+        for key, value in values.items()
+        if value is not None and not isinstance(value, dict | list)
+    }
+    return ConfigFile(config, [*problems, *nested], warnings)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _properties(text: str) -> Iterator[tuple[str, str]]:
+    """Java's properties, without its ``\\uXXXX`` escapes: these files are UTF-8."""
+    for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
+        match = re.match(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*)", line)
+        if match:
+            yield match.group(1), match.group(2).rstrip()

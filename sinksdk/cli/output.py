@@ -1,0 +1,88 @@
+"""Writing to the terminal: messages a person reads, wrapped on a terminal and whole lines elsewhere.
+
+``NO_COLOR`` and ``TERM=dumb`` are honoured (rich sees to it).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sinksdk.cli.exit_codes import ExitCode, exit_code_of
+from sinksdk.errors import ConfigException, ConnectException
+
+
+def stdout() -> Console:
+    """Where results go."""
+    return Console(highlight=False)
+
+
+def stderr() -> Console:
+    """Where warnings and errors go."""
+    return Console(stderr=True, highlight=False)
+
+
+def write(console: Console, text: str, style: str = "") -> None:
+    """One paragraph: wrapped by words on a terminal, one line elsewhere, nothing in it interpreted."""
+    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
+
+
+def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
+    """Paragraphs with bullets, indented below them on a terminal."""
+    for item in items:
+        if not console.is_terminal:
+            console.print(Text(f"  - {item}"), soft_wrap=True)
+            continue
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(Text("•", style=style), Text(item))
+        console.print(Padding(grid, (0, 0, 0, 2)))
+
+
+def warn(texts: Sequence[str]) -> None:
+    """What should be looked at and keeps nothing from starting."""
+    console = stderr()
+    for text in texts:
+        write(console, f"warning: {text}", "yellow")
+
+
+@contextmanager
+def exit_on_error(*, verbose: bool) -> Iterator[None]:
+    """End the process with the error's exit code and one block that says what happened.
+
+    Args:
+        verbose: show stack traces too, also those of tasks.
+    """
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except Exception as error:
+        show_error(error, verbose=verbose)
+        raise typer.Exit(exit_code_of(error)) from error
+
+
+def show_error(error: Exception, *, verbose: bool) -> None:
+    """One block on stderr."""
+    console = stderr()
+    if isinstance(error, ConfigException) and len(error.problems) != 1:
+        write(console, f"error: {len(error.problems)} problems, nothing was started", "bold red")
+        write_list(console, error.problems, "red")
+    else:
+        write(console, f"error: {_sentence(error)}", "bold red")
+    if verbose:
+        write(console, "".join(traceback.format_exception(error)).rstrip(), "dim")
+    elif exit_code_of(error) is ExitCode.FAILED:
+        write(console, "(--verbose shows stack traces)", "dim")
+
+
+def _sentence(error: Exception) -> str:
+    """What it says; errors that are not ours also say what they are."""
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, ConnectException) else f"{type(error).__name__}: {text}"

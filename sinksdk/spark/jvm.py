@@ -1,0 +1,123 @@
+"""Starting Spark's JVM: quietly, and so that signals meant for us do not end it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Final, Self
+
+from sinksdk.errors import ConfigException
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
+"""Makes the JVM write each of its errors as one line, which is logged here as ``sinksdk.spark.jvm``."""
+
+_FIELD, _LINE = "\x1f", "\x1e"
+_NOISE = (  # of every JVM that pyspark starts; no option turns it off
+    "WARNING: Using incubator modules",
+    "Setting default log level to",
+    "To adjust logging level use",
+)
+_JAVA = "Spark needs Java 17 or 21: install one (for example the package openjdk-17-jre-headless)"
+
+_log = logging.getLogger(__name__)
+
+
+def launch(conf: Mapping[str, str]) -> JavaGateway:
+    """Start the JVM.
+
+    SIGINT, SIGTERM and SIGHUP that reach the whole process group (Ctrl-C, ``timeout``, a closed
+    terminal) do not end it, so that tasks can still flush. It ends with this process, however that ends.
+
+    Args:
+        conf: Spark's configuration; of it the JVM's own options matter here.
+
+    Raises:
+        ConfigException: there is no Java, or it is none that Spark runs on.
+    """
+    from pyspark import SparkConf  # noqa: PLC0415 - whoever only looks at masters needs no pyspark
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    _check_java()
+    options = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    with _ErrorStream() as errors:
+        try:
+            # pyspark starts it with SIGINT ignored, and a JVM leaves a signal alone that is ignored.
+            gateway: JavaGateway = launch_gateway(options, {"stderr": errors.sink})  # type: ignore[no-untyped-call] # pyspark's
+        except PySparkRuntimeError as error:
+            raise ConfigException(f"Spark's JVM ended at once. {_JAVA}. It said:\n{errors.said()}") from error
+    _ignore_signals(gateway)
+    return gateway
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").exists():
+        raise ConfigException(
+            f"JAVA_HOME is {home}, but there is no bin/java in it. {_JAVA}, or unset JAVA_HOME"
+        )
+    if not home and shutil.which("java") is None:
+        raise ConfigException(
+            f"there is no java on the PATH. {_JAVA}, and put it on the PATH or set JAVA_HOME"
+        )
+
+
+def _ignore_signals(gateway: JavaGateway) -> None:
+    signals = gateway.jvm.sun.misc
+    for name in ("TERM", "HUP"):
+        signals.Signal.handle(signals.Signal(name), signals.SignalHandler.SIG_IGN)
+
+
+class _ErrorStream:
+    """The JVM's stderr: its log is logged here, what Python workers print goes to our own stderr."""
+
+    def __init__(self) -> None:
+        self._last: deque[str] = deque(maxlen=20)
+        source, self.sink = os.pipe()
+        self._source = os.fdopen(source, encoding="utf-8", errors="replace")
+        self._thread = Thread(target=self._read, name="spark-stderr", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.sink)  # the JVM has its own copy
+
+    def said(self) -> str:
+        """The last lines, once the JVM has ended."""
+        self._thread.join(timeout=1)
+        return "\n".join(self._last)
+
+    def _read(self) -> None:
+        with self._source:
+            for line in self._source:
+                self._last.append(line.rstrip("\n"))
+                # Logging or stderr may be gone while the interpreter ends; the JVM must not block on it.
+                with contextlib.suppress(ValueError, OSError):
+                    pass_on(line)
+
+
+def pass_on(line: str) -> None:
+    """Log a line of Spark's log, or print any other one as it is."""
+    if line.startswith(_NOISE):
+        return
+    if not line.startswith(_FIELD):
+        sys.stderr.write(line)
+        return
+    _, level, source, message, trace = line.rstrip("\n").split(_FIELD, 4)
+    lines = trace.split(_LINE)
+    number = logging.CRITICAL if level == "FATAL" else logging.getLevelName(level)
+    _log.log(number, "%s: %s", source, f"{message} ({lines[0]})" if lines[0] else message)
+    if len(lines) > 1:
+        _log.debug("%s", "\n".join(lines))

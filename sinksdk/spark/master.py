@@ -1,0 +1,82 @@
+"""What a Spark master's URL says about where tasks run and how often they are tried."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from typing import Final
+
+from sinksdk.errors import ConfigException
+
+ATTEMPTS: Final = 4
+"""How often a task is tried; Spark's default on clusters. Its local masters try once unless told."""
+
+_LOCAL = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,\s*(?P<attempts>\d+)\s*)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_STANDALONE = re.compile(r"spark://(?P<addresses>[^/]+)")
+_KNOWN = (
+    "local[*], local[N], local-cluster[workers,cores,megabytes], spark://host:port, yarn or k8s://host:port"
+)
+
+
+def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT001 - reads as a sentence where it is called by name
+    """Check that tasks on this master can reach the store.
+
+    Args:
+        master: Spark's master URL.
+        store_is_local_file: the store is a file on this host, which tasks elsewhere would not see.
+
+    Raises:
+        ConfigException: the URL is none of Spark's, or the master spans hosts and the store does not.
+    """
+    if (
+        not is_local(master)
+        and not _STANDALONE.fullmatch(master)
+        and not master.startswith(("yarn", "k8s://"))
+    ):
+        raise ConfigException(f"the Spark master {master!r} is none that is supported: use {_KNOWN}")
+    if store_is_local_file and not _is_this_host(master):
+        raise ConfigException(
+            f"the Spark master {master!r} runs tasks on other hosts, but the store is a file on this one: "
+            f"use a store that every executor reaches (PostgreSQL or S3), or a master on this host"
+        )
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark itself starts everything on this host."""
+    return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master))
+
+
+def is_loopback(master: str) -> bool:
+    """Whether driver and executors can talk over the loopback interface alone."""
+    return is_local(master) or all(_is_loopback(host) for host in _hosts(master) or [""])
+
+
+def with_attempts(master: str) -> str:
+    """The same master, but a local one tries tasks as often as a cluster does."""
+    match = _LOCAL.fullmatch(master)
+    if match is None or match["attempts"]:
+        return master
+    return f"local[{match['threads'] or 1},{ATTEMPTS}]"
+
+
+def _is_this_host(master: str) -> bool:
+    names = {socket.gethostname().lower(), socket.getfqdn().lower()}
+    hosts = _hosts(master)
+    return is_local(master) or (bool(hosts) and all(_is_loopback(host) or host in names for host in hosts))
+
+
+def _hosts(master: str) -> list[str]:
+    """Hosts of a standalone master; several where one stands by for another."""
+    match = _STANDALONE.fullmatch(master)
+    if match is None:
+        return []
+    return [address.rpartition(":")[0].strip("[]").lower() for address in match["addresses"].split(",")]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

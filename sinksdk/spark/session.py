@@ -1,0 +1,152 @@
+"""The Spark session that generations run in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from sinksdk.errors import ConfigException
+from sinksdk.spark.jvm import LOG_CONFIGURATION, launch
+from sinksdk.spark.master import check_master, is_local, is_loopback, with_attempts
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_master", "create_session", "session_conf"]
+
+_CONF: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Rows that leave the session keep their instants, whatever zone the host is in.
+    "spark.sql.session.timeZone": "UTC",
+    # A union of one-partition frames would be one partition, and so would all tasks.
+    "spark.sql.unionOutputPartitioning": "false",
+    # Our job has no shuffle that could adapt.
+    "spark.sql.adaptive.enabled": "false",
+    # A second copy of a task would only be fenced.
+    "spark.speculation": "false",
+    # Listing a scan's files is no reason for a job of its own.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Records and bytes of an Arrow batch: rows of 1 MB come a few at a time.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+    "spark.python.worker.reuse": "true",
+    # A worker that crashes says where.
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+_LOOPBACK: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+
+
+def create_session(
+    app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark for running connectors; the one session of this process.
+
+    Executors run this interpreter (``sys.executable``), whatever ``python3`` is on the PATH. On masters
+    of other hosts that can be changed with the environment variable ``PYSPARK_PYTHON``; sinksdk, the
+    connectors and pyspark must be installed there in the same versions, nothing is shipped.
+
+    Local masters try tasks four times, as clusters do, and listen on the loopback interface only. The
+    process keeps its signal handlers. Of Spark's own log errors remain; they are logged as
+    ``sinksdk.spark.jvm`` (stack traces at level DEBUG).
+
+    Args:
+        app_name: what the job is called in Spark's own pages.
+        master: Spark's master URL, for example ``local[*]``, ``local-cluster[2,1,1024]``,
+            ``spark://host:7077``.
+        extra_conf: Spark's configuration keys; they win over what is set here.
+
+    Raises:
+        ConfigException: pyspark or Java is not there, a session is running already, or Spark cannot
+            start with this master and configuration.
+    """
+    check_master(master, store_is_local_file=False)
+    context_class = _spark_context_class()
+    conf = session_conf(app_name, master, extra_conf or {})
+    with _environment(_variables(master)), _own_signal_handlers():
+        # A process has one JVM; it outlives the sessions.
+        gateway = None if context_class._gateway else launch(conf)  # noqa: SLF001 - pyspark has no public way to ask
+        return _start(conf, gateway)
+
+
+def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's configuration for a session; arguments as for :func:`create_session`."""
+    conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **_CONF}
+    if is_loopback(master):
+        conf |= _LOOPBACK
+    conf |= extra_conf
+    options = f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}" {extra_conf.get(_JVM_OPTIONS, "")}'
+    return conf | {_JVM_OPTIONS: options.strip()}
+
+
+def _spark_context_class() -> type[SparkContext]:
+    try:
+        from pyspark import SparkContext  # noqa: PLC0415 - its absence is reported here
+    except ImportError as error:
+        raise ConfigException(f"pyspark cannot be imported ({error}): install sinksdk[spark]") from error
+    running = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask
+    if running is not None:
+        raise ConfigException(
+            f"a Spark session runs in this process already (application {running.appName!r}, master "
+            f"{running.master}): stop it first, or use it instead of making another one"
+        )
+    return SparkContext
+
+
+def _start(conf: Mapping[str, str], gateway: JavaGateway | None) -> SparkSession:
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - imported once it is known to be there
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    try:
+        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=gateway)
+        return SparkSession.builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        cause = getattr(error, "java_exception", None) or error
+        raise ConfigException(f"Spark could not start on master {conf['spark.master']}: {cause}") from error
+
+
+def _variables(master: str) -> dict[str, str]:
+    """Environment of the JVM and of what it starts."""
+    python = sys.executable
+    if not is_local(master):
+        python = os.environ.get("PYSPARK_PYTHON", python)
+    variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return variables | {"SPARK_LOCAL_IP": "127.0.0.1"} if is_loopback(master) else variables
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Undo pyspark's SIGINT handler: it cancels all jobs, where ours asks tasks to close."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
