@@ -273,6 +273,7 @@ class ConnectorDriver:
                     row.records if row else 0,
                     dict(self._counts.get(partition, {})),
                     _failure_of(row),
+                    row.tail if isinstance(row, PartitionOutcome) else 0,
                 )
             )
         return views

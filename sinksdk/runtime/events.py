@@ -23,6 +23,8 @@ class PartitionView:
         records: records delivered in the running (or last) generation.
         counts: what its task counted since this driver started: files, bytes, …
         failure: why it ended early.
+        tail: of ``records``, those above the commit, which will be read again; known once the
+            generation has ended.
     """
 
     partition: TopicPartition
@@ -32,6 +34,7 @@ class PartitionView:
     records: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     failure: str | None = None
+    tail: int = 0
 
     @property
     def lag(self) -> int:

@@ -176,6 +176,8 @@ class Generations:
             return None
         row = table.read(self._store, plan_key(self._connector, count.planned), GenerationPlan)
         if row is None:
+            if not self.is_newest():
+                raise self._fenced()  # a newer driver has planned, and pruned what we were about to read
             raise ConnectException(
                 f"connector {self._connector}: the store has no plan of generation {count.planned}, which it "
                 f"says was planned; nothing is read from an empty base. Restore the store from a backup"

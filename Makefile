@@ -1,0 +1,47 @@
+# Every target sets up what it needs; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo check format test bench docs clean
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+install: $(INSTALLED) ## Make .venv with everything for development
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "sinksdk needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --editable '.[all]' --group dev
+	@touch $@
+
+demo: install ## See it work: archive real records to S3, with a rebalance in the middle
+	$(BIN)/sinksdk demo
+
+check: install ## Lint, types, import rules, fast tests (seconds; before every commit)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m 'not slow and not spark' tests
+
+format: install ## Format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: install ## All tests: Spark, servers, crashes, property tests (minutes)
+	$(BIN)/pytest tests property_tests
+
+bench: install ## Measure, in one table of ratios
+	$(BIN)/python -m benchmarks
+
+docs: install ## Build the documentation into site/
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --quiet --strict
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,286 @@
+"""How fast Arrow batches become Avro containers, on one core, against a plain loop and the codecs.
+
+``python benchmarks/encoding.py`` prints the table; :func:`measure` returns its rows. What is compared
+takes turns, so that other work on the machine hits all alike, and a ratio is the median over those
+turns. Speeds are per second of CPU time, in records and in megabytes (of datums, before compression).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+
+from connectors.s3_archiver.coalesce import BatchCoalescer
+from connectors.s3_archiver.codecs import codec
+from connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
+from connectors.s3_archiver.encoder import RecordEncoder
+from connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk import TopicPartition
+from sinksdk.records import RECORD_COLUMNS
+
+ROWS: Final = 10_000  # Spark's spark.sql.execution.arrow.maxRecordsPerBatch
+SMALL_ROWS: Final = 100
+ORDERS: Final = TopicPartition("orders", 3)
+MARKER: Final = sync_marker("benchmark")
+WORDS: Final = [
+    "ash",
+    "birch",
+    "cedar",
+    "elm",
+    "fir",
+    "hazel",
+    "larch",
+    "linden",
+    "maple",
+    "oak",
+    "pine",
+    "rowan",
+    "spruce",
+    "willow",
+    "yew",
+]
+
+Row = dict[str, Any]
+
+
+def measure(rounds: int = 21) -> list[Row]:
+    """Measure everything, and return the table: a row says what, how fast, and against what."""
+    shapes = {"200 B random": random_values(200), "1 KB JSON": json_values(1_000)}
+    targets = {"200 B random": 30.0, "1 KB JSON": 20.0}
+    table: list[Row] = []
+    with one_core():
+        for shape, values in shapes.items():
+            batch = records(values)
+            table += against_naive(shape, batch, rounds, targets[shape])
+            for name in ("zstandard", "deflate", "snappy"):
+                table += against_codec(shape, batch, name, rounds)
+            table += small_batches(shape, batch, rounds)
+    return table
+
+
+def against_naive(shape: str, batch: pa.RecordBatch, rounds: int, target: float) -> list[Row]:
+    """Rows to dicts and ``fastavro.writer``, against ours; both without compression."""
+    named_for_avro = _with_coordinates(batch)
+    assert naive(named_for_avro) == b"".join(ours([batch], "null"))
+    seconds = interleaved(
+        {
+            "naive": (1, lambda: naive(named_for_avro)),
+            "ours": (10, lambda: drain(ours([batch], "null"))),
+        },
+        rounds,
+    )
+    return [
+        _row(shape, "naive: to_pylist, fastavro.writer", batch, seconds["naive"]),
+        _row(shape, "ours, null codec", batch, seconds["ours"], seconds["naive"], "naive", target),
+    ]
+
+
+def against_codec(shape: str, batch: pa.RecordBatch, name: str, rounds: int) -> list[Row]:
+    """Ours with a codec at its default level, against that codec alone on the same blocks."""
+    blocks = [piece for piece in ours([batch], "null") if len(piece) > BLOCK_BYTES / 4]
+    compress = codec(name).compress
+    seconds = interleaved(
+        {
+            "codec": (3, lambda: drain(map(compress, blocks))),
+            "ours": (3, lambda: drain(ours([batch], name))),
+        },
+        rounds,
+    )
+    alone = f"{name} alone"
+    target = None if name == "snappy" else 0.8
+    return [
+        _row(shape, alone, batch, seconds["codec"]),
+        _row(shape, f"ours, {name}", batch, seconds["ours"], seconds["codec"], alone, target),
+    ]
+
+
+def small_batches(shape: str, batch: pa.RecordBatch, rounds: int) -> list[Row]:
+    """The same rows in batches of 100, with and without coalescing, against one batch."""
+    small = [batch.take(pa.array(range(at, at + SMALL_ROWS))) for at in range(0, ROWS, SMALL_ROWS)]
+    seconds = interleaved(
+        {
+            "large": (5, lambda: drain(ours([batch], "null"))),
+            "coalesced": (5, lambda: drain(ours(coalesced(small), "null"))),
+            "not coalesced": (1, lambda: drain(ours(small, "null"))),
+        },
+        rounds,
+    )
+    large = f"batches of {ROWS:,}"
+    return [
+        _row(shape, f"batches of {SMALL_ROWS}, {how}", batch, seconds[how], seconds["large"], large, target)
+        for how, target in (("coalesced", 0.5), ("not coalesced", None))
+    ]
+
+
+def ours(batches: Iterable[pa.RecordBatch], codec_name: str) -> Iterator[bytes | memoryview]:
+    """A whole file, piece by piece."""
+    encoder = RecordEncoder(ORDERS)
+    writer = ContainerWriter(RECORD_SCHEMA, codec(codec_name), {}, MARKER)
+    yield writer.header()
+    for batch in batches:
+        yield from writer.append(encoder.encode(batch))
+    yield from writer.finish()
+
+
+def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    coalescer = BatchCoalescer()
+    for batch in batches:
+        yield from coalescer.add(batch)
+    yield from coalescer.flush()
+
+
+def naive(batch: pa.RecordBatch) -> bytes:
+    """The plain loop: a dict per row, written by fastavro."""
+    out = io.BytesIO()
+    fastavro.writer(
+        out, dict(RECORD_SCHEMA), batch.to_pylist(), sync_interval=BLOCK_BYTES, sync_marker=MARKER
+    )
+    return out.getvalue()
+
+
+def records(values: list[bytes]) -> pa.RecordBatch:
+    """Records with these values: 5 % without a key, half of them with two headers."""
+    dice = random.Random(2)  # noqa: S311 - reproducible, nothing secret
+    rows = range(len(values))
+    columns: dict[str, list[Any]] = {
+        "offset": [1_000_000 + n for n in rows],
+        "timestamp": [1_700_000_000_000 + 20 * n + dice.randrange(20) for n in rows],
+        "timestampType": [0] * len(values),
+        "key": [None if dice.random() < 0.05 else b"customer-%06d" % dice.randrange(10**6) for _ in rows],
+        "value": values,
+        "headers": [_headers(dice) for _ in rows],
+    }
+    arrays = [pa.array(columns[name], kind) for name, kind in RECORD_COLUMNS.items()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(RECORD_COLUMNS))
+
+
+def random_values(size: int) -> list[bytes]:
+    dice = random.Random(3)  # noqa: S311 - reproducible, nothing secret
+    return [dice.randbytes(size) for _ in range(ROWS)]
+
+
+def json_values(size: int) -> list[bytes]:
+    """Orders as JSON of about that size, which compress as such things do (4 times)."""
+    dice = random.Random(4)  # noqa: S311 - reproducible, nothing secret
+    return [_order(dice, size) for _ in range(ROWS)]
+
+
+def _order(dice: random.Random, size: int) -> bytes:
+    order: dict[str, Any] = {"id": str(uuid.UUID(int=dice.getrandbits(128))), "lines": []}
+    encoded = b""
+    while len(encoded) < size:
+        order["lines"].append(
+            {
+                "sku": f"SKU-{dice.randrange(10**7):07d}",
+                "name": " ".join(dice.choices(WORDS, k=3)),
+                "quantity": dice.randint(1, 9),
+                "price": dice.randrange(100, 100_000) / 100,
+                "warehouse": dice.choice(WORDS),
+            }
+        )
+        encoded = json.dumps(order).encode()
+    return encoded
+
+
+def _headers(dice: random.Random) -> list[dict[str, Any]]:
+    if dice.random() < 0.5:
+        return []
+    return [{"key": "trace-id", "value": dice.randbytes(16)}, {"key": "source", "value": b"web"}]
+
+
+def _with_coordinates(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as the plain loop wants it: all columns, by the names of the Avro schema."""
+    rows = batch.num_rows
+    coordinates = [pa.array([ORDERS.topic] * rows), pa.array([ORDERS.partition] * rows, pa.int32())]
+    names = [field["name"] for field in RECORD_SCHEMA["fields"]]
+    return pa.RecordBatch.from_arrays([*coordinates, *batch.columns], names=names)
+
+
+def interleaved(
+    candidates: Mapping[str, tuple[int, Callable[[], object]]], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds of CPU time per call of each candidate, one figure per round: the mean of so many calls."""
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for number in range(rounds + 1):
+        for name, (calls, run) in candidates.items():
+            start = time.process_time()
+            for _ in range(calls):
+                run()
+            if number:  # the first round warms up
+                seconds[name].append((time.process_time() - start) / calls)
+    return seconds
+
+
+def drain(pieces: Iterable[bytes | memoryview]) -> int:
+    return sum(map(len, pieces))
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Stay on one core, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _row(  # noqa: PLR0917 - the columns of the table, from left to right
+    shape: str,
+    what: str,
+    batch: pa.RecordBatch,
+    seconds: list[float],
+    other: list[float] | None = None,
+    against: str = "",
+    target: float | None = None,
+) -> Row:
+    """One row of the table: median speed, and median ratio of speeds to another's."""
+    middle = statistics.median(seconds)
+    return {
+        "shape": shape,
+        "what": what,
+        "records_per_second": batch.num_rows / middle,
+        "megabytes_per_second": RecordEncoder(ORDERS).encode(batch).nbytes / middle / 1e6,
+        "against": against,
+        "ratio": other
+        and statistics.median(theirs / own for own, theirs in zip(seconds, other, strict=True)),
+        "target": target,
+    }
+
+
+def print_table(table: list[Row]) -> None:
+    print(f"{'shape':14}{'what':36}{'k records/s':>12}{'MB/s':>8}{'ratio':>8}{'target':>8}  against")
+    for row in table:
+        ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
+        target = f"{row['target']:g}" if row["target"] else ""
+        print(
+            f"{row['shape']:14}{row['what']:36}{row['records_per_second'] / 1e3:12,.0f}"
+            f"{row['megabytes_per_second']:8,.0f}{ratio:>8}{target:>8}  {row['against']}"
+        )
+
+
+def main() -> int:
+    """Print the table; 1 if a target is missed."""
+    table = measure()
+    print_table(table)
+    return int(any(row["target"] and row["ratio"] < row["target"] for row in table))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

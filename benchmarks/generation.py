@@ -1,0 +1,221 @@
+"""A whole generation against the floor: the same rows, only counted, in the same kind of Spark job.
+
+Topic directory → Spark ``local[2]`` → S3 endpoint that discards. *Naive* is a plain loop in the same
+job: rows to dicts, ``fastavro.writer``, one ``put_object`` a task.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks.endpoint import null_s3
+from connectors.s3_archiver import S3ArchiverConnector
+from sinksdk import TopicPartition
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.sources import TopicDirectory
+from sinksdk.spark.executor import GenerationSpec
+from sinksdk.spark.generation_job import SparkLauncher, generation_frame
+from sinksdk.spark.session import create_session
+from sinksdk.store import identify, open_store
+from sinksdk.store.records import PlannedRange, TaskPlan
+
+PARTITIONS = 4
+TASKS = 2
+ROUNDS = 3
+SHAPES = {"200 B": (200, 1_000_000), "1 KB JSON": (1_000, 400_000)}
+
+
+def measure(spark: SparkSession, endpoint: str, shape: str) -> dict[str, list[float]]:
+    """Seconds of each way, round by round, interleaved."""
+    size, rows = SHAPES[shape]
+    folder = Path(tempfile.mkdtemp(prefix="sinksdk-bench-"))
+    try:
+        write_topic(folder / "topics", size, rows)
+        job = Job(spark, endpoint, folder, rows)
+        ways: dict[str, Callable[[], None]] = {
+            "count": job.count,
+            "null": lambda: job.archive("null"),
+            "zstandard": lambda: job.archive("zstandard"),
+            "naive null": lambda: job.naive("null"),
+            "naive deflate": lambda: job.naive("deflate"),
+        }
+        for way in ways.values():
+            way()  # warm: class loading, workers, file cache
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, way in ways.items():
+                start = time.perf_counter()
+                way()
+                seconds[name].append(time.perf_counter() - start)
+        return seconds
+    finally:
+        shutil.rmtree(folder)
+
+
+class Job:
+    """The same rows, read in several ways."""
+
+    def __init__(self, spark: SparkSession, endpoint: str, folder: Path, rows: int) -> None:
+        self._spark = spark
+        self._endpoint = endpoint
+        self._folder = folder
+        self._rows = rows
+        self._source = TopicDirectory(str(folder / "topics"))
+        self._runs = 0
+
+    def _frame(self) -> Any:
+        each = self._rows // PARTITIONS
+        ranges = [PlannedRange(topic="t", partition=p, start=0, end=each) for p in range(PARTITIONS)]
+        tasks = [TaskPlan(ranges=tuple(ranges[i::TASKS])) for i in range(TASKS)]
+        columns = S3ArchiverConnector().columns(None)
+        return generation_frame(self._spark, self._source, tasks, columns)
+
+    def count(self) -> None:
+        """The floor: the same rows and columns, only counted."""
+
+        def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
+
+        counted = sum(row.n for row in self._frame().mapInArrow(count, "n long").collect())
+        assert counted == self._rows + TASKS, counted  # and a control row a task
+
+    def archive(self, codec: str) -> None:
+        """sinksdk, from claim to the last commit, with a store of its own."""
+        self._runs += 1
+        url = f"sqlite:///{self._folder}/{self._runs}.sqlite"
+        store = open_store(url, create=True)
+        raw = {
+            "name": "bench",
+            "connector.class": "s3-archiver",
+            "topics": "t",
+            "tasks.max": str(TASKS),
+            "s3.bucket.name": "bucket",
+            "store.url": self._endpoint,
+            "aws.access.key.id": "key",
+            "aws.secret.access.key": "secret",
+            "flush.size": "1000000",
+            "avro.codec": codec,
+            "topics.dir": f"run-{time.time_ns()}",  # a new store is another owner
+        }
+        connector = S3ArchiverConnector()
+        config = connector.config_class.parse(raw)
+        spec = GenerationSpec(url, identify(store), "bench", 0)
+        driver = ConnectorDriver(
+            store=store,
+            source=self._source,
+            connector=connector,
+            config=config,
+            raw=raw,
+            launcher=SparkLauncher(self._spark, self._source, connector.columns(config), spec),
+        )
+        driver.run(until_caught_up=True)
+        store.close()
+
+    def naive(self, codec: str) -> None:
+        """Rows to dicts, fastavro, one put_object."""
+        endpoint = self._endpoint
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import boto3
+            import fastavro
+
+            from connectors.s3_archiver.schema import RECORD_SCHEMA
+
+            def records() -> Iterator[dict[str, Any]]:
+                for batch in batches:
+                    for row in batch.to_pylist():
+                        if row["offset"] is not None:
+                            row |= {"topic": "t", "partition": 0, "timestamp_type": 0}
+                            row["headers"] = row["headers"] or []
+                            yield row
+
+            body = io.BytesIO()
+            fastavro.writer(body, fastavro.parse_schema(RECORD_SCHEMA), records(), codec)
+            s3 = boto3.client(
+                "s3",
+                endpoint_url=endpoint,
+                region_name="us-east-1",
+                aws_access_key_id="key",
+                aws_secret_access_key="secret",
+            )
+            s3.put_object(Bucket="bucket", Key="naive", Body=body.getvalue())
+            yield pa.RecordBatch.from_pydict({"n": [body.tell()]})
+
+        self._frame().mapInArrow(write, "n long").collect()
+
+
+def write_topic(folder: Path, size: int, rows: int) -> None:
+    """A topic ``t`` of four partitions, with keys and headers."""
+    from sinksdk.sources.topic_directory import write_records
+
+    each = rows // PARTITIONS
+    random = np.random.default_rng(1)
+    words = np.frombuffer(
+        b'{"id":%d,"name":"flight","carrier":"UA","origin":"EWR","delay":12,"note":"', np.uint8
+    )
+    for partition in range(PARTITIONS):
+        for first in range(0, each, 250_000):
+            count = min(250_000, each - first)
+            if size <= 200:
+                data = random.integers(0, 256, count * size, dtype=np.uint8)
+            else:
+                data = np.resize(words, count * size)
+                data[::7] = random.integers(48, 58, len(data[::7]), dtype=np.uint8)
+            offsets = pa.array(np.arange(count + 1, dtype=np.int32) * size)
+            values = pa.BinaryArray.from_buffers(
+                pa.binary(), count, [None, offsets.buffers()[1], pa.py_buffer(data)]
+            )
+            keys = pa.array([b"key-%07d" % n for n in range(count)], pa.binary())
+            headers = pa.array(
+                [
+                    [{"key": "trace", "value": b"0123456789abcdef"}, {"key": "kind", "value": b"x"}]
+                    if n % 2
+                    else []
+                    for n in range(count)
+                ],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            )
+            numbers = np.arange(first, first + count)
+            table = pa.table(
+                {
+                    "key": keys,
+                    "value": values,
+                    "offset": numbers,
+                    "timestamp": pa.array(1_700_000_000_000 + numbers, pa.timestamp("ms", tz="UTC")),
+                    "headers": headers,
+                }
+            )
+            write_records(folder, TopicPartition("t", partition), table)
+
+
+def main() -> None:
+    with null_s3() as endpoint:
+        spark = create_session("bench", "local[2]")
+        try:
+            for shape in SHAPES:
+                seconds = measure(spark, endpoint, shape)
+                for name, values in seconds.items():
+                    print(
+                        shape,
+                        name,
+                        f"{statistics.median(values):.2f}",
+                        [round(v, 2) for v in values],
+                        flush=True,
+                    )
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""An S3 endpoint that throws everything away, in a process of its own: the client's speed, not the server's.
+
+Answers what an archiver asks: buckets exist, uploads are taken and forgotten, small objects (owner
+markers) are kept so that they can be read back. Counts requests and body bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import ipaddress
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_KEPT = 64 * 1024
+_STATISTICS = "/-/statistics"
+
+
+@dataclass(frozen=True)
+class NullS3:
+    """A running endpoint.
+
+    Args:
+        url: its address.
+        certificate: PEM file to trust (``AWS_CA_BUNDLE``), None over plain http.
+    """
+
+    url: str
+    certificate: Path | None
+
+    def statistics(self) -> dict[str, int]:
+        """Requests by operation, and ``bytes`` of their bodies, since it was last asked."""
+        context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
+        with urllib.request.urlopen(self.url + _STATISTICS, context=context) as answer:  # noqa: S310 - ours
+            found: dict[str, int] = json.load(answer)
+        return found
+
+
+@contextlib.contextmanager
+def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
+    """Start the endpoint on a free port of this machine; it ends with the block."""
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = _make_certificate(Path(folder)) if tls else None
+        arguments = [str(certificate)] if certificate else []
+        with subprocess.Popen(
+            [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                port = int(process.stdout.readline())
+                yield NullS3(f"{'https' if tls else 'http'}://127.0.0.1:{port}", certificate)
+            finally:
+                process.terminate()
+
+
+def _make_certificate(folder: Path) -> Path:
+    """Key and self-signed certificate for 127.0.0.1, in one file, good for a day."""
+    from cryptography import x509  # noqa: PLC0415 - the server process does not need it
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "null S3")])
+    now = dt.datetime.now(dt.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "null-s3.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+class _Connection:
+    """One client's connection: requests one after the other."""
+
+    def __init__(self, stream: socket.socket, counts: Counter[str], kept: dict[str, bytes]) -> None:
+        self._stream = stream
+        self._counts = counts
+        self._kept = kept
+        self._buffer = memoryview(bytearray(1024 * 1024))
+        self._ahead = b""
+
+    def serve(self) -> None:
+        with self._stream, contextlib.suppress(ConnectionError, ssl.SSLError):
+            while self._request():
+                pass
+
+    def _request(self) -> bool:
+        head = self._read_head()
+        if not head:
+            return False
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, target, _ = first.split(" ")
+        headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}
+        if headers.get("expect") == "100-continue":
+            self._stream.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if headers.get("transfer-encoding") == "chunked":
+            body = self._drain_chunked()
+        else:
+            body = self._drain(int(headers.get("content-length", 0)))
+        self._answer(method, target, body)
+        return True
+
+    def _read_head(self) -> bytes:
+        data = self._ahead
+        while b"\r\n\r\n" not in data:
+            more = self._stream.recv(65536)
+            if not more:
+                return b""
+            data += more
+        head, _, self._ahead = data.partition(b"\r\n\r\n")
+        return head
+
+    def _drain(self, size: int) -> bytes:
+        """Read a body; what is returned is whole only if it is small."""
+        start, self._ahead = self._ahead[:size], self._ahead[size:]
+        self._counts["bytes"] += size
+        left, kept = size - len(start), bytearray(start)
+        while left:
+            count = self._stream.recv_into(self._buffer, min(left, len(self._buffer)))
+            if not count:
+                raise ConnectionError
+            if len(kept) < _KEPT:
+                kept += self._buffer[:count]
+            left -= count
+        return bytes(kept)
+
+    def _drain_chunked(self) -> bytes:
+        body = b""
+        while True:
+            size = int(self._line(), 16)
+            body = (body + self._drain(size))[:_KEPT]
+            self._line()
+            if not size:
+                return body
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._ahead:
+            self._ahead += self._stream.recv(65536)
+        line, _, self._ahead = self._ahead.partition(b"\r\n")
+        return line
+
+    def _answer(self, method: str, target: str, body: bytes) -> None:
+        path, _, query = target.partition("?")
+        status, content = self._reply(method, path, query, body)
+        head = (
+            f'HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\nETag: "0123456789abcdef"\r\n'
+            f"Content-Type: application/xml\r\n\r\n"
+        )
+        self._stream.sendall(head.encode() + (b"" if method == "HEAD" else content))
+
+    def _reply(self, method: str, path: str, query: str, body: bytes) -> tuple[str, bytes]:
+        if path == _STATISTICS:
+            found = json.dumps(self._counts).encode()
+            self._counts.clear()
+            return "200 OK", found
+        if "uploadId=" in query or query.startswith("uploads"):
+            return self._upload(method, query)
+        self._counts[f"{method} object"] += 1
+        is_bucket = path.strip("/").count("/") == 0
+        if method == "PUT":
+            self._kept[path] = body
+            return "200 OK", b""
+        if is_bucket:
+            return "200 OK", b"<ListBucketResult></ListBucketResult>"
+        if path in self._kept and method == "GET":
+            return "200 OK", self._kept[path]
+        return "404 Not Found", b"<Error><Code>NoSuchKey</Code></Error>"
+
+    def _upload(self, method: str, query: str) -> tuple[str, bytes]:
+        operation = {
+            "PUT": "UploadPart",
+            "DELETE": "AbortMultipartUpload",
+            "POST": "CompleteMultipartUpload" if "uploadId=" in query else "CreateMultipartUpload",
+        }.get(method, "List")
+        self._counts[operation] += 1
+        replies: dict[str, tuple[str, bytes]] = {
+            "CreateMultipartUpload": (
+                "200 OK",
+                b"<InitiateMultipartUploadResult><UploadId>upload</UploadId></InitiateMultipartUploadResult>",
+            ),
+            "CompleteMultipartUpload": (
+                "200 OK",
+                b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>",
+            ),
+            "AbortMultipartUpload": ("204 No Content", b""),
+        }
+        return replies.get(operation, ("200 OK", b""))
+
+
+def _serve(certificate: str | None) -> None:
+    context: Any = None
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+    counts: Counter[str] = Counter()
+    kept: dict[str, bytes] = {}
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        print(listener.getsockname()[1], flush=True)
+        while True:
+            stream, _ = listener.accept()
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=_greet, args=(stream, context, counts, kept), daemon=True).start()
+
+
+def _greet(stream: socket.socket, context: Any, counts: Counter[str], kept: dict[str, bytes]) -> None:
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        secured = context.wrap_socket(stream, server_side=True) if context else stream
+        _Connection(secured, counts, kept).serve()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,0 +1,208 @@
+"""The upload client alone: our way and boto3's ways, against an endpoint that throws everything away.
+
+Run with ``python benchmarks/upload.py [MEGABYTES [ROUNDS]]``. The rounds are interleaved and the
+medians compared, so that a busy machine slows all of them alike.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+
+from benchmarks.null_s3 import NullS3, null_s3
+from connectors.s3_archiver.boto_client import BotoS3, connect
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from connectors.s3_archiver.part import PartPool
+from connectors.s3_archiver.upload import Upload, complete
+
+PART = 8 * MIB
+BLOCK = os.urandom(64 * 1024)
+WHERE = Location("bucket", "topics/orders/file.avro")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way of uploading.
+
+    Args:
+        name: what it is.
+        speed: median MB/s.
+        cpu: median seconds of client CPU per GB.
+        ratio: speed against boto3's default multipart upload.
+        requests: requests of one upload.
+        sent: body bytes of one upload as the endpoint counted them, against the file's.
+    """
+
+    name: str
+    speed: float
+    cpu: float
+    ratio: float
+    requests: int
+    sent: float
+
+
+def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
+    """Blocks into one reused buffer, CRC32 while filling, unsigned parts, conditional completion."""
+    buffer = pool.take()
+    upload = Upload(s3, WHERE, buffer, "nonce", {})
+    upload.create()
+    upload.noted()
+    for block in blocks(megabytes):
+        upload.write(block)
+        if upload.has_full_part:
+            upload.send()
+    upload.finish()
+    pool.give(upload.release())
+    complete(s3, upload.token)
+
+
+def boto3_parts(client: Any, megabytes: int) -> None:
+    """The same parts, collected as simply as can be, with everything else as boto3 has it."""
+    where = {"Bucket": WHERE.bucket, "Key": WHERE.key}
+    upload_id = client.create_multipart_upload(**where)["UploadId"]
+    parts: list[dict[str, Any]] = []
+    collected = bytearray()
+
+    def send() -> None:
+        number = len(parts) + 1
+        answer = client.upload_part(**where, UploadId=upload_id, PartNumber=number, Body=collected)
+        parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        collected.clear()
+
+    for block in blocks(megabytes):
+        collected += block
+        if len(collected) >= PART:
+            send()
+    if collected:
+        send()
+    client.complete_multipart_upload(**where, UploadId=upload_id, MultipartUpload={"Parts": parts})
+
+
+def boto3_managed(client: Any, megabytes: int) -> None:
+    """upload_fileobj, with its ten threads."""
+    client.upload_fileobj(io.BufferedReader(_Stream(megabytes), PART), WHERE.bucket, WHERE.key)
+
+
+def boto3_single(client: Any, megabytes: int) -> None:
+    """put_object of the whole, which must be in memory."""
+    client.put_object(Bucket=WHERE.bucket, Key=WHERE.key, Body=b"".join(blocks(megabytes)))
+
+
+def blocks(megabytes: int) -> Iterator[bytes]:
+    """A file as an encoder makes it: 64 KiB at a time."""
+    for _ in range(megabytes * MIB // len(BLOCK)):
+        yield BLOCK
+
+
+class _Stream(io.RawIOBase):
+    """The same blocks as a file that can only be read forward."""
+
+    def __init__(self, megabytes: int) -> None:
+        super().__init__()
+        self._blocks = blocks(megabytes)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = next(self._blocks, b"")[: len(buffer)]
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def run(megabytes: int = 256, rounds: int = 5, *, tls: bool = True) -> list[Row]:
+    """Measure all ways; boto3's default multipart upload comes first."""
+    with null_s3(tls=tls) as endpoint:
+        ways = _ways(endpoint, megabytes)
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        counted: dict[str, dict[str, int]] = {}
+        for way in ways.values():
+            way()  # connections, imports
+        endpoint.statistics()
+        for _ in range(rounds):
+            for name, way in ways.items():
+                measured[name].append(_timed(way))
+                counted[name] = endpoint.statistics()
+    return _rows(measured, counted, megabytes)
+
+
+def _ways(endpoint: NullS3, megabytes: int) -> dict[str, Callable[[], None]]:
+    if endpoint.certificate:
+        os.environ["AWS_CA_BUNDLE"] = str(endpoint.certificate)
+    credentials = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    theirs = boto3.session.Session(**credentials, region_name="us-west-2").client(  # type: ignore[arg-type] # texts
+        "s3", endpoint_url=endpoint.url
+    )
+    config = S3ArchiverConfig.parse(
+        {
+            "name": "bench",
+            "topics": "orders",
+            "s3.bucket.name": WHERE.bucket,
+            "flush.size": "1",
+            "store.url": endpoint.url,
+            "aws.access.key.id": "key",
+            "aws.secret.access.key": "secret",
+        }
+    )
+    mine, pool = connect(config), PartPool(PART)
+    return {
+        "boto3 upload_part, its defaults": lambda: boto3_parts(theirs, megabytes),
+        "boto3 upload_fileobj, 10 threads": lambda: boto3_managed(theirs, megabytes),
+        "boto3 put_object of the whole": lambda: boto3_single(theirs, megabytes),
+        "archiver": lambda: ours(mine, pool, megabytes),
+    }
+
+
+def _timed(way: Callable[[], None]) -> tuple[float, float]:
+    """Seconds on the wall and of CPU."""
+    cpu, wall = _cpu(), time.perf_counter()
+    way()
+    return time.perf_counter() - wall, _cpu() - cpu
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _rows(
+    measured: dict[str, list[tuple[float, float]]], counted: dict[str, dict[str, int]], megabytes: int
+) -> list[Row]:
+    size = megabytes * MIB
+    speeds = {
+        name: size / 1e6 / statistics.median(wall for wall, _ in rounds) for name, rounds in measured.items()
+    }
+    reference = next(iter(speeds.values()))
+    return [
+        Row(
+            name,
+            speeds[name],
+            statistics.median(cpu for _, cpu in rounds) / (size / 1e9),
+            speeds[name] / reference,
+            sum(count for what, count in counted[name].items() if what != "bytes"),
+            counted[name]["bytes"] / size,
+        )
+        for name, rounds in measured.items()
+    ]
+
+
+def show(rows: list[Row]) -> None:
+    """Print a table."""
+    print(f"{'upload client alone':34} {'MB/s':>7} {'CPU s/GB':>9} {'ratio':>6} {'requests':>9} {'sent':>7}")
+    for row in rows:
+        figures = f"{row.speed:7.0f} {row.cpu:9.2f} {row.ratio:6.2f} {row.requests:9d} {row.sent:7.4f}"
+        print(f"{row.name:34} {figures}")
+
+
+if __name__ == "__main__":
+    show(run(*map(int, sys.argv[1:])))

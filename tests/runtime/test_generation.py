@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.store import MemoryStore, TaskLedger, read_commits, take_over
+from sinksdk.store.records import (
+    Closing,
+    PlannedRange,
+    TaskPlan,
+    TaskRecord,
+    plan_key,
+    plans_prefix,
+    task_key,
+)
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def task(*partitions: TopicPartition, end: int = 100) -> TaskPlan:
+    return TaskPlan(
+        ranges=tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=end) for p in partitions)
+    )
+
+
+def next_generation(generations: Generations, *tasks: TaskPlan) -> Claim:
+    claim = generations.claim()
+    generations.plan(claim, tasks, 1)
+    return claim
+
+
+def taken(store: MemoryStore, generation: int, number: int = 0) -> TaskLedger:
+    found = take_over(store, "c", generation, number)
+    assert found is not None
+    return found.ledger
+
+
+def test_generations_are_numbered_from_one_for_ever(store: MemoryStore) -> None:
+    """Each claim counts up, also that of a new driver."""
+    first = Generations(store, "c")
+
+    assert [first.claim().generation, first.claim().generation] == [1, 2]
+    assert Generations(store, "c").claim().generation == 3
+
+
+def test_a_driver_that_was_replaced_is_fenced_and_never_claims_again(store: MemoryStore) -> None:
+    """Later claims go from the driver's own last version: a newer driver makes them fail."""
+    old, new = Generations(store, "c"), Generations(store, "c")
+    old.claim()
+    new.claim()
+
+    with pytest.raises(FencedException, match="newer driver"):
+        old.claim()
+    assert new.is_newest()
+    assert not old.is_newest()
+
+
+def test_a_claim_that_was_overtaken_cannot_plan(store: MemoryStore) -> None:
+    """Between claim and plan another driver claims: the plan does not count, nothing runs by it."""
+    old, new = Generations(store, "c"), Generations(store, "c")
+    claim = old.claim()
+    new.claim()
+
+    with pytest.raises(FencedException):
+        old.plan(claim, [task(TP)], 1)
+    assert take_over(store, "c", claim.generation, 0) is None
+
+
+def test_commits_of_a_generation_are_the_next_ones_base(store: MemoryStore) -> None:
+    """What the tasks committed is merged by the next claim, partition by partition."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP), task(OTHER))
+    taken(store, 1, 0).commit({TP: OffsetAndMetadata(40, "forty")})
+    taken(store, 1, 1).commit({OTHER: OffsetAndMetadata(7)})
+
+    committed = generations.claim().committed
+    assert {p: (entry.offset, entry.metadata) for p, entry in committed.items()} == {
+        TP: (40, "forty"),
+        OTHER: (7, ""),
+    }
+
+
+def test_a_claim_fences_the_tasks_of_the_generation_before(store: MemoryStore) -> None:
+    """Once a newer generation is claimed, no task of an older one can write."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    zombie = taken(store, 1)
+    generations.claim()
+
+    with pytest.raises(FencedException):
+        zombie.commit({TP: OffsetAndMetadata(1)})
+
+
+def test_a_commit_that_came_before_the_fence_counts(store: MemoryStore) -> None:
+    """The fence reads what it fences: a commit is either in the next base or was refused."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    taken(store, 1).commit({TP: OffsetAndMetadata(55)})
+
+    assert generations.claim().committed[TP].offset == 55
+
+
+def test_partitions_a_plan_leaves_out_keep_their_commits(store: MemoryStore) -> None:
+    """Commits travel from plan to plan, whether or not a generation reads the partition."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP, OTHER))
+    taken(store, 1).commit({TP: OffsetAndMetadata(1), OTHER: OffsetAndMetadata(2)})
+    next_generation(generations, task(TP))
+    taken(store, 2).commit({TP: OffsetAndMetadata(3)})
+    next_generation(generations, task(TP))
+
+    assert {p: e.offset for p, e in generations.claim().committed.items()} == {TP: 3, OTHER: 2}
+
+
+def test_a_claim_that_was_never_planned_loses_nothing(store: MemoryStore) -> None:
+    """A driver that dies between claim and plan leaves the base and the tasks' commits as they were."""
+    first = Generations(store, "c")
+    next_generation(first, task(TP), task(OTHER))
+    taken(store, 1, 1).commit({OTHER: OffsetAndMetadata(9)})
+    first.claim()  # and dies
+
+    assert Generations(store, "c").claim().committed[OTHER].offset == 9
+
+
+def test_tokens_that_no_commit_covers_are_carried_until_they_are_discarded(store: MemoryStore) -> None:
+    """A stale token goes from plan to plan, also through generations that do not have its partition."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    taken(store, 1).prepare({TP: [Token("upload")]})
+    next_generation(generations, task(OTHER))
+    taken(store, 2)
+
+    claim = next_generation(generations, task(TP))
+    assert (claim.unsettled(TP), claim.all_unsettled()) == (True, {TP})
+    ledger = taken(store, 3)
+    assert [token.id for token in ledger.stale(TP)] == ["upload"]
+    ledger.discarded(TP, ledger.stale(TP))
+    ledger.flush()
+    assert not generations.claim().unsettled(TP)
+
+
+def test_committed_tokens_are_never_stale(store: MemoryStore) -> None:
+    """A token that a commit covers is to be published by the next owner, not discarded."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    ledger = taken(store, 1)
+    ledger.prepare({TP: [Token("upload")]})
+    ledger.commit({TP: OffsetAndMetadata(5, publish=("upload",))})
+
+    claim = generations.claim()
+    assert (claim.stale, [t.id for t in claim.committed[TP].publish]) == ({}, ["upload"])
+    assert claim.unsettled(TP)
+
+
+def test_a_lost_plan_is_an_error_and_never_an_empty_base(store: MemoryStore) -> None:
+    """A store without the plan it says was made is damaged: nothing is read from offset 0 again."""
+    next_generation(Generations(store, "c"), task(TP))
+    key = plan_key("c", 1)
+    store.delete(key, store.get(key).version)  # type: ignore[union-attr]  # it is there
+
+    with pytest.raises(ConnectException, match="no plan of generation 1"):
+        Generations(store, "c").claim()
+
+
+def test_old_plans_are_pruned_and_the_last_one_stays(store: MemoryStore) -> None:
+    """After a plan counts, those before it are removed."""
+    generations = Generations(store, "c")
+    for _ in range(4):
+        next_generation(generations, task(TP))
+
+    assert store.list(plans_prefix("c")) == [plan_key("c", 4)]
+
+
+def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> None:
+    """The first reason holds."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
+    generations.ask_to_close(Closing(reason=ClosingReason.SHUTDOWN, timeout=1.0))
+
+    found = take_over(store, "c", 1, 0)
+    assert found is not None
+    assert found.plan.closing == Closing(reason=ClosingReason.REBALANCE, timeout=5.0)
+
+
+def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: MemoryStore) -> None:
+    """A driver that meets a task of a later generation while fencing ends at once."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    store.put(task_key("c", 0), TaskRecord(generation=99, attempt=1).as_json(), None)
+
+    with pytest.raises(FencedException):
+        generations.claim()
+
+
+def test_a_base_that_a_newer_driver_pruned_is_a_fence_and_no_damage(store: MemoryStore) -> None:
+    """Regression: overtaken between its claim and reading the base, a driver took the store for damaged."""
+    next_generation(Generations(store, "c"), task(TP))
+    old = Generations(store, "c")
+    count = old._claim()
+    next_generation(Generations(store, "c"), task(TP))
+
+    with pytest.raises(FencedException):
+        old._base(count)
+
+
+def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> None:
+    """Reading commits is read-only and sees the newest generation's writes."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    ledger = taken(store, 1)
+    ledger.commit({TP: OffsetAndMetadata(40)})
+
+    assert read_commits(store, "c").committed[TP].offset == 40
+    ledger.commit({TP: OffsetAndMetadata(41)})
+    assert read_commits(store, "c").committed[TP].offset == 41
+    assert read_commits(store, "other").committed == {}

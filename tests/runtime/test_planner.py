@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from sinksdk import BatchPolicy, OffsetOutOfRangeException, OffsetRange, TopicPartition
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.runtime.planner import Backlog, Planner, observe, remember
+from sinksdk.store.records import PartitionStatus, PlannedRange, Seen, Tail
+
+TP = TopicPartition("t", 0)
+HUNDRED = Planner(BatchPolicy(max_records=100, max_wait=None))
+
+
+def backlog(end: int, committed: int | None = None, **fields: object) -> Backlog:
+    return Backlog(TP, OffsetRange(0, end), committed, **fields)  # type: ignore[arg-type]  # of a test's own
+
+
+def status(**fields: object) -> PartitionStatus:
+    return PartitionStatus(topic="t", partition=0, **fields)  # type: ignore[arg-type]
+
+
+def chosen(
+    planner: Planner, *backlogs: Backlog, now: float = 0.0, flush: bool = False
+) -> list[tuple[int, int, bool]]:
+    decision = planner.decide(backlogs, now, flush=flush)
+    return [(planned.start, planned.end, planned.due) for planned in decision.ranges]
+
+
+def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: object) -> PartitionOutcome:
+    return PartitionOutcome(TP, committed, delivered, 0, tail, fields.pop("read_to", delivered), **fields)  # type: ignore[arg-type]
+
+
+def test_without_a_batch_size_whatever_is_there_is_read_at_once_and_due() -> None:
+    """The default policy reads everything, and the end of it is closing."""
+    backlogs = [replace(backlog(7, 3), status=status(seen=(Seen(end=7, at=5.0),)))]
+
+    assert chosen(Planner(), *backlogs, now=5.0) == [(3, 7, True)]
+
+
+def test_nothing_new_is_no_reason_for_a_generation() -> None:
+    """A partition whose end is its commit is left alone."""
+    assert chosen(Planner(), backlog(7, 7), now=1e9) == []
+
+
+def test_only_whole_batches_are_read_and_the_rest_waits_in_the_source() -> None:
+    """170 records with batches of 100: one batch is read, 70 stay where they are."""
+    assert chosen(HUNDRED, backlog(170)) == [(0, 100, False)]
+    assert chosen(HUNDRED, backlog(170, 100)) == []
+
+
+def test_several_whole_batches_are_one_range() -> None:
+    """A backlog of 350 records is read up to 300."""
+    assert chosen(HUNDRED, backlog(350)) == [(0, 300, False)]
+
+
+def test_a_flush_makes_everything_due() -> None:
+    """An explicit flush reads what is there to its end, closing."""
+    assert chosen(HUNDRED, backlog(170, 100), flush=True) == [(100, 170, True)]
+
+
+def test_the_oldest_unread_record_decides_when_a_tail_is_due() -> None:
+    """A partial batch is due max_wait after its oldest unread record was first seen, not its newest."""
+    planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
+    seen = status(seen=(Seen(end=120, at=1_000.0), Seen(end=130, at=1_050.0)))
+    waiting = replace(backlog(130, 100), status=seen)
+
+    decision = planner.decide([waiting], 1_059.0)
+    assert (decision.ranges, decision.due_at) == ((), 1_060.0)
+    assert chosen(planner, waiting, now=1_060.0) == [(100, 130, True)]
+
+
+def test_records_seen_before_the_commit_do_not_make_later_ones_due() -> None:
+    """Sightings that the commit covers are forgotten."""
+    planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
+    seen = status(seen=(Seen(end=100, at=0.0), Seen(end=130, at=1_050.0)))
+
+    assert planner.decide([replace(backlog(130, 100), status=seen)], 1_060.0).due_at == 1_110.0
+
+
+def test_first_seen_times_survive_growth() -> None:
+    """Each new end is a sighting of its own; the first one stays the oldest."""
+    first = observe(backlog(10), 1.0)
+    second = observe(replace(backlog(20), status=first), 2.0)
+    same = observe(replace(backlog(20), status=second), 3.0)
+
+    assert second.seen == (Seen(end=10, at=1.0), Seen(end=20, at=2.0))
+    assert same == second
+
+
+def test_sightings_are_bounded_and_err_on_the_early_side() -> None:
+    """However often a partition grows, what is remembered stays small and the oldest time stays."""
+    remembered = None
+    for moment in range(1_000):
+        remembered = observe(replace(backlog(moment + 1), status=remembered), float(moment))
+
+    assert remembered is not None
+    assert len(remembered.seen) <= 64
+    assert remembered.seen[0].at == 0.0
+
+
+def test_a_tail_is_not_read_in_vain() -> None:
+    """What was read and kept back is counted in records, so gaps in offsets start no generation."""
+    kept_back = status(tail=Tail(committed=0, end=150, records=70))
+
+    assert chosen(HUNDRED, replace(backlog(179), status=kept_back)) == []
+    assert chosen(HUNDRED, replace(backlog(180), status=kept_back)) == [(0, 180, False)]
+
+
+def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
+    """Trailing offsets without records count as read: no endless re-planning of the same range."""
+    planned = PlannedRange(topic="t", partition=0, start=0, end=150)
+    after = remember(None, planned, outcome(0, 70, tail=70, read_to=150))
+
+    assert after.tail == Tail(committed=0, end=150, records=70)
+    assert chosen(HUNDRED, replace(backlog(150), status=after)) == []
+
+
+def test_a_tail_counts_only_for_the_commit_it_follows() -> None:
+    """After the commit has moved, the count of the old tail says nothing."""
+    stale = status(tail=Tail(committed=0, end=150, records=70))
+
+    assert chosen(HUNDRED, replace(backlog(199, 100), status=stale)) == []
+    assert chosen(HUNDRED, replace(backlog(200, 100), status=stale)) == [(100, 200, False)]
+
+
+def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
+    """Where everything was read and kept back, only something new is a reason to read it again."""
+    kept_back = status(tail=Tail(committed=0, end=500, records=500))
+
+    assert chosen(HUNDRED, replace(backlog(500), status=kept_back)) == []
+
+
+def test_unpublished_commits_are_opened_without_new_records() -> None:
+    """A partition with tokens to publish is planned, with an empty range."""
+    assert chosen(HUNDRED, backlog(100, 100, unsettled=True)) == [(100, 100, False)]
+
+
+def test_a_huge_backlog_is_cut_at_whole_batches_and_not_due_there() -> None:
+    """generation.max.records cuts where a batch ends; the cut end is no closing."""
+    planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=1_050)
+    decision = planner.decide([backlog(5_030)], 0.0, flush=True)
+
+    [cut] = planner.share(decision.ranges, decision)
+    assert (cut.start, cut.end, cut.due) == (0, 1_000, False)
+
+
+def test_a_cut_range_always_reads_something_new() -> None:
+    """Regression: a cut that ended within a counted tail was read again for ever."""
+    planner = Planner(BatchPolicy(max_records=6, max_wait=None), max_records=18)
+    kept_back = status(tail=Tail(committed=12, end=30, records=5))
+    decision = planner.decide([replace(backlog(31, 12), status=kept_back)], 0.0, flush=True)
+
+    [cut] = planner.share(decision.ranges, decision)
+    assert cut.end == 31
+
+
+def test_partitions_of_one_task_share_its_budget() -> None:
+    """No partition of a task waits for another one's huge backlog: each is cut alike."""
+    planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=1_000)
+    other = Backlog(TopicPartition("t", 1), OffsetRange(0, 9_000), None)
+    decision = planner.decide([backlog(9_000), other], 0.0)
+
+    assert [cut.end for cut in planner.share(decision.ranges, decision)] == [500, 500]
+
+
+def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
+    """One batch is always read, or it would never be written."""
+    planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=10)
+    decision = planner.decide([backlog(250)], 0.0)
+
+    assert [cut.end for cut in planner.share(decision.ranges, decision)] == [100]
+
+
+def test_a_commit_beyond_the_source_is_an_error() -> None:
+    """A topic that was deleted and created again is never silently read from its start."""
+    with pytest.raises(OffsetOutOfRangeException, match=r"t-0 is committed up to offset 50.*ends at 20"):
+        HUNDRED.decide([backlog(20, 50)], 0.0)
+
+
+def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> None:
+    """A source that begins above the commit stops the connector; on.data.loss=skip goes on."""
+    lost = Backlog(TP, OffsetRange(80, 300), 50)
+
+    with pytest.raises(OffsetOutOfRangeException, match=r"on\.data\.loss=skip"):
+        HUNDRED.decide([lost], 0.0)
+    assert chosen(replace(HUNDRED, skip_lost=True), lost) == [(80, 280, False)]
+
+
+def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:
+    """Only failures without any progress in between bring a connector to its end."""
+    planned = PlannedRange(topic="t", partition=0, start=10, end=50)
+    failure = Failure("E", "no", "")
+    once = remember(None, planned, outcome(None, 20, failure=failure))
+    twice = remember(once, planned, outcome(10, 20, failure=failure))
+    progressed = remember(twice, planned, outcome(15, 20, failure=failure))
+    well = remember(progressed, planned, outcome(50, 50))
+
+    assert [s.failures for s in (once, twice, progressed, well)] == [1, 2, 1, 0]
+    assert (twice.error, well.error) == ("no", None)
+
+
+def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:
+    """max_wait=None waits for whole batches only."""
+    assert (
+        HUNDRED.decide([replace(backlog(50), status=status(seen=(Seen(end=50, at=0.0),)))], 1e12).due_at
+        == math.inf
+    )
