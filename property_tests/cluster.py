@@ -163,9 +163,7 @@ class Task:
         planned = self.waiting[0]
         partition = planned.topic_partition
         rows = [
-            record
-            for record in self.source[partition]
-            if self.next[partition] <= record.offset < planned.end
+            record for record in self.source[partition] if self.next[partition] <= record.offset < planned.end
         ][:count]
         if rows:
             self.next[partition] = rows[-1].offset + 1
@@ -258,7 +256,9 @@ class Cluster:
             return False
         shares = assign(decision.ranges, self.max_tasks, self.claim.previous)
         claim, self.claim = self.claim, None  # used up, whatever comes of it
-        self.plan = self.generations.plan(claim, [TaskPlan(ranges=planner.share(share, decision)) for share in shares], 1)
+        self.plan = self.generations.plan(
+            claim, [TaskPlan(ranges=planner.share(share, decision)) for share in shares], 1
+        )
         return True
 
     def start_task(self, number: int) -> None:
@@ -312,7 +312,9 @@ class Cluster:
             committed = entry.offset if entry else 0
             offsets = [int(str(row["offset"])) for row in rows]
             assert len(set(offsets)) == len(offsets), f"{partition}: seen twice in {offsets}"
-            assert not offsets or offsets[-1] < committed, f"{partition}: {offsets[-1]} seen, {committed} committed"
+            assert not offsets or offsets[-1] < committed, (
+                f"{partition}: {offsets[-1]} seen, {committed} committed"
+            )
             produced = {record.offset: record for record in self.source[partition]}
             assert all(row["value"] == produced[int(str(row["offset"]))].value for row in rows)
             unpublished = range(0)

@@ -40,7 +40,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         partition = data.draw(st.sampled_from(sorted(self.cluster.source)))
         first = self.cluster.ends[partition] + gap
         self.cluster.source[partition] += [
-            SinkRecord(*partition, offset=offset, value=b"%030d" % offset) for offset in range(first, first + count)
+            SinkRecord(*partition, offset=offset, value=b"%030d" % offset)
+            for offset in range(first, first + count)
         ]
         self.cluster.ends[partition] = first + count + (gap // 2)
 

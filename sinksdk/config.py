@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
 
 from sinksdk.errors import ConfigException
@@ -45,6 +45,11 @@ class ConnectorConfig(BaseModel):
 
     no_effect: ClassVar[Mapping[str, str]] = {}
     """Keys of other people's connectors that may stay in the file but do nothing here, each with why."""
+
+    _written: Mapping[str, Any] | None = PrivateAttr(default=None)
+    """The text it was parsed from, references unresolved."""
+    _is_changed: bool = PrivateAttr(default=False)
+    """Whether it is a copy that differs from that text."""
 
     name: str = Field(min_length=1, description="Name of the connector; its state is kept under it.")
     connector_class: str = Field(
@@ -162,9 +167,10 @@ class ConnectorConfig(BaseModel):
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, problems = _resolve(raw)
         try:
-            config = cls.model_validate(resolved)
+            config = cls.model_validate(resolved, by_alias=True, by_name=False)
         except ValidationError as error:
             return None, problems + [_sentence(cls, detail) for detail in error.errors()]
+        config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
 
@@ -179,6 +185,29 @@ class ConnectorConfig(BaseModel):
             except re.error as error:
                 found.append(f"'topics.regex' is no regular expression: {error}")
         return found
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """As it was written, where with a reference: what that stands for may be a secret."""
+        keys = {field: key for key, field in self.keys().items()}
+        for name, value in super().__repr_args__():
+            written = (self._written or {}).get(keys.get(name or "", ""))
+            yield name, written if isinstance(written, str) and _REFERENCE.search(written) else value
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, with some fields replaced by name. Such a copy cannot be pickled."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy._is_changed = self._is_changed or bool(update)  # noqa: SLF001 - of this very class
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the text: references travel and are resolved again where it is opened."""
+        if self._written is None or self._is_changed:
+            message = (
+                f"this {type(self).__name__} cannot be pickled: it was made or changed in Python, and "
+                f"secrets must not travel; send the configuration's text and parse it where it is needed"
+            )
+            raise TypeError(message)
+        return type(self).parse, (dict(self._written),)
 
     @classmethod
     def keys(cls) -> dict[str, str]:
@@ -259,16 +288,26 @@ def _look_up(match: re.Match[str]) -> str:
             raise ConfigException(message)
         return os.environ[what]
     path, _, key = what.rpartition(":")
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        message = f"{reference}: {error.strerror}"
-        raise ConfigException(message) from error
-    for line in lines:
+    if not path:
+        message = f"{reference}: it must name a file and a key, as ${{file:/path:key}}"
+        raise ConfigException(message)
+    for line in _lines_of(reference, path):
         name, separator, value = line.partition("=")
         if separator and name.strip() == key:
             return value.strip()
     message = f"{reference}: no line '{key}=…' in that file"
+    raise ConfigException(message)
+
+
+def _lines_of(reference: str, path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        problem = str(error.strerror)
+    except UnicodeDecodeError:
+        problem = "the file is no UTF-8 text"
+    # Not from within the handlers: a decoding error carries the file's bytes.
+    message = f"{reference}: {problem}"
     raise ConfigException(message)
 
 

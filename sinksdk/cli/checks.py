@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +53,9 @@ def check_file(path: Path) -> Checked:
     except ConfigException as error:
         # The keys of an unknown connector cannot be judged, those of all connectors can.
         _, common = ConnectorConfig.check(file.config)
-        return Checked(file.config, problems=[*file.problems, *error.problems, *common], warnings=file.warnings)
+        return Checked(
+            file.config, problems=[*file.problems, *error.problems, *common], warnings=file.warnings
+        )
     model = connector.config_class
     config, problems = model.check(file.config)
     if config is not None:
@@ -82,7 +85,14 @@ def _connector(name: str) -> SinkConnector:
 
 
 def load_class(name: str) -> type[SinkConnector]:
-    """The connector's class; whatever goes wrong when its module is imported is a ConfigException."""
+    """The connector's class; a module of the working directory goes before an installed one.
+
+    Raises:
+        ConfigException: there is none by that name, or its module cannot be imported, whatever the reason.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         return connector_class(name)
     except ConfigException:

@@ -88,11 +88,9 @@ def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
     name = document.get("name", inner.get("name"))
     if "name" in inner and inner["name"] != name:
         problems.append(
-            f"the connector is called '{name}' beside 'config' and '{inner['name']}' in it; they must be the same"
+            f"the name is '{name}' beside 'config' and '{inner['name']}' in it; they must be the same"
         )
-    warnings = [
-        f"'{key}' beside 'config' has no effect" for key in document if key not in _OUTER_KEYS
-    ]
+    warnings = [f"'{key}' beside 'config' has no effect" for key in document if key not in _OUTER_KEYS]
     return _file({**inner, "name": name}, problems, warnings)
 
 
@@ -115,7 +113,7 @@ def _as_text(value: Any) -> str:
 
 
 def _properties(text: str) -> Iterator[tuple[str, str]]:
-    """Java's properties, without its ``\\uXXXX`` escapes: these files are UTF-8."""
+    """Java's properties, less its escapes: these files are UTF-8."""
     for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
         match = re.match(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*)", line)
         if match:

@@ -42,7 +42,7 @@ def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
             continue
         grid = Table.grid(padding=(0, 1))
         grid.add_row(Text("•", style=style), Text(item))
-        console.print(Padding(grid, (0, 0, 0, 2)))
+        console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
 def warn(texts: Sequence[str]) -> None:

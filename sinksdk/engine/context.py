@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.validation import token_flaw
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition, as_token
 
@@ -102,9 +103,15 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 f"{'is' if len(strangers) == 1 else 'are'} not open here; note tokens only between open "
                 f"and close"
             )
-        self._commits.prepare(
-            {partition: tuple(map(as_token, given)) for partition, given in tokens.items() if given}
-        )
+        for partition, given in tokens.items():
+            flaw = token_flaw(given)
+            if flaw:
+                raise ConnectException(
+                    f"{self._label}: what was noted for {partition} cannot be kept: {flaw}"
+                )
+        named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
+        if named:
+            self._commits.prepare(named)
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`SinkTaskContext.offset`."""
@@ -138,6 +145,11 @@ class WorkerSinkTaskContext(SinkTaskContext):
             self.failures.setdefault(partition, error)
         else:
             log.warning("%s: context.fail named %s, which is not open here; ignored", self._label, partition)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition has ended: what the task still asked for it concerns no later opening."""
+        self.moves.pop(partition, None)
+        self.failures.pop(partition, None)
 
     def count(self, partition: TopicPartition, **amounts: int) -> None:
         """See :meth:`SinkTaskContext.count`."""

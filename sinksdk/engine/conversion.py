@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from sinksdk.engine.converters import Converter
 from sinksdk.engine.errant import Stage, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions
-from sinksdk.errors import DataException
+from sinksdk.errors import RetriableException
 from sinksdk.records import SinkRecord, SinkRecords
 
 
@@ -31,24 +31,38 @@ class Conversion:
         if self._key is None and self._value is None:
             return records
         kept, keys, values = [], [], []
+        failed: list[_Failed] = []
         for row, record in enumerate(records):
             converted = self._convert(record)
-            if converted is not None:
+            if isinstance(converted, _Failed):
+                failed.append(converted)
+            else:
                 kept.append(row)
                 keys.append(converted[0])
                 values.append(converted[1])
-        arrow = records.arrow if len(kept) == len(records) else records.arrow.take(pa.array(kept, pa.int64()))
+        for stage, record, error in failed:  # now that no converter asks for another attempt at the batch
+            self._reporter.report_from(stage, record, error)
+        arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
         return SinkRecords(records.partition, arrow, keys, values)
 
-    def _convert(self, record: SinkRecord) -> tuple[Any, Any] | None:
+    def _convert(self, record: SinkRecord) -> tuple[Any, Any] | _Failed:
         stage: Stage = "KEY_CONVERTER"
         try:
             key = _apply(self._key, record.topic, record.key)
             stage = "VALUE_CONVERTER"
             return key, _apply(self._value, record.topic, record.value)
-        except DataException as error:
-            self._reporter.report_from(stage, record, error)
-            return None
+        except RetriableException:
+            raise
+        except Exception as error:  # noqa: BLE001 - a converter may be anybody's; Connect tolerates any error
+            return _Failed(stage, record, error)
+
+
+class _Failed(NamedTuple):
+    """A record that cannot be converted."""
+
+    stage: Stage
+    record: SinkRecord
+    error: Exception
 
 
 def _apply(converter: Converter | None, topic: str, data: bytes | None) -> Any:

@@ -17,7 +17,10 @@ class Converter(Protocol):
     """Turns the bytes of a key or value into an object."""
 
     def __call__(self, topic: str, data: bytes | None) -> Any:
-        """Raises DataException for bytes that are none of its format; None stays None."""
+        """Raises DataException for bytes that are none of its format; None stays None.
+
+        Any other exception but RetriableException counts as DataException too, as in Connect.
+        """
         ...
 
 
@@ -37,7 +40,7 @@ def json_converter(topic: str, data: bytes | None) -> Any:
         return None
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataException(f"topic {topic}: the bytes are no JSON: {error}") from error
     if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
         return value["payload"]

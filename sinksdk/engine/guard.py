@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from sinksdk.engine.commits import CommitLog
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+
+T = TypeVar("T")
 
 
 class GuardedCommitLog:
@@ -19,6 +22,15 @@ class GuardedCommitLog:
         """Raise what the first failed write raised, if one did."""
         if self._failure is not None:
             raise self._failure
+
+    def call(self, method: Callable[..., T], *arguments: object) -> T:
+        """Run the author's code. A write that failed inside speaks louder than what came of it.
+
+        When it raises, the caller asks :meth:`raise_failure` before it looks at the error.
+        """
+        result = method(*arguments)
+        self.raise_failure()
+        return result
 
     def _write(self, write: Callable[[], None]) -> None:
         self.raise_failure()

@@ -62,6 +62,8 @@ class PartitionOutcome:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def unread(cls, partition: TopicPartition, start: int, failure: Failure | None) -> PartitionOutcome:
+    def unread(
+        cls, partition: TopicPartition, start: int, failure: Failure | None, committed: int | None = None
+    ) -> PartitionOutcome:
         """Of a partition that was never opened."""
-        return cls(partition, None, start, 0, 0, start, failure)
+        return cls(partition, committed, start, 0, 0, start, failure)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,7 +52,6 @@ class PartitionState:
     is_open: bool = False
     failure: Failure | None = None
     records: int = 0
-    reports: list[Future[None]] = field(default_factory=list)
     _uncommitted: deque[_Accepted] = field(default_factory=deque)
 
     def new_rows(self, records: SinkRecords) -> SinkRecords:
@@ -62,6 +60,20 @@ class PartitionState:
             return records
         offsets = offsets_of(records)
         return records[int(np.searchsorted(offsets, self.start)) :]
+
+    def disorder(self, records: SinkRecords) -> str | None:
+        """What is wrong with the order of a batch's offsets, if anything."""
+        offsets = offsets_of(records)
+        where = f"{records.partition}: the source delivers offset"
+        if offsets[0] < self.position:
+            return f"{where} {offsets[0]} after {self.position - 1}; offsets must ascend"
+        steps = np.diff(offsets)
+        if (steps <= 0).any():
+            at = int(np.argmax(steps <= 0))
+            return f"{where} {offsets[at + 1]} after {offsets[at]}; offsets must ascend"
+        if self.end is not None and offsets[-1] >= self.end:
+            return f"{where} {offsets[-1]}, beyond the range that ends at {self.end}"
+        return None
 
     def accept(self, records: SinkRecords) -> None:
         """The task has taken these records: their offsets may be committed from now on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _FIRST_DELAY = 0.3  # Connect's RetryWithToleranceOperator starts with 300 ms
+_GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class RetryPolicy:
 
     def is_spent(self, elapsed: float) -> bool:
         """Whether the budget is used up, this many seconds after the first failure."""
-        return self.timeout is not None and elapsed >= self.timeout
+        return self.timeout is not None and elapsed >= self.timeout - _GRAIN
 
 
 class Attempts:

@@ -9,11 +9,10 @@ generation, its remaining rows are skipped, and the next generation starts it fr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
@@ -24,15 +23,16 @@ from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporte
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.partition import PartitionState, offsets_of
+from sinksdk.engine.partition import PartitionState
+from sinksdk.engine.reports import Reports
 from sinksdk.engine.retry import Attempts
+from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.validation import committable
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, Token, TopicPartition
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ class _Pending:
     records: SinkRecords
     attempts: Attempts
     retry_at: float
+    converted: SinkRecords | None = None
 
 
 class WorkerSinkTask:
@@ -84,7 +85,7 @@ class WorkerSinkTask:
         self._options = options or EngineOptions()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: _Pending | None = None
-        self._refusals: dict[TopicPartition, ConnectException] = {}
+        self._reports = Reports()
         self._next_commit = clock.now() + self._options.commit_interval
         self._initialized = False
         self._reporter = WorkerErrantRecordReporter(
@@ -104,14 +105,15 @@ class WorkerSinkTask:
             reporter=self._reporter if dead_letters or self._options.log_errors else None,
             label=self._label,
         )
+        self._second_phase = SecondPhase(task, self._commits, clock, self._options.retry, self._label)
 
     # -- what the runtime calls ------------------------------------------------------------------
 
     def start(self) -> None:
         """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
         self._initialized = True
-        self._call(self._task.initialize, self._context)
-        self._call(self._task.start, self._config)
+        self._commits.call(self._task.initialize, self._context)
+        self._commits.call(self._task.start, self._config)
 
     def open(self, ranges: Mapping[TopicPartition, OffsetRange | None]) -> None:
         """Take partitions on: publish what is committed, discard what is stale, then ``open``.
@@ -119,6 +121,10 @@ class WorkerSinkTask:
         Args:
             ranges: what this generation reads of each; None for an open end, starting at the commit.
         """
+        for partition in ranges:
+            if partition in self.assignment():
+                message = f"{self._label}: {partition} is open already"
+                raise RuntimeError(message)
         for partition, limits in ranges.items():
             committed = self._commits.committed(partition)
             # The commit may be ahead (an earlier attempt's), or behind (records the source lost).
@@ -127,19 +133,25 @@ class WorkerSinkTask:
                 partition, start, limits.end if limits else None, position=start
             )
             self._publish(partition)
-            self._discard(partition, self._commits.stale(partition))
-        ready = [p for p in ranges if self._states[p].failure is None]
-        for partition in ready:
+            self._second_phase.discard(partition, self._commits.stale(partition))
+        self._open([p for p in ranges if self._states[p].failure is None])
+        self._heed_requests()
+
+    def _open(self, partitions: Collection[TopicPartition]) -> None:
+        if not partitions:
+            return
+        for partition in partitions:
             self._states[partition].is_open = True  # context.offset and prepared are legal inside open
         try:
-            if ready:
-                self._call(self._task.open, ready)
+            self._task.open(list(partitions))
         except Exception as error:
-            self._commits.raise_failure()
-            for partition in ready:
+            for partition in partitions:
                 self._states[partition].is_open = False  # Connect closes what failed to open; we do not
+            self._commits.raise_failure()
+            for partition in partitions:
                 self._note_failure(partition, error)
-        self._heed_requests()
+        else:
+            self._commits.raise_failure()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Partitions that are open."""
@@ -159,7 +171,7 @@ class WorkerSinkTask:
         records = state.new_rows(records)
         if not len(records):
             return
-        disorder = _disorder(records, state)
+        disorder = state.disorder(records)
         if disorder:
             self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
             return
@@ -173,7 +185,7 @@ class WorkerSinkTask:
 
     def wait(self) -> float:
         """Seconds until :meth:`tick` has something to do."""
-        due = self._next_commit
+        due = self._clock.now() if self._context.commit_requested else self._next_commit
         if self._pending is not None:
             due = min(due, self._pending.retry_at)
         return max(due - self._clock.now(), 0.0)
@@ -235,13 +247,15 @@ class WorkerSinkTask:
         except Exception:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
+    def committed(self, partition: TopicPartition) -> int | None:
+        """Next offset to read after a partition's last commit, None if it never had one."""
+        committed = self._commits.committed(partition)
+        return committed.offset if committed else None
+
     def outcomes(self) -> list[PartitionOutcome]:
         """What became of each partition so far."""
         return [
-            state.outcome(
-                committed.offset if (committed := self._commits.committed(p)) else None,
-                dict(self._context.counts.get(p, {})),
-            )
+            state.outcome(self.committed(p), dict(self._context.counts.get(p, {})))
             for p, state in self._states.items()
         ]
 
@@ -250,21 +264,25 @@ class WorkerSinkTask:
     def _attempt(self, pending: _Pending) -> None:
         partition = pending.records.partition
         try:
-            records = self._conversion(pending.records)
-            if len(records):
-                self._call(self._task.put, records)
+            if pending.converted is None:  # once: what cannot be converted is reported once
+                pending.converted = self._conversion(pending.records)
+            if len(pending.converted):
+                self._commits.call(self._task.put, pending.converted)
         except RetriableException as error:
             self._commits.raise_failure()
             self._await_redelivery(pending, error)
         except Exception as error:
             self._commits.raise_failure()
             self._pending = None
+            self._reports.take_refusal(partition)
             self._fail(partition, error)
         else:
             self._pending = None
-            self._states[partition].accept(pending.records)
-            refusal = self._refusals.pop(partition, None)
-            if refusal is not None:  # the task swallowed the reporter's refusal (KAFKA-10115)
+            self._context.take_timeout()
+            refusal = self._reports.take_refusal(partition)
+            if refusal is None:
+                self._states[partition].accept(pending.records)
+            else:  # the task swallowed what the reporter raised (KAFKA-10115)
                 self._fail(partition, refusal)
         self._heed_requests()
 
@@ -283,12 +301,11 @@ class WorkerSinkTask:
         spent.__cause__ = error
         self._fail(pending.records.partition, spent)
 
-    def _on_report(self, partition: TopicPartition, future: Any, refusal: ConnectException | None) -> None:
-        state = self._states.get(partition)
-        if state is not None:
-            state.reports.append(future)
-        if refusal is not None:
-            self._refusals[partition] = refusal
+    def _on_report(
+        self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None
+    ) -> None:
+        if partition in self.assignment():
+            self._reports.add(partition, letter, refusal)
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -302,10 +319,10 @@ class WorkerSinkTask:
         offered = {
             partition: OffsetAndMetadata(self._states[partition].position)
             for partition in sorted(partitions)
-            if self._states[partition].position > self._floor(partition) and self._await_reports(partition)
+            if self._states[partition].position > self._floor(partition) and self._is_reported(partition)
         }
         if offered:
-            self._write(self._pre_commit(offered, closing, deadline))
+            self._write(self._pre_commit(offered, closing, deadline), deadline)
         self._heed_requests()
         self._write_range_ends(partitions)
 
@@ -317,33 +334,39 @@ class WorkerSinkTask:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         try:
             with self._context.closing(closing, deadline):
-                returned = self._call(self._task.pre_commit, dict(offered))
+                returned = self._commits.call(self._task.pre_commit, dict(offered))
         except Exception as error:
             self._commits.raise_failure()
             for partition in offered:
                 self._note_failure(partition, error)
             return {}
-        return committable(
+        sound = committable(
             returned,
             offered=offered,
             floor={partition: self._floor(partition) for partition in offered},
             prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
             label=self._label,
         )
+        return {p: offset for p, offset in sound.items() if self._is_reported(p)}
 
-    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None) -> None:
         """Commit, then publish what the commit carries."""
         changed = {
             partition: self._up_to_range_end(partition, offset)
             for partition, offset in accepted.items()
-            if offset.offset > self._floor(partition) or offset.tokens
+            if self._is_news(partition, offset)
         }
         if not changed:
             return
         self._commits.commit(changed)
         for partition, offset in changed.items():
             self._states[partition].committed(offset.offset)
-            self._publish(partition)
+            self._publish(partition, deadline)
+
+    def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        committed = self._commits.committed(partition)
+        metadata = committed.metadata if committed else ""
+        return bool(offset.offset > self._floor(partition) or offset.tokens or offset.metadata != metadata)
 
     def _up_to_range_end(self, partition: TopicPartition, offset: OffsetAndMetadata) -> OffsetAndMetadata:
         """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
@@ -370,63 +393,22 @@ class WorkerSinkTask:
         committed, start = self._commits.committed(partition), self._states[partition].start
         return max(committed.offset, start) if committed else start
 
-    def _await_reports(self, partition: TopicPartition) -> bool:
-        """Dead letters are durable before the commit that covers them; failing that, nothing is committed."""
-        state = self._states[partition]
-        reports, state.reports = state.reports, []
+    def _is_reported(self, partition: TopicPartition) -> bool:
+        """Dead letters are durable before the commit that covers them, and what was refused is in none."""
         try:
-            for report in reports:
-                report.result()
+            self._reports.wait(partition)
         except Exception as error:
             lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
             lost.__cause__ = error
             self._note_failure(partition, lost)
             return False
-        return True
+        return not self._reports.refused(partition)
 
-    # -- two-phase -------------------------------------------------------------------------------
-
-    def _publish(self, partition: TopicPartition) -> None:
+    def _publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
         """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
-        committed = self._commits.committed(partition)
-        if committed is None or not committed.tokens:
-            return
-        attempts = Attempts(self._options.retry)
-        while True:
-            try:
-                self._call(self._task.publish, partition, committed.tokens)
-            except RetriableException as error:
-                self._commits.raise_failure()
-                delay = attempts.failed(self._clock.now(), error.retry_after)
-                if delay is None:
-                    self._note_failure(partition, error, at_once=True)
-                    return
-                self._clock.sleep(delay)
-            except Exception as error:
-                self._commits.raise_failure()
-                self._note_failure(partition, error, at_once=True)
-                return
-            else:
-                self._commits.published(partition)
-                return
-
-    def _discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
-        """Undo what no commit covers. What cannot be undone now stays noted for a successor."""
-        if not tokens:
-            return
-        try:
-            self._call(self._task.discard, partition, tuple(tokens))
-        except Exception:
-            self._commits.raise_failure()
-            log.warning(
-                "%s: discarding %s of %s failed; a later generation tries again",
-                self._label,
-                ", ".join(map(str, tokens)),
-                partition,
-                exc_info=True,
-            )
-        else:
-            self._commits.discarded(partition, tuple(tokens))
+        error = self._second_phase.publish(partition, deadline)
+        if error is not None:
+            self._note_failure(partition, error, at_once=True)
 
     # -- ending partitions -----------------------------------------------------------------------
 
@@ -447,6 +429,8 @@ class WorkerSinkTask:
 
     def _heed_requests(self) -> None:
         """End the partitions the task asked to end, during the author's call that just returned."""
+        for partition, refusal in self._reports.take_refusals().items():
+            self._context.failures.setdefault(partition, refusal)
         moves, self._context.moves = self._context.moves, {}
         for partition, offset in moves.items():
             state = self._states[partition]
@@ -478,7 +462,7 @@ class WorkerSinkTask:
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
         """Discard what was prepared and not committed: all our writes' outcomes are known here."""
         for partition in partitions:
-            self._discard(partition, self._commits.prepared(partition))
+            self._second_phase.discard(partition, self._commits.prepared(partition))
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
         """``close``; each partition exactly once, whatever it raises."""
@@ -487,7 +471,8 @@ class WorkerSinkTask:
         self._drop_pending(partitions)
         for partition in partitions:
             self._states[partition].is_open = False
-            self._refusals.pop(partition, None)
+            self._reports.forget(partition)
+            self._context.forget(partition)
         try:
             self._task.close(list(partitions))
         except Exception:
@@ -501,24 +486,3 @@ class WorkerSinkTask:
     def _drop_pending(self, partitions: Collection[TopicPartition]) -> None:
         if self._pending is not None and self._pending.records.partition in partitions:
             self._pending = None
-
-    def _call(self, method: Callable[..., T], *arguments: Any) -> T:
-        """Run the author's code. A commit log that failed inside speaks louder than what came of it."""
-        result = method(*arguments)
-        self._commits.raise_failure()
-        return result
-
-
-def _disorder(records: SinkRecords, state: PartitionState) -> str | None:
-    """What is wrong with the order of a batch's offsets, if anything."""
-    offsets = offsets_of(records)
-    where = f"{records.partition}: the source delivers offset"
-    if offsets[0] < state.position:
-        return f"{where} {offsets[0]} after {state.position - 1}; offsets must ascend"
-    steps = np.diff(offsets)
-    if (steps <= 0).any():
-        at = int(np.argmax(steps <= 0))
-        return f"{where} {offsets[at + 1]} after {offsets[at]}; offsets must ascend"
-    if state.end is not None and offsets[-1] >= state.end:
-        return f"{where} {offsets[-1]}, beyond the range that ends at {state.end}"
-    return None

@@ -1,12 +1,14 @@
-"""Which of the offsets that ``pre_commit`` returned may be committed."""
+"""Which of what the author's code hands over may be written: offsets and tokens."""
 
 from __future__ import annotations
 
+import json
 import logging
+import operator
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
-from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition, as_token
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,10 @@ def committable(
     for partition, offset in returned.items():
         flaw = _flaw(partition, offset, offered, floor, prepared)
         if flaw is None:
-            sound[partition] = offset
+            # Numpy's integers and plain tuples are as good as Python's own, but the store knows only these.
+            sound[TopicPartition(*partition)] = OffsetAndMetadata(
+                operator.index(offset.offset), offset.metadata, offset.tokens
+            )
         else:
             log.warning(
                 "%s: pre_commit returned %s for %s, %s; ignored, the partition keeps its commit at %s",
@@ -63,8 +68,9 @@ def _flaw(
 ) -> str | None:
     if partition not in offered:
         return "which is not part of this commit"
-    if not isinstance(offset, OffsetAndMetadata):
-        return f"which is a {type(offset).__name__}, not an OffsetAndMetadata"
+    nonsense = _nonsense(offset)
+    if nonsense:
+        return nonsense
     if offset.offset > offered[partition].offset:
         return f"beyond the last delivered record (next offset {offered[partition].offset})"
     if offset.offset < floor[partition]:
@@ -72,4 +78,48 @@ def _flaw(
     unknown = [token.id for token in offset.tokens if token.id not in prepared[partition]]
     if unknown:
         return f"with tokens that were never noted by context.prepared: {', '.join(unknown)}"
+    return None
+
+
+def _nonsense(offset: Any) -> str | None:
+    """What is wrong with the types of an offset; the author's code is not bound to be type-checked."""
+    if not isinstance(offset, OffsetAndMetadata):
+        return f"which is a {type(offset).__name__}, not an OffsetAndMetadata"
+    number: Any = offset.offset
+    metadata: Any = offset.metadata
+    if not isinstance(number, SupportsIndex):
+        return "which is not a whole number"
+    if not isinstance(metadata, str):
+        return f"with metadata {metadata!r}, not a text"
+    flaw = token_flaw(offset.publish)
+    return f"with tokens that cannot be kept: {flaw}" if flaw else None
+
+
+def token_flaw(given: Any) -> str | None:
+    """What is wrong with what should be a list of tokens (or their ids), if anything.
+
+    The store keeps tokens as JSON. Found here it is the mistake of one partition; found in the write
+    it would be the end of the whole attempt.
+    """
+    if isinstance(given, str) or not isinstance(given, Collection):
+        return f"{given!r} is no list of tokens"
+    for item in given:
+        flaw = _item_flaw(item)
+        if flaw:
+            return flaw
+    return None
+
+
+def _item_flaw(item: Any) -> str | None:
+    if not isinstance(item, str | Token):
+        return f"{item!r} is no token"
+    token: Any = as_token(item)
+    if not isinstance(token.id, str):
+        return f"{item!r} has an id that is no text"
+    if not isinstance(token.data, Mapping):
+        return f"the data of token {token.id} is a {type(token.data).__name__}, not a mapping"
+    try:
+        json.dumps(dict(token.data))
+    except (TypeError, ValueError) as error:
+        return f"the data of token {token.id} is no JSON: {error}"
     return None

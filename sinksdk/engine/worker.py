@@ -9,6 +9,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 
 _LONGEST_WAIT = 0.2  # seconds between two looks whether the task shall close
@@ -87,7 +88,7 @@ class SinkTaskRun:
         try:
             self._worker.start()
         except Exception as error:  # noqa: BLE001 - the author's start may raise anything
-            return [_never_started(item, error) for item in self._assigned]
+            return [self._never_started(item, error) for item in self._assigned]
         else:
             self._work()
             return self._worker.outcomes()
@@ -135,10 +136,15 @@ class SinkTaskRun:
 
     def _finish_before(self, partition: TopicPartition | None) -> None:
         """Rows come range by range: those before this partition's are complete. None: all are."""
+        if partition is not None and all(item.partition != partition for item in self._waiting):
+            raise ConnectException(
+                f"the input has rows of {partition} out of turn: its range is not assigned, or has ended; "
+                f"nothing further is committed"
+            )
         while self._waiting and self._waiting[0].partition != partition:
             done = self._waiting.pop(0)
             self._worker.finish(done.partition, ClosingReason.DUE if done.due else None)
 
-
-def _never_started(item: AssignedRange, error: BaseException) -> PartitionOutcome:
-    return PartitionOutcome.unread(item.partition, item.offsets.start, Failure.of(error))
+    def _never_started(self, item: AssignedRange, error: BaseException) -> PartitionOutcome:
+        committed = self._worker.committed(item.partition)
+        return PartitionOutcome.unread(item.partition, item.offsets.start, Failure.of(error), committed)

@@ -7,11 +7,10 @@ import logging
 import os
 import shutil
 import sys
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
 
@@ -22,11 +21,7 @@ LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 """Makes the JVM write each of its errors as one line, which is logged here as ``sinksdk.spark.jvm``."""
 
 _FIELD, _LINE = "\x1f", "\x1e"
-_NOISE = (  # of every JVM that pyspark starts; no option turns it off
-    "WARNING: Using incubator modules",
-    "Setting default log level to",
-    "To adjust logging level use",
-)
+_STARTED = "\x1d\n"
 _JAVA = "Spark needs Java 17 or 21: install one (for example the package openjdk-17-jre-headless)"
 
 _log = logging.getLogger(__name__)
@@ -44,19 +39,19 @@ def launch(conf: Mapping[str, str]) -> JavaGateway:
     Raises:
         ConfigException: there is no Java, or it is none that Spark runs on.
     """
-    from pyspark import SparkConf  # noqa: PLC0415 - whoever only looks at masters needs no pyspark
-    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark import SparkConf, errors, java_gateway  # noqa: PLC0415 - its absence is reported by the caller
 
     _check_java()
     options = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    with _ErrorStream() as errors:
-        try:
+    stream = _ErrorStream()
+    try:
+        with stream as stderr:
             # pyspark starts it with SIGINT ignored, and a JVM leaves a signal alone that is ignored.
-            gateway: JavaGateway = launch_gateway(options, {"stderr": errors.sink})  # type: ignore[no-untyped-call] # pyspark's
-        except PySparkRuntimeError as error:
-            raise ConfigException(f"Spark's JVM ended at once. {_JAVA}. It said:\n{errors.said()}") from error
-    _ignore_signals(gateway)
+            gateway: JavaGateway = java_gateway.launch_gateway(options, {"stderr": stderr})  # type: ignore[no-untyped-call] # pyspark's
+    except errors.PySparkRuntimeError as error:
+        raise ConfigException(f"Spark's JVM ended at once. {_JAVA}. It said:\n{stream.said()}") from error
+    if gateway.proc is not None:  # under spark-submit the JVM is not ours
+        _ignore_signals(gateway)
     return gateway
 
 
@@ -79,30 +74,39 @@ def _ignore_signals(gateway: JavaGateway) -> None:
 
 
 class _ErrorStream:
-    """The JVM's stderr: its log is logged here, what Python workers print goes to our own stderr."""
+    """The JVM's stderr: its log is logged here, what Python workers print goes to our own stderr.
+
+    As a context it is the descriptor to start the JVM with. What it says until it has started is kept,
+    not shown: chatter if it starts, the reason if it does not.
+    """
 
     def __init__(self) -> None:
-        self._last: deque[str] = deque(maxlen=20)
-        source, self.sink = os.pipe()
+        self._before: list[str] = []
+        source, self._sink = os.pipe()
         self._source = os.fdopen(source, encoding="utf-8", errors="replace")
         self._thread = Thread(target=self._read, name="spark-stderr", daemon=True)
+
+    def __enter__(self) -> int:
         self._thread.start()
+        return self._sink
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.sink)  # the JVM has its own copy
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            os.write(self._sink, _STARTED.encode())  # behind all that the JVM wrote until now
+        os.close(self._sink)  # the JVM has its own copy
 
     def said(self) -> str:
-        """The last lines, once the JVM has ended."""
-        self._thread.join(timeout=1)
-        return "\n".join(self._last)
+        """What the JVM said, once it has failed to start."""
+        self._thread.join()
+        return "".join(self._before).rstrip()
 
     def _read(self) -> None:
         with self._source:
             for line in self._source:
-                self._last.append(line.rstrip("\n"))
+                if line.endswith(_STARTED):
+                    break
+                self._before.append(line)
+            for line in self._source:
                 # Logging or stderr may be gone while the interpreter ends; the JVM must not block on it.
                 with contextlib.suppress(ValueError, OSError):
                     pass_on(line)
@@ -110,8 +114,6 @@ class _ErrorStream:
 
 def pass_on(line: str) -> None:
     """Log a line of Spark's log, or print any other one as it is."""
-    if line.startswith(_NOISE):
-        return
     if not line.startswith(_FIELD):
         sys.stderr.write(line)
         return

@@ -34,6 +34,8 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.speculation": "false",
     # Listing a scan's files is no reason for a job of its own.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Scans that differ in nothing but their files share compiled code; a number in its name prevents that.
+    "spark.sql.codegen.useIdInClassName": "false",
     # Records and bytes of an Arrow batch: rows of 1 MB come a few at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
@@ -105,15 +107,13 @@ def _spark_context_class() -> type[SparkContext]:
 
 
 def _start(conf: Mapping[str, str], gateway: JavaGateway | None) -> SparkSession:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - imported once it is known to be there
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - the caller has made sure that it is there
+    from pyspark import SparkConf, SparkContext, errors, sql  # noqa: PLC0415 - the same
 
     try:
         SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=gateway)
-        return SparkSession.builder.getOrCreate()
-    except (Py4JError, PySparkException) as error:
+        return sql.SparkSession.builder.getOrCreate()
+    except (Py4JError, errors.PySparkException) as error:
         cause = getattr(error, "java_exception", None) or error
         raise ConfigException(f"Spark could not start on master {conf['spark.master']}: {cause}") from error
 

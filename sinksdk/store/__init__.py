@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store, StoreUnavailable
@@ -57,12 +57,19 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
     from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - a task with another store need not load it
 
     store = SqlStore(url, create=create)
-    if expected_id is not None and identify(store) != expected_id:
+    if expected_id is not None and not _has_id(store, expected_id):
+        store.close()
         raise ConfigException(
             f"store {store.url} is not the store this connector was started with (id {expected_id}); "
             f"driver and executors must reach the same one"
         )
     return store
+
+
+def _has_id(store: Store, expected: str) -> bool:
+    """Looks only: a store that has no id yet is not the expected one, and gets none here."""
+    row = table.read(store, STORE_KEY, StoreIdentity)
+    return row is not None and row.value.id == expected
 
 
 def identify(store: Store) -> str:
@@ -78,7 +85,11 @@ def identify(store: Store) -> str:
 
 
 def read_commits(store: Store, connector: str) -> Merged:
-    """What a connector has committed, and its stale tokens, as a bystander can know it."""
+    """What a connector has committed, and its stale tokens, as a bystander can know it.
+
+    Raises:
+        ConnectException: the store has lost the plan of the newest generation.
+    """
     while True:
         count = table.read(store, task_count_key(connector), TaskCountRecord)
         if count is None or not count.value.planned:
@@ -86,8 +97,14 @@ def read_commits(store: Store, connector: str) -> Merged:
         base = table.read(store, plan_key(connector, count.value.planned), GenerationPlan)
         rows = [table.read(store, task_key(connector, task), TaskRecord) for task in range(count.value.tasks)]
         again = table.read(store, task_count_key(connector), TaskCountRecord)
-        if base is not None and again is not None and again.version == count.version:
-            return merge(base.value, [row.value for row in rows if row])
+        if again is None or again.version != count.version:
+            continue  # a driver was at work meanwhile
+        if base is None:
+            raise ConnectException(
+                f"connector {connector}: store {store.url} has no plan of generation {count.value.planned}, "
+                f"which it says was planned; what is committed is unknown. Restore the store from a backup"
+            )
+        return merge(base.value, [row.value for row in rows if row])
 
 
 def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -21,6 +21,8 @@ from sinksdk.errors import ConnectException
 FORMAT: Final = 1
 """Version of the values' format; a store with a higher one was written by a newer sinksdk."""
 
+_OWN_FIELDS: Final = frozenset({"format", "nonce"})
+
 T = TypeVar("T")
 
 
@@ -100,7 +102,11 @@ class Store(ABC):
             Conflict: it has another one. Also when the outcome of our own write stays unknown because
                 somebody has written since.
             StoreUnavailable: no answer; the write may have taken effect.
+            ValueError: a field of the value is called ``format`` or ``nonce``: these are the store's own.
         """
+        if own := _OWN_FIELDS & value.keys():
+            message = f"{key}: a value must not have fields called {', '.join(sorted(own))}"
+            raise ValueError(message)
         nonce = uuid.uuid4().hex
         body = json.dumps({"format": FORMAT, "nonce": nonce, **value}, sort_keys=True)
         if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):

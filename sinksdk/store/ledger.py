@@ -6,7 +6,8 @@ attempt makes every later write of the older one fail, for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sinksdk.errors import ConnectException, FencedException
@@ -25,30 +26,48 @@ from sinksdk.store.records import (
     task_key,
 )
 
+Tokens = Mapping[TopicPartition, Mapping[str, Token]]
+"""Tokens by partition and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a task record says, by partition.
+
+    Args:
+        entries: commits.
+        prepared: tokens this attempt noted that no commit covers.
+        inherited: tokens that earlier attempts of the same generation noted, not discarded yet.
+        settled: ids of the plan's stale tokens that need no discarding any more.
+    """
+
+    entries: Mapping[TopicPartition, Entry]
+    prepared: Tokens
+    inherited: Tokens
+    settled: tuple[str, ...]
+
 
 class Ledger:
     """The content of a task record, and how the engine's writes change it.
 
-    Keeps everything in memory; a subclass makes it durable in :meth:`_save`.
+    Keeps everything in memory; a subclass makes it durable in :meth:`_save`. What could not be saved
+    has not happened: the ledger goes on showing what it showed before.
 
     Args:
         record: the record as taken over.
-        stale: tokens of predecessors that are to be discarded, noted in the plan or in the record.
+        stale: tokens of predecessors that are to be discarded, as noted in the plan.
     """
 
-    def __init__(self, record: TaskRecord, stale: Mapping[TopicPartition, Mapping[str, Token]]) -> None:
+    def __init__(self, record: TaskRecord, stale: Tokens) -> None:
         self._generation = record.generation
         self._attempt = record.attempt
-        self._entries = {entry.topic_partition: entry for entry in record.entries}
-        self._inherited = by_partition(record.prepared)
-        self._prepared: dict[TopicPartition, dict[str, Token]] = {}
-        self._discarded = list(record.discarded)
-        self._stale = {
-            p: {**stale.get(p, {}), **self._inherited.get(p, {})} for p in {*stale, *self._inherited}
-        }
-        for tokens in self._stale.values():
-            for token in record.discarded:
-                tokens.pop(token, None)
+        self._planned = stale
+        self._content = _Content(
+            entries={entry.topic_partition: entry for entry in record.entries},
+            prepared={},
+            inherited=by_partition(record.prepared),
+            settled=record.discarded,
+        )
         self._unsaved = False
 
     @property
@@ -58,22 +77,33 @@ class Ledger:
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The last commit; ``publish`` holds its tokens that are not published yet."""
-        entry = self._entries.get(partition)
+        entry = self._content.entries.get(partition)
         return entry.committed() if entry else None
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens this attempt noted that no commit covers."""
-        return tuple(self._prepared.get(partition, {}).values())
+        return tuple(self._content.prepared.get(partition, {}).values())
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
         """Predecessors' tokens that no commit covers, not discarded yet."""
-        return tuple(self._stale.get(partition, {}).values())
+        planned = _without(self._planned.get(partition, {}), self._content.settled)
+        return tuple({**planned, **self._content.inherited.get(partition, {})}.values())
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """Note tokens, in one write."""
+        """Note tokens, in one write. An id that was discarded before is in use again."""
+        content = self._content
+        ids = {token.id for given in tokens.values() for token in given}
+        prepared = {p: dict(noted_before) for p, noted_before in content.prepared.items()}
         for partition, given in tokens.items():
-            self._prepared.setdefault(partition, {}).update({token.id: token for token in given})
-        self._write()
+            prepared.setdefault(partition, {}).update({token.id: token for token in given})
+        self._write(
+            replace(
+                content,
+                prepared=prepared,
+                inherited={p: _without(kept, ids) for p, kept in content.inherited.items()},
+                settled=tuple(token for token in content.settled if token not in ids),
+            )
+        )
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit offsets with the tokens to publish, in one atomic write.
@@ -81,57 +111,82 @@ class Ledger:
         Raises:
             ConnectException: a commit would overwrite tokens that still are to be published.
         """
+        content = self._content
+        entries, prepared, settled = dict(content.entries), dict(content.prepared), content.settled
         for partition, offset in offsets.items():
-            before = self._entries.get(partition)
-            if before is not None and before.publish:
-                raise ConnectException(
-                    f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
-                    f"not published: {', '.join(token.id for token in before.publish)}"
-                )
-            self._entries[partition] = Entry.of(partition, offset, self._generation)
-            for token in offset.tokens:
-                self._prepared.get(partition, {}).pop(token.id, None)
-        self._write()
+            self._refuse_to_overwrite(partition, offset)
+            entries[partition] = Entry.of(partition, offset, self._generation)
+            ids = {token.id for token in offset.tokens}
+            prepared[partition] = _without(prepared.get(partition, {}), ids)
+            settled = self._settle(partition, ids, settled)
+        self._write(replace(content, entries=entries, prepared=prepared, settled=settled))
+
+    def _refuse_to_overwrite(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
+        before = self._content.entries.get(partition)
+        if before is not None and before.publish:
+            raise ConnectException(
+                f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
+                f"not published: {', '.join(token.id for token in before.publish)}"
+            )
+
+    def _settle(
+        self, partition: TopicPartition, ids: Collection[str], settled: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """The plan still lists these as stale; from now on nobody discards them any more."""
+        planned = self._planned.get(partition, {})
+        return (*settled, *(token for token in planned if token in ids and token not in settled))
 
     def published(self, partition: TopicPartition) -> None:
         """All tokens of the last commit are published; durable with the next write."""
-        entry = self._entries[partition]
-        self._entries[partition] = entry.model_copy(update={"publish": (), "generation": self._generation})
+        content = self._content
+        entry = content.entries[partition].model_copy(update={"publish": (), "generation": self._generation})
+        self._content = replace(content, entries={**content.entries, partition: entry})
         self._unsaved = True
 
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
-        for token in tokens:
-            for noted_tokens in (self._prepared, self._inherited, self._stale):
-                noted_tokens.get(partition, {}).pop(token.id, None)
-            self._discarded.append(token.id)
+        content, ids = self._content, {token.id for token in tokens}
+        kept, inherited = content.prepared.get(partition, {}), content.inherited.get(partition, {})
+        self._content = replace(
+            content,
+            prepared={**content.prepared, partition: _without(kept, ids)},
+            inherited={**content.inherited, partition: _without(inherited, ids)},
+            settled=self._settle(partition, ids, content.settled),
+        )
         self._unsaved = True
 
     def flush(self) -> None:
         """Make durable what waits for the next write."""
         if self._unsaved:
-            self._write()
+            self._write(self._content)
 
-    def record(self) -> TaskRecord:
-        """The record as it stands."""
-        partitions = {*self._prepared, *self._inherited}
+    def _write(self, content: _Content) -> None:
+        self._save(self._record(content))
+        self._content = content
+        self._unsaved = False
+
+    def _record(self, content: _Content) -> TaskRecord:
+        partitions = {*content.prepared, *content.inherited}
         return TaskRecord(
             generation=self._generation,
             attempt=self._attempt,
-            entries=tuple(entry for _, entry in sorted(self._entries.items())),
+            entries=tuple(entry for _, entry in sorted(content.entries.items())),
             prepared=noted(
-                {p: [*self._inherited.get(p, {}).values(), *self.prepared(p)] for p in partitions}
+                {
+                    p: [*content.inherited.get(p, {}).values(), *content.prepared.get(p, {}).values()]
+                    for p in partitions
+                }
             ),
-            discarded=tuple(self._discarded),
+            discarded=content.settled,
         )
-
-    def _write(self) -> None:
-        self._save(self.record())
-        self._unsaved = False
 
     def _save(self, record: TaskRecord) -> None:
         """Make the record durable. Raises FencedException when it is somebody else's."""
         raise NotImplementedError
+
+
+def _without(tokens: Mapping[str, Token], ids: Collection[str]) -> dict[str, Token]:
+    return {token_id: token for token_id, token in tokens.items() if token_id not in ids}
 
 
 class TaskLedger(Ledger):
@@ -143,7 +198,7 @@ class TaskLedger(Ledger):
         connector: str,
         task: int,
         taken: table.Row[TaskRecord],
-        stale: Mapping[TopicPartition, Mapping[str, Token]],
+        stale: Tokens,
     ) -> None:
         super().__init__(taken.value, stale)
         self._store = store

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
@@ -47,7 +48,8 @@ class SqlStore(Store):
             self._engine = _engine(self._url, create=create)
             if create:
                 with self._engine.begin() as connection:
-                    _records.metadata.create_all(connection)
+                    # One statement, not a look and a statement: others may create it at the same time.
+                    connection.execute(sa.schema.CreateTable(_records, if_not_exists=True))
             elif not sa.inspect(self._engine).has_table(_records.name):
                 raise ConfigException(f"store {self.url} is there but is no store of sinksdk")
         except (SQLAlchemyError, ModuleNotFoundError) as error:
@@ -95,7 +97,8 @@ class SqlStore(Store):
 
     def _keys(self, prefix: str) -> list[str]:
         query = sa.select(_records.c.key).where(_records.c.key.startswith(prefix, autoescape=True))
-        return self._transact(lambda connection: list(connection.execute(query).scalars()))
+        keys = self._transact(lambda connection: list(connection.execute(query).scalars()))
+        return [key for key in keys if key.startswith(prefix)]  # SQLite's LIKE takes A for a
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         """Run one statement in a transaction of its own; whatever the database says besides is doubt."""
@@ -109,7 +112,12 @@ class SqlStore(Store):
 
 
 def _absolute(text: str) -> URL:
-    url = make_url(text)
+    try:
+        url = make_url(text)
+    except (SQLAlchemyError, ValueError):
+        # Neither the text nor the parser's words: they may hold a password.
+        message = "the store's URL cannot be understood; name a file as sqlite:///FILE"
+        raise ConfigException(message) from None
     if url.get_backend_name() != "sqlite":
         return url
     if not url.database or url.database == ":memory:":
@@ -123,7 +131,8 @@ def _engine(url: URL, *, create: bool) -> Engine:
     if url.get_backend_name() != "sqlite":
         return sa.create_engine(url, poolclass=NullPool)
     mode = "rwc" if create else "rw"
-    file_url = url.set(database=f"file:{url.database}", query={"mode": mode, "uri": "true"})
+    path = quote(str(url.database))  # in a file: URI "?" and "#" end the path
+    file_url = url.set(database=f"file:{path}", query={**url.query, "mode": mode, "uri": "true"})
     engine = sa.create_engine(file_url, poolclass=NullPool, connect_args={"timeout": _BUSY_SECONDS})
 
     @sa.event.listens_for(engine, "connect")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from sinksdk.errors import FencedException
@@ -47,4 +48,5 @@ class MemoryCommitLog(Ledger):
         if self.is_fenced:
             message = "a newer attempt owns this task"
             raise FencedException(message)
-        self.saved = record
+        # Kept as a store keeps it: after a crash everything comes back as JSON does.
+        self.saved = TaskRecord.model_validate_json(json.dumps(record.as_json()))

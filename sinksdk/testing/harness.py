@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,6 @@ class SinkTaskHarness:
         self._dead_letters = dead_letters
         self._generation = generation
         self._next: dict[TopicPartition, int] = {}
-        self._limits: dict[TopicPartition, OffsetRange | None] = {}
         self.clock = ManualClock()
         """Moved by hand; :meth:`advance` also lets the engine do what is due."""
         self.calls: list[Call] = []
@@ -123,11 +123,12 @@ class SinkTaskHarness:
             context = getattr(self.task, "context", None)
             closing = bool(context and context.is_closing())
             place = len(self.calls)
-            self.calls.append(Call(method.__name__, arguments, closing))
+            given = tuple(copy.copy(item) if isinstance(item, dict | list) else item for item in arguments)
+            self.calls.append(Call(method.__name__, given, closing))
             try:
                 return method(*arguments)
             except BaseException as error:
-                self.calls[place] = Call(method.__name__, arguments, closing, error)
+                self.calls[place] = Call(method.__name__, given, closing, error)
                 raise
 
         return observed
@@ -143,26 +144,25 @@ class SinkTaskHarness:
             partitions: which.
             limits: the range each is read in; None leaves the end open, from offset 0 or the commit.
         """
+        self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits)))
         for partition in partitions:
             committed = self.log.committed(partition)
             start = max(committed.offset if committed else 0, limits.start if limits else 0)
             self._next[partition] = start
-            self._limits[partition] = limits
-        self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits)))
 
     def deliver(
         self, partition: TopicPartition, records: Iterable[bytes | str | SinkRecord | None] | SinkRecords
     ) -> None:
-        """Offer records to the task, as one batch.
+        """Offer records to the task, as one batch; a commit the task requests meanwhile follows at once.
 
         Args:
             partition: whose they are.
             records: whole records; or values, which get the next offsets.
         """
         batch = records if isinstance(records, SinkRecords) else self._batch(partition, list(records))
+        self._fencing(lambda: self.worker.deliver(batch), self.worker.tick)
         if len(batch):
             self._next[partition] = batch.next_offset
-        self._fencing(lambda: self.worker.deliver(batch))
 
     def _batch(
         self, partition: TopicPartition, records: Sequence[bytes | str | SinkRecord | None]
@@ -193,8 +193,7 @@ class SinkTaskHarness:
 
     def finish(self, partition: TopicPartition, closing: ClosingReason | None = None) -> None:
         """The partition's range has been read to its end."""
-        self._fencing(lambda: self.worker.finish(partition, closing))
-        self.worker.settle()
+        self._fencing(lambda: self.worker.finish(partition, closing), self.worker.settle)
 
     def revoke(
         self,
@@ -203,9 +202,8 @@ class SinkTaskHarness:
         timeout: float | None = None,
     ) -> None:
         """Take partitions away (all, if none is named): closing commit, then ``close``."""
-        self._fencing(lambda: self.worker.close(reason, partitions or None, timeout=timeout))
-        if not self.log.is_fenced:
-            self.worker.settle()
+        chosen = partitions or None
+        self._fencing(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.settle)
 
     def lose(self, *partitions: TopicPartition) -> None:
         """Partitions were taken by somebody else (all, if none is named): ``close`` only."""
@@ -216,9 +214,11 @@ class SinkTaskHarness:
         self.log = self.log.succeed()
 
     def stop(self) -> None:
-        """A shutdown: everything open is revoked, then ``stop``."""
-        self.revoke(reason=ClosingReason.SHUTDOWN)
-        self.worker.stop()
+        """A shutdown: everything open is revoked, then ``stop``, also when the task is fenced meanwhile."""
+        try:
+            self.revoke(reason=ClosingReason.SHUTDOWN)
+        finally:
+            self.worker.stop()
 
     def crash(self) -> None:
         """The process dies: a new task, not started yet, takes over what is durable."""
@@ -250,10 +250,11 @@ class SinkTaskHarness:
         """Names of the calls, in order."""
         return [call.name for call in self.calls]
 
-    def _fencing(self, step: Callable[[], None]) -> None:
+    def _fencing(self, *steps: Callable[[], None]) -> None:
         """As the runtime does: a fenced task loses everything it has open, and the fence is passed on."""
         try:
-            step()
+            for step in steps:
+                step()
         except FencedException:
             self.worker.lose()
             raise

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -123,37 +123,40 @@ class _Span(NamedTuple):
 
 def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterator[_Span]:
     """First and last offset of each row group that has rows, in the order they are in the file."""
-    leaf = _leaf(file.metadata, _OFFSET)
     for at in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(at)
-        if group.num_rows == 0:
+        rows = file.metadata.row_group(at).num_rows
+        if rows == 0:
             continue
-        statistics = group.column(leaf).statistics
-        if statistics is not None and statistics.has_min_max and statistics.has_null_count:
-            nulls, first, last = statistics.null_count, statistics.min, statistics.max
-        else:
-            nulls, first, last = _bounds(file, at)
+        nulls, first, last = _statistics(file.metadata, at) or _counted(file, at)
         if nulls:
             raise ConnectException(
                 f"{partition}: {path} has {nulls} rows whose column 'offset' is null; give every record one"
             )
-        if last - first + 1 < group.num_rows:
+        if last - first + 1 < rows:
             raise ConnectException(
-                f"{partition}: {path} has {group.num_rows} rows with offsets {first} to {last}, so some are "
-                f"there twice; write each record once"
+                f"{partition}: {path} has {rows} rows with offsets {first} to {last}, so some are there "
+                f"twice; write each record once"
             )
         yield _Span(first, last)
 
 
-def _bounds(file: pq.ParquetFile, row_group: int) -> tuple[int, int, int]:
-    """Nulls, lowest and highest offset of a row group without statistics, from its rows."""
+def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
+    """Null offsets, lowest and highest offset of a row group, where the footer tells them."""
+    statistics = metadata.row_group(row_group).column(_leaves(metadata)[_OFFSET]).statistics
+    if statistics is None or not statistics.has_min_max or statistics.null_count is None:
+        return None
+    return statistics.null_count, statistics.min, statistics.max
+
+
+def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
+    """The same from its rows."""
     offsets = file.read_row_group(row_group, columns=[_OFFSET]).column(0)
-    bounds = pc.min_max(offsets).as_py()
-    return offsets.null_count, bounds["min"] or 0, bounds["max"] or 0
+    extent = pc.min_max(offsets)
+    return offsets.null_count, extent["min"].as_py() or 0, extent["max"].as_py() or 0
 
 
 def _timestamp_encoding(metadata: pq.FileMetaData) -> TimestampEncoding:
-    leaf = _leaf(metadata, "timestamp")
+    leaf = _leaves(metadata).get("timestamp")
     column = metadata.schema.column(leaf) if leaf is not None else None
     if column is None or column.physical_type != "INT64":
         return TimestampEncoding.TIMESTAMP  # none at all, or INT96 as Spark writes it
@@ -164,6 +167,6 @@ def _timestamp_encoding(metadata: pq.FileMetaData) -> TimestampEncoding:
     return TimestampEncoding.NANOSECONDS if is_nanoseconds else TimestampEncoding.TIMESTAMP
 
 
-def _leaf(metadata: pq.FileMetaData, name: str) -> int | None:
-    paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    return paths.index(name) if name in paths else None
+def _leaves(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Positions of the columns by their paths."""
+    return {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}

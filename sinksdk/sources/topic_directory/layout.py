@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,10 +40,14 @@ class FileStat:
     mtime_ns: int
 
     @classmethod
-    def of(cls, entry: os.DirEntry[str]) -> FileStat:
-        """The version of the file that is there now."""
-        stat = entry.stat()
-        return cls(entry.path, stat.st_size, stat.st_mtime_ns)
+    def of_all(cls, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStat]:
+        """The versions that are there now; files removed since they were listed are left out."""
+        for entry in entries:
+            try:
+                stat = entry.stat()
+            except FileNotFoundError:
+                continue
+            yield cls(entry.path, stat.st_size, stat.st_mtime_ns)
 
 
 def local_root(path: str | os.PathLike[str]) -> Path:
@@ -123,14 +127,7 @@ class Layout:
 
     def files(self, folder: str) -> Iterator[FileStat]:
         """The Parquet files in a partition's folder, as they are now."""
-        for entry in self._entries(folder):
-            if not entry.name.endswith(".parquet") or entry.is_dir():
-                self._warn(entry.path, "is no file named *.parquet")
-                continue
-            try:
-                yield FileStat.of(entry)
-            except FileNotFoundError:
-                continue  # removed while we looked
+        return FileStat.of_all(entry for entry in self._entries(folder) if self._is_data(entry))
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
@@ -141,6 +138,12 @@ class Layout:
                 f"the topic directory's folder {folder} cannot be listed: {error.strerror}; create it, or "
                 f"give the path of one that this process may read"
             ) from error
+
+    def _is_data(self, entry: os.DirEntry[str]) -> bool:
+        if entry.name.endswith(".parquet") and not entry.is_dir():
+            return True
+        self._warn(entry.path, "is no file named *.parquet")
+        return False
 
     def _warn(self, path: str, why: str) -> None:
         if path not in self._ignored:

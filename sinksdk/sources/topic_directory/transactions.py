@@ -84,14 +84,11 @@ class Transactions:
             ConnectException: an entry has another form.
         """
         try:
-            with os.scandir(self._folder) as entries:
-                stats = [
-                    FileStat.of(entry)
-                    for entry in entries
-                    if entry.name.endswith(".json") and not is_hidden(entry.name)
-                ]
+            with os.scandir(self._folder) as listing:
+                entries = [entry for entry in listing if entry.name.endswith(".json")]
         except FileNotFoundError:
             return Visibility(None)
+        stats = FileStat.of_all(entry for entry in entries if not is_hidden(entry.name))
         self._known = {stat: self._known.get(stat) or self._read(stat) for stat in stats}
         return Visibility({path: stat.path for stat, paths in self._known.items() for path in paths})
 

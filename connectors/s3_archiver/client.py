@@ -1,0 +1,147 @@
+"""The little of S3 that the archiver needs, as a protocol: boto3 stands behind it, or memory in tests.
+
+Every method raises :class:`~connectors.s3_archiver.errors.S3Trouble` (a RetriableException) when the
+request may succeed later; after ``NoAnswer`` it may also have taken effect. It raises
+:class:`~connectors.s3_archiver.errors.S3Error` when S3 refused it for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from connectors.s3_archiver.config import S3ArchiverConfig
+
+
+class Location(NamedTuple):
+    """Where an object is, or will be."""
+
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+class Part(NamedTuple):
+    """One part of a multipart upload, as S3 has it."""
+
+    etag: str
+    crc32: str
+    """Base64 of the CRC32, big endian, as S3 writes it."""
+
+
+class ObjectInfo(NamedTuple):
+    """What S3 says of an object without sending it."""
+
+    size: int
+    metadata: Mapping[str, str]
+    crc32: str | None
+    """CRC32 of the whole object, in S3's writing; None where the store keeps none."""
+
+
+class ObjectSummary(NamedTuple):
+    """One object in a listing."""
+
+    key: str
+    size: int
+
+
+class PendingUpload(NamedTuple):
+    """A multipart upload that is neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+
+
+class S3(Protocol):
+    """Requests to one endpoint."""
+
+    @property
+    def endpoint(self) -> str:
+        """Address of the endpoint, for tokens and messages; empty for AWS's own."""
+        ...
+
+    def head_bucket(self, bucket: str) -> None:
+        """Return when the bucket is there and may be used."""
+        ...
+
+    def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
+        """Begin a multipart upload whose checksum is the CRC32 of the whole object; returns its id."""
+        ...
+
+    def upload_part(
+        self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
+    ) -> Part:
+        """Send one part (numbers from 1); sending a number again replaces it."""
+        ...
+
+    def complete_upload(
+        self,
+        location: Location,
+        upload_id: str,
+        parts: Sequence[Part],
+        *,
+        size: int,
+        crc32: str,
+        if_absent: bool = True,
+    ) -> None:
+        """Make the object visible; S3 checks size and CRC32 of the whole.
+
+        With ``if_absent`` only where no object is (``If-None-Match: *``): then it fails with
+        ``PreconditionFailed``, or ``NotImplemented`` by stores that know no conditions. Fails with
+        ``NoSuchUpload`` when the upload was aborted, expired, or completed some time ago.
+        """
+        ...
+
+    def abort_upload(self, location: Location, upload_id: str) -> None:
+        """Give an upload up and free its parts. Fails with ``NoSuchUpload``."""
+        ...
+
+    def head(self, location: Location) -> ObjectInfo | None:
+        """What is there, None when nothing is."""
+        ...
+
+    def put_if_absent(self, location: Location, body: bytes) -> bool:
+        """Create a small object; False when one is there (after a lost answer: perhaps our own)."""
+        ...
+
+    def put(self, location: Location, body: bytes) -> None:
+        """Write a small object, replacing what is there: for stores that know no conditions."""
+        ...
+
+    def read(self, location: Location) -> BinaryIO:
+        """An object's content as a stream to be closed. Fails with ``NoSuchKey``."""
+        ...
+
+    def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
+        """Objects whose key begins with a prefix, by key."""
+        ...
+
+    def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
+        """Uploads under way whose key begins with a prefix."""
+        ...
+
+    def uploaded_bytes(self, location: Location, upload_id: str) -> int:
+        """How much data an upload under way holds; 0 also when it is gone."""
+        ...
+
+    def tag(self, location: Location, tags: Mapping[str, str]) -> None:
+        """Replace an object's tags."""
+        ...
+
+
+def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> S3:
+    """boto3's client for a configuration; see :class:`Connect`."""
+    from connectors.s3_archiver import boto_client  # noqa: PLC0415 - only who talks to S3 should load boto3
+
+    return boto_client.connect(config, endpoint)
+
+
+class Connect(Protocol):
+    """Makes a client for a configuration; ``endpoint`` overrides the configured one."""
+
+    def __call__(self, config: S3ArchiverConfig, endpoint: str | None = None) -> S3:
+        """The client."""
+        ...

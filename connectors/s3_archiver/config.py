@@ -1,0 +1,336 @@
+"""What the archiver can be told. Confluent's key names where they have one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, SecretStr, field_validator
+
+from connectors.s3_archiver.codecs import codec
+from connectors.s3_archiver.compat import DEFAULT_CREDENTIALS, NO_EFFECT, class_name
+from connectors.s3_archiver.layout import Layout
+from sinksdk import BatchPolicy, ConfigException, ConnectorConfig
+
+MIB = 1024 * 1024
+
+CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
+
+_MAX_TAGS = 10  # S3's limit for one object
+_OWN_TAGS = ("startOffset", "endOffset", "recordCount")
+
+
+class S3ArchiverConfig(ConnectorConfig):
+    """Configuration of the S3 Avro archiver."""
+
+    no_effect: ClassVar[Mapping[str, str]] = NO_EFFECT
+
+    s3_bucket_name: str = Field(
+        min_length=3, max_length=255, alias="s3.bucket.name", description="Bucket the archive is written to."
+    )
+    s3_region: str = Field(default="us-west-2", alias="s3.region", description="The bucket's AWS region.")
+    store_url: str = Field(
+        default="",
+        alias="store.url",
+        description="Address of an S3-compatible endpoint, as in `https://minio.example:9000`; "
+        "AWS's own if not set. Bodies sent over plain http to another machine are signed, which is slow.",
+    )
+    s3_path_style_access: bool = Field(
+        default=True,
+        alias="s3.path.style.access.enabled",
+        description="Put the bucket into the path, not into the host name.",
+    )
+    aws_access_key_id: str = Field(
+        default="",
+        alias="aws.access.key.id",
+        description="Access key; without it boto3's default chain is asked (environment, profile, role).",
+    )
+    aws_secret_access_key: SecretStr | None = Field(
+        default=None, alias="aws.secret.access.key", description="Secret of the access key."
+    )
+    topics_dir: str = Field(
+        default="topics", alias="topics.dir", description="Prefix of all keys; one archive owns it per topic."
+    )
+    directory_delim: str = Field(
+        default="/", min_length=1, alias="directory.delim", description="Separates folders in keys."
+    )
+    file_delim: str = Field(
+        default="+",
+        min_length=1,
+        alias="file.delim",
+        description="Separates topic, partition and start offset in a file's name.",
+    )
+    filename_offset_zero_pad_width: int = Field(
+        default=10,
+        ge=0,
+        le=19,
+        alias="filename.offset.zero.pad.width",
+        description="Digits of the start offset in a file's name.",
+    )
+    flush_size: int = Field(
+        ge=1,
+        alias="flush.size",
+        description="Records per file, exactly, unless another rule ends it sooner. A partition is read "
+        "once this many records wait in it, or when the schedule, a flush or a close is due.",
+    )
+    flush_bytes: int = Field(
+        default=-1,
+        ge=-1,
+        alias="flush.bytes",
+        description="End a file once this many bytes of Avro data (as encoded and compressed) are in it; "
+        "may be exceeded by about a tenth. -1: never.",
+    )
+    rotate_schedule_interval_ms: int = Field(
+        default=-1,
+        ge=-1,
+        alias="rotate.schedule.interval.ms",
+        description="End files at every multiple of so many milliseconds after midnight, by the wall "
+        "clock, also when no record comes. Exactly-once all the same. -1: never.",
+    )
+    timezone: str = Field(
+        default="UTC",
+        alias="timezone",
+        description="Whose midnight `rotate.schedule.interval.ms` counts from.",
+    )
+    avro_codec: CodecName = Field(
+        default="null",
+        alias="avro.codec",
+        description="Compression of the blocks. `zstandard` costs the least time for what it saves; the "
+        "default is Confluent's.",
+    )
+    avro_codec_level: int | None = Field(
+        default=None,
+        alias="avro.codec.level",
+        description="Compression level of deflate and xz (0 to 9), bzip2 (1 to 9) or zstandard (1 to 22); "
+        "each has a default that favours speed.",
+    )
+    archive_content: str = Field(
+        default="record",
+        alias="archive.content",
+        description="What a file's records are: `record`, the whole Kafka record with key, headers, "
+        "timestamp and offset, bytes as they are.",
+    )
+    s3_part_size: int = Field(
+        default=8 * MIB,
+        ge=5 * MIB,
+        le=5 * 1024 * MIB,
+        alias="s3.part.size",
+        description="Bytes of one part of a multipart upload, and the memory an open file takes at most. A "
+        "file can have 10,000 parts. (Confluent: 25 MiB.)",
+    )
+    s3_part_retries: int = Field(
+        default=3,
+        ge=0,
+        alias="s3.part.retries",
+        description="Attempts, after the first, within one request to S3. When they are spent the archiver "
+        "goes on trying from memory for `errors.retry.timeout`.",
+    )
+    s3_retry_backoff_ms: int = Field(
+        default=200,
+        ge=1,
+        alias="s3.retry.backoff.ms",
+        description="Milliseconds before the first of these further attempts at a commit; doubles each time.",
+    )
+    s3_sse_algorithm: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
+        default="", alias="s3.ssea.name", description="Server-side encryption; the bucket's own if not set."
+    )
+    s3_sse_kms_key_id: str = Field(
+        default="", alias="s3.sse.kms.key.id", description="KMS key for `aws:kms`; the account's if not set."
+    )
+    s3_sse_customer_key: SecretStr | None = Field(
+        default=None, alias="s3.sse.customer.key", description="Not supported: must not be set."
+    )
+    s3_acl_canned: Literal[
+        "",
+        "private",
+        "public-read",
+        "public-read-write",
+        "authenticated-read",
+        "aws-exec-read",
+        "bucket-owner-read",
+        "bucket-owner-full-control",
+    ] = Field(default="", alias="s3.acl.canned", description="Canned ACL of each object.")
+    s3_storage_class: str = Field(
+        default="",
+        alias="s3.storage.class",
+        description="Storage class of each object, as in `STANDARD_IA`; the bucket's own if not set.",
+    )
+    s3_object_tagging: bool = Field(
+        default=False,
+        alias="s3.object.tagging",
+        description="Tag each object with startOffset, endOffset (of its last record) and recordCount once "
+        "it is visible.",
+    )
+    s3_object_tags: str = Field(
+        default="",
+        alias="s3.object.tagging.key.value.pairs",
+        description="Further tags with `s3.object.tagging`: `name:value, name:value`.",
+    )
+    s3_tagging_error: Literal["ignore", "fail"] = Field(
+        default="ignore",
+        alias="s3.object.behavior.on.tagging.error",
+        description="Whether an object that cannot be tagged fails its partition or is only logged.",
+    )
+    s3_credentials_provider: str = Field(
+        default="",
+        alias="s3.credentials.provider.class",
+        description="Only the default credential chain; roles are set in the AWS profile or environment.",
+    )
+    s3_proxy_url: str = Field(
+        default="", alias="s3.proxy.url", description="Not supported: set HTTPS_PROXY for the executors."
+    )
+    format_class: str = Field(default="AvroFormat", alias="format.class", description="Only AvroFormat.")
+    storage_class: str = Field(default="S3Storage", alias="storage.class", description="Only S3Storage.")
+    partitioner_class: str = Field(
+        default="DefaultPartitioner", alias="partitioner.class", description="Only DefaultPartitioner."
+    )
+    schema_compatibility: Literal["NONE", "BACKWARD", "FORWARD", "FULL"] = Field(
+        default="NONE",
+        alias="schema.compatibility",
+        description="All the same here: the files' schema never changes.",
+    )
+    rotate_interval_ms: int = Field(
+        default=-1, alias="rotate.interval.ms", description="Rotation by record time; not supported: only -1."
+    )
+    transforms: str = Field(
+        default="", alias="transforms", description="Single message transforms; not supported: must be empty."
+    )
+    key_converter: str = Field(
+        default="bytes", alias="key.converter", description="No effect: keys are archived as they are."
+    )
+    value_converter: str = Field(
+        default="bytes", alias="value.converter", description="No effect: values are archived as they are."
+    )
+
+    @field_validator("key_converter", "value_converter", mode="before")
+    @classmethod
+    def _ignore_converter(cls, _: object) -> str:
+        """The engine must not convert what is archived as bytes anyway, nor fail on a class it lacks."""
+        return "bytes"
+
+    def problems(self) -> list[str]:
+        """What is wrong between fields, and what is asked for that this archiver does not do."""
+        return [
+            *super().problems(),
+            *self._unsupported(),
+            *self._storage_problems(),
+            *self._rotation_problems(),
+        ]
+
+    def _unsupported(self) -> Iterator[str]:
+        """Requests that would change what ends up in the archive: ignoring them would be a lie."""
+        yield from self._only(
+            "format.class", self.format_class, "AvroFormat", "this archiver writes Avro container files"
+        )
+        yield from self._only("storage.class", self.storage_class, "S3Storage", "this archiver writes to S3")
+        yield from self._only(
+            "partitioner.class",
+            self.partitioner_class,
+            "DefaultPartitioner",
+            "files are laid out by Kafka partition",
+        )
+        if self.archive_content != "record":
+            yield (
+                f"'archive.content' is '{self.archive_content}': only 'record' is supported, the whole Kafka "
+                f"record with the value's bytes as they are"
+            )
+        if self.rotate_interval_ms != -1:
+            yield (
+                "'rotate.interval.ms' (rotation by record time) is not supported: use "
+                "'rotate.schedule.interval.ms', which is exactly-once here"
+            )
+        if self.transforms.strip():
+            yield "'transforms' is not supported: records are archived as they are in Kafka; take it out"
+        provider = class_name(self.s3_credentials_provider)
+        if provider and provider not in DEFAULT_CREDENTIALS:
+            yield (
+                f"'s3.credentials.provider.class' names {provider}, a Java class: take it out and give the "
+                f"role in the AWS profile or environment (role_arn, AWS_ROLE_ARN): the default chain reads it"
+            )
+        if self.s3_proxy_url:
+            yield (
+                "'s3.proxy.url' is not supported: set HTTPS_PROXY in the environment of driver and executors"
+            )
+        if self.s3_sse_customer_key is not None:
+            yield "'s3.sse.customer.key' is not supported: use 's3.ssea.name' with S3's or KMS's keys"
+
+    @staticmethod
+    def _only(key: str, given: str, known: str, what_it_does: str) -> Iterator[str]:
+        if class_name(given) != known:
+            yield f"'{key}' is '{given}': only {known} is supported, {what_it_does}"
+
+    def _storage_problems(self) -> Iterator[str]:
+        if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):
+            yield (
+                "'aws.access.key.id' and 'aws.secret.access.key' must be set both, or neither (then the "
+                "default credential chain is asked)"
+            )
+        address = urlsplit(self.store_url)
+        if self.store_url and not (address.scheme in ("http", "https") and address.hostname):
+            yield "'store.url' must be an address like https://minio.example:9000"
+        if not self.topics_dir.strip("/") or self.topics_dir != self.topics_dir.strip("/"):
+            yield "'topics.dir' must be a folder's name without slashes at its ends"
+        if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):
+            yield "'s3.sse.kms.key.id' needs 's3.ssea.name' to be 'aws:kms'"
+        try:
+            tags = self.tags()
+        except ValueError as error:
+            yield f"'s3.object.tagging.key.value.pairs': {error}"
+        else:
+            if len(tags) > _MAX_TAGS - len(_OWN_TAGS):
+                yield (
+                    f"'s3.object.tagging.key.value.pairs' has {len(tags)} tags; S3 allows {_MAX_TAGS} on an "
+                    f"object, and {', '.join(_OWN_TAGS)} are three of them"
+                )
+
+    def _rotation_problems(self) -> Iterator[str]:
+        if self.flush_bytes == 0:
+            yield "'flush.bytes' must be at least 1, or -1 for no limit"
+        if self.rotate_schedule_interval_ms == 0:
+            yield "'rotate.schedule.interval.ms' must be at least 1, or -1 for no schedule"
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError):
+            yield f"'timezone': no time zone is called '{self.timezone}' (Area/City, or UTC)"
+        try:
+            codec(self.avro_codec, self.avro_codec_level)
+        except ConfigException as error:
+            yield f"'avro.codec' and 'avro.codec.level': {error}"
+
+    def policy(self) -> BatchPolicy:
+        """When a partition's records are worth a file."""
+        if self.rotate_schedule_interval_ms == -1:
+            return BatchPolicy(max_records=self.flush_size, max_wait=None)
+        return BatchPolicy(
+            max_records=self.flush_size,
+            max_wait=self.rotate_schedule_interval_ms / 1000,
+            align_to=self.timezone,
+        )
+
+    def layout(self) -> Layout:
+        """Where things are in the bucket."""
+        return Layout(
+            self.topics_dir, self.directory_delim, self.file_delim, self.filename_offset_zero_pad_width
+        )
+
+    def creation_options(self) -> dict[str, str]:
+        """Arguments of CreateMultipartUpload: what is fixed when an object is begun."""
+        options = {
+            "ServerSideEncryption": self.s3_sse_algorithm,
+            "SSEKMSKeyId": self.s3_sse_kms_key_id,
+            "ACL": self.s3_acl_canned,
+            "StorageClass": self.s3_storage_class,
+        }
+        return {name: value for name, value in options.items() if value}
+
+    def tags(self) -> dict[str, str]:
+        """Further tags of each object. Raises ValueError for a text that is no list of ``name:value``."""
+        tags = {}
+        for pair in filter(None, (pair.strip() for pair in self.s3_object_tags.split(","))):
+            name, separator, value = pair.partition(":")
+            if not separator or not name.strip():
+                raise ValueError(f"'{pair}' is not of the form name:value")
+            tags[name.strip()] = value.strip()
+        return tags

@@ -1,0 +1,82 @@
+"""The connector: checks the bucket before anything starts, and owns the topics' archives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from connectors.s3_archiver.client import Connect, connect
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.errors import NO_ANSWER, S3Error, S3Trouble
+from connectors.s3_archiver.owner import Owners
+from connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk import BatchPolicy, ConfigException, SinkConnector, SinkTask
+
+
+class S3ArchiverConnector(SinkConnector):
+    """Archives Kafka topics as Avro container files on S3, exactly once, and commits on close.
+
+    Args:
+        connect: makes S3 clients; boto3's by default.
+    """
+
+    config_class: ClassVar[type[S3ArchiverConfig]] = S3ArchiverConfig
+    task_class: ClassVar[type[SinkTask]] = S3ArchiverTask
+
+    def __init__(self, *, connect: Connect = connect) -> None:
+        self._connect = connect
+        self._owners: Owners | None = None
+
+    def start(self, config: S3ArchiverConfig) -> None:
+        """Check that the bucket is there and may be used, and claim the topics that are named.
+
+        Raises:
+            ConfigException: bucket missing, access denied, endpoint down, or a topic's archive belongs
+                to another connector.
+        """
+        s3 = self._connect(config)
+        try:
+            s3.head_bucket(config.s3_bucket_name)
+        except (S3Error, S3Trouble) as error:
+            raise ConfigException(_bucket_problem(config, error)) from error
+        self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
+        self.claim(config.topics)
+
+    def claim(self, topics: Iterable[str]) -> None:
+        """Take a topic's place in the archive. For topics that ``topics.regex`` finds after the start.
+
+        Raises:
+            ConfigException: a topic's archive belongs to another connector, or the bucket refuses.
+        """
+        if self._owners is None:
+            message = "claim() comes after start()"
+            raise ValueError(message)
+        try:
+            self._owners.claim(topics)
+        except (S3Error, S3Trouble) as error:
+            message = f"the owner markers cannot be checked: {error}"
+            raise ConfigException(message) from error
+
+    def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
+        """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""
+        return config.policy()
+
+
+def _bucket_problem(config: S3ArchiverConfig, error: S3Error | S3Trouble) -> str:
+    """One sentence that says what is wrong with the bucket and what to do."""
+    bucket, endpoint = config.s3_bucket_name, config.store_url or f"AWS S3, region {config.s3_region}"
+    if error.code in ("404", "NoSuchBucket"):
+        return (
+            f"bucket '{bucket}' does not exist at {endpoint}: create it, or correct 's3.bucket.name' or "
+            f"'store.url'"
+        )
+    if error.code in ("403", "AccessDenied"):
+        return (
+            f"access to bucket '{bucket}' at {endpoint} is denied: check the credentials, and grant them "
+            f"s3:ListBucket, s3:GetObject, s3:PutObject and s3:AbortMultipartUpload"
+        )
+    if error.code == NO_ANSWER:
+        return (
+            f"no S3 endpoint answers at {endpoint}: check 'store.url', 's3.region' and the network ({error})"
+        )
+    return str(error)

@@ -1,0 +1,50 @@
+"""CRC32 of a whole from the CRC32s of its pieces, without going over the bytes again."""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+
+# Polynomials over GF(2), reflected: the highest bit is the coefficient of x^0.
+_POLYNOMIAL = 0xEDB88320
+_ONE = 0x80000000
+_X_TO_THE_8TH = _ONE >> 8
+
+
+def combine(first: int, second: int, second_length: int) -> int:
+    """CRC32 of two byte strings joined.
+
+    Args:
+        first: CRC32 of the first.
+        second: CRC32 of the second.
+        second_length: bytes in the second.
+    """
+    return _multiply(_shift(second_length), first) ^ second
+
+
+def encode(crc: int) -> str:
+    """A CRC32 as S3 writes it: base64 of four bytes, big endian."""
+    return base64.b64encode(crc.to_bytes(4, "big")).decode("ascii")
+
+
+@lru_cache(maxsize=64)  # all parts of an upload but the last have one length
+def _shift(length: int) -> int:
+    """What so many following bytes do to a CRC: multiply it by x^(8 · length)."""
+    result, square = _ONE, _X_TO_THE_8TH
+    while length:
+        if length & 1:
+            result = _multiply(result, square)
+        square = _multiply(square, square)
+        length >>= 1
+    return result
+
+
+def _multiply(left: int, right: int) -> int:
+    """Product modulo the CRC's polynomial."""
+    product = 0
+    while left:
+        if left & _ONE:
+            product ^= right
+        left = (left << 1) & 0xFFFFFFFF
+        right = (right >> 1) ^ (_POLYNOMIAL if right & 1 else 0)
+    return product

@@ -1,0 +1,155 @@
+"""Avro datums of many rows at once: numpy makes the short fields, Arrow copies the long ones.
+
+A datum is its fields one behind the other: integers as varints, bytes behind their length, a
+nullable value behind the number of its branch, an array as a count, its items and a zero. All but
+the bytes themselves takes a few bytes a row, which numpy computes a column at a time. Arrow's
+``binary_join_element_wise`` then interleaves those with the columns of bytes: each byte is copied
+once, and no Python object is made per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.s3_archiver.varints import BYTES, Column, Flags, Longs, ShortFields, borders_of, bytes_array
+
+_NO_SEPARATOR: Final = pa.scalar(b"", BYTES)
+_NULL_BRANCH: Final = b"\x00"
+_VALUE_BRANCH: Final = b"\x02"  # the varint of 1
+_ARRAY_END: Final = b"\x00"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedRows:
+    """Datums of consecutive rows, one behind the other. ``rows[10:20]`` copies nothing.
+
+    Args:
+        data: the bytes the datums are in.
+        borders: row ``i`` is ``data[borders[i]:borders[i + 1]]``; one more than there are rows.
+    """
+
+    data: memoryview
+    borders: Longs
+
+    def __len__(self) -> int:
+        return len(self.borders) - 1
+
+    def __getitem__(self, rows: slice) -> EncodedRows:
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            message = "encoded rows can only be sliced in order, with a step of 1"
+            raise ValueError(message)
+        return EncodedRows(self.data, self.borders[start : max(start, stop) + 1])
+
+    @property
+    def payload(self) -> memoryview:
+        """The rows' bytes, as they go into a block."""
+        return self.data[int(self.borders[0]) : int(self.borders[-1])]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of :attr:`payload` in bytes."""
+        return int(self.borders[-1] - self.borders[0])
+
+
+NO_ROWS: Final = EncodedRows(memoryview(b""), np.zeros(1, np.int64))
+
+
+class DatumBuilder:
+    """Appends one field after the other to the datums of all rows.
+
+    Columns of bytes are of type :data:`~connectors.s3_archiver.varints.BYTES`.
+
+    Args:
+        rows: number of rows, at least 1.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._parts: list[Any] = []
+        self._short = ShortFields(rows)
+
+    def constant(self, octets: bytes) -> None:
+        """Append fields that are the same in every row, already encoded."""
+        self._short.constant(octets)
+
+    def long(self, values: Longs) -> None:
+        """Append an ``int`` or ``long``."""
+        self._short.long(values)
+
+    def nullable_long(self, values: Longs, present: Flags | None) -> None:
+        """Append a ``["null", "long"]``: null where not ``present`` (None: nowhere); zero is there then."""
+        if self._branch(present):
+            self._short.long(values, present)
+
+    def bytes(self, column: Column) -> None:
+        """Append a ``bytes`` or ``string``; the column has no nulls."""
+        self._short.long(filled(pc.binary_length(column)))
+        self._copy(column)
+
+    def nullable_bytes(self, column: Column) -> None:
+        """Append a ``["null", "bytes"]``."""
+        present = present_in(column)
+        if self._branch(present):
+            self._short.long(filled(pc.binary_length(column)), present)
+            self._copy(column)
+
+    def array(self, counts: Longs, items: EncodedRows) -> None:
+        """Append an array: row ``i`` has the next ``counts[i]`` of the items."""
+        if len(items):
+            self._short.long(counts, counts > 0)
+            self._copy(bytes_array(items.borders[borders_of(counts)], items.data))
+        self._short.constant(_ARRAY_END)
+
+    def build(self) -> EncodedRows:
+        """The datums. The builder cannot be used after it."""
+        self._end_short_fields()
+        joined = pc.binary_join_element_wise(
+            *self._parts, _NO_SEPARATOR, null_handling="replace", null_replacement=""
+        )
+        if isinstance(joined, pa.Scalar):  # no part is a column: all rows are the same
+            datum = joined.as_py()
+            return EncodedRows(memoryview(datum * self._rows), np.arange(self._rows + 1) * len(datum))
+        _, borders, data = joined.buffers()
+        return EncodedRows(memoryview(data), np.frombuffer(borders, np.int64, self._rows + 1))
+
+    def _branch(self, present: Flags | None) -> bool:
+        """Append which branch of a ``["null", …]`` comes next; False if it is null in all rows."""
+        if present is None:
+            self._short.constant(_VALUE_BRANCH)
+            return True
+        if not present.any():
+            self._short.constant(_NULL_BRANCH)
+            return False
+        self._short.column(present.view(np.uint8) << np.uint8(1))  # 2, the varint of 1, or 0
+        return True
+
+    def _copy(self, column: Column) -> None:
+        """Append bytes as they are: nothing for null."""
+        self._end_short_fields()
+        self._parts.append(column)
+
+    def _end_short_fields(self) -> None:
+        fields = self._short.build()
+        if fields is not None:
+            self._parts.append(fields)
+        self._short = ShortFields(self._rows)
+
+
+def present_in(column: Column) -> Flags | None:
+    """Which rows are not null; None when all are."""
+    if not column.null_count:
+        return None
+    present: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return present
+
+
+def filled(column: Column) -> Longs:
+    """A column of 64-bit integers for numpy, with 0 for null."""
+    values: Longs = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return values

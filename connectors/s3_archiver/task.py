@@ -1,0 +1,132 @@
+"""The task: archives the records of its topic partitions as Avro files on S3, in two phases."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from connectors.s3_archiver.client import Connect, connect
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.files import FileFactory, Grain
+from connectors.s3_archiver.publishing import Publisher
+from connectors.s3_archiver.sending import Patience, Sending
+from connectors.s3_archiver.upload import Upload
+from connectors.s3_archiver.writer import PartitionWriter
+from sinksdk import ClosingReason, OffsetAndMetadata, SinkRecords, SinkTask, Token, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class S3ArchiverTask(SinkTask):
+    """Writes each topic partition's records into a chain of Avro files.
+
+    A file is a multipart upload, noted before it holds data, committed together with the offset it
+    ends at, and made visible after that commit. Files end by count, size or schedule, and at a closing
+    commit whatever is there.
+
+    Args:
+        connect: makes S3 clients; boto3's by default.
+        clock: seconds since the epoch, for the schedule and for time-outs.
+        sleep: waits so many seconds.
+        grain: how much is collected before it is encoded and passed on.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect: Connect = connect,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        grain: Grain | None = None,
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._sleep = sleep
+        self._grain = grain
+        self._writers: dict[TopicPartition, PartitionWriter] = {}
+
+    def start(self, config: S3ArchiverConfig) -> None:
+        """Make the client and what begins files."""
+        self._config = config
+        self._publisher = Publisher(config, self._connect)
+        s3 = self._connect(config)
+        self._factory = FileFactory(config, s3, self.context.generation(), self._grain)
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Begin at each partition's commit."""
+        for partition in partitions:
+            self._writers[partition] = PartitionWriter(
+                partition, self._factory, self._begin, self.context.committed(partition), self._clock
+            )
+
+    def put(self, records: SinkRecords) -> None:
+        """Add a batch to its partition's file, and send what fills parts."""
+        self._writers[records.partition].put(records)
+
+    def pre_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Send what is complete (while closing: everything) and return what it covers.
+
+        A partition whose requests fail is reported with ``context.fail`` after the others were sent;
+        of it, only the files that S3 has are returned.
+        """
+        writers = {partition: self._writers[partition] for partition in offsets}
+        sending = Sending(self._note, self._patience(writers.values()), is_closing=self.context.is_closing())
+        failures = sending.send(writers)
+        for partition, error in failures.items():
+            self.context.fail(partition, error)
+        ready = {
+            partition: writers[partition].committable(accepted) for partition, accepted in offsets.items()
+        }
+        return {partition: offset for partition, offset in ready.items() if offset is not None}
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Make files visible. Idempotent."""
+        self._publisher.publish(tokens)
+        size = sum(token.data["size"] for token in tokens)
+        self.context.count(partition, files=len(tokens), bytes=size)
+        self.context.count(partition, files=len(tokens), bytes=sum(token.data["size"] for token in tokens))
+        writer = self._writers.get(partition)
+        if writer is not None:
+            writer.published(tokens)
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
+        """Abort uploads that no commit covers. Idempotent."""
+        self._publisher.discard(tokens)
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget these partitions. Aborts nothing: a noted upload may have been committed."""
+        for partition in partitions:
+            self._writers.pop(partition, None)
+
+    def stop(self) -> None:
+        """Forget everything. The client stays with the process, whose next task will want it."""
+        self._writers.clear()
+
+    def _begin(self, partition: TopicPartition, uploads: Sequence[Upload]) -> None:
+        for upload in uploads:
+            upload.create()
+        self._note({partition: uploads})
+
+    def _note(self, created: Mapping[TopicPartition, Sequence[Upload]]) -> None:
+        self.context.prepared(
+            {partition: [upload.token for upload in uploads] for partition, uploads in created.items()}
+        )
+        for uploads in created.values():
+            for upload in uploads:
+                upload.noted()
+
+    def _patience(self, writers: Collection[PartitionWriter]) -> Patience:
+        """How long a commit may go on trying: half of what there is, since the commit comes after it."""
+        config = self._config
+        limits = [config.graceful_timeout_ms / 2000]
+        if config.errors_retry_timeout >= 0:
+            limits.append(config.errors_retry_timeout / 1000)
+        left = self.context.deadline()
+        if left is not None:
+            limits.append(left / 2)
+        if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
+            limits.append(0)  # put has just tried for as long as it may
+        return Patience(min(limits), config.s3_retry_backoff_ms / 1000, self._clock, self._sleep)

@@ -1,0 +1,285 @@
+"""A multipart upload of one object in two phases: fed part by part, made visible after the commit.
+
+Writing and sending are apart: :meth:`Upload.write` only takes bytes and never fails, :meth:`Upload.send`
+does the requests and may be called again after it raised, for nothing is forgotten before S3 has it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from connectors.s3_archiver import crc
+from connectors.s3_archiver.client import S3, Location, Part
+from connectors.s3_archiver.errors import (
+    CONFLICT,
+    NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    S3Error,
+    S3Trouble,
+)
+from connectors.s3_archiver.part import PartBuffer
+from sinksdk import ConnectException, Token
+
+MAX_PARTS: Final = 10_000
+"""Most parts S3 allows in one upload."""
+
+NONCE: Final = "sinksdk-nonce"
+"""Object metadata that tells whose upload made an object."""
+
+Chunk = bytes | bytearray | memoryview
+
+
+class UploadExpired(ConnectException):
+    """A committed upload is gone and its object is not there: what the commit covers is not archived.
+
+    Attributes:
+        token: the token that cannot be published any more.
+    """
+
+    def __init__(self, message: str, token: Token) -> None:
+        super().__init__(message)
+        self.token = token
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.token)
+
+
+class ForeignObject(ConnectException):
+    """The key holds an object that somebody else made."""
+
+
+class Upload:
+    """One object on its way to S3: nothing of it is visible before :func:`complete`.
+
+    Begin with :meth:`create`, note the token durably, say :meth:`noted`, then :meth:`send`.
+
+    Args:
+        s3: the endpoint.
+        location: where the object will appear.
+        buffer: collects parts; the caller's to use again once :attr:`is_finished`.
+        nonce: a random text that no other upload has.
+        metadata: object metadata besides the nonce, ASCII.
+    """
+
+    def __init__(
+        self, s3: S3, location: Location, buffer: PartBuffer, nonce: str, metadata: Mapping[str, str]
+    ) -> None:
+        self._s3 = s3
+        self._location = location
+        self._buffer = buffer
+        self._nonce = nonce
+        self._metadata = {**metadata, NONCE: nonce}
+        self._backlog: deque[memoryview] = deque()
+        self._parts: list[Part] = []
+        self._crc32 = 0
+        self._id: str | None = None
+        self._is_noted = False
+        self.size = 0
+        self.is_finished = False
+
+    @property
+    def location(self) -> Location:
+        """Where the object will appear."""
+        return self._location
+
+    @property
+    def is_created(self) -> bool:
+        """Whether S3 knows of it."""
+        return self._id is not None
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether a successor knows of it, so that it may hold data."""
+        return self._is_noted
+
+    @property
+    def has_full_part(self) -> bool:
+        """Whether more than one part is here: time to :meth:`send`."""
+        return bool(self._backlog)
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the object should end soon, because S3 allows no more parts."""
+        return self.size >= (MAX_PARTS - 100) * self._buffer.capacity
+
+    @property
+    def token(self) -> Token:
+        """What it takes to abort it; once finished, also to complete it."""
+        if self._id is None:
+            message = f"the upload to {self._location} was not created yet"
+            raise ValueError(message)
+        data: dict[str, Any] = {
+            "endpoint": self._s3.endpoint,
+            "bucket": self._location.bucket,
+            "key": self._location.key,
+            "nonce": self._nonce,
+        }
+        if self.is_finished:
+            data |= {
+                "size": self.size,
+                "crc32": crc.encode(self._crc32),
+                "parts": [[part.etag, part.crc32] for part in self._parts],
+            }
+        return Token(self._id, data)
+
+    def create(self) -> None:
+        """Begin at S3, without data. Does nothing the second time.
+
+        Raises:
+            S3Trouble: try again; a lost answer leaves an empty upload, which costs nothing.
+            S3Error: refused.
+        """
+        if self._id is None:
+            self._id = self._s3.create_upload(self._location, self._metadata)
+
+    def noted(self) -> None:
+        """The token is durable: from now on data may be sent."""
+        self._is_noted = True
+
+    def write(self, data: Chunk) -> None:
+        """Take bytes into memory. Never fails; what is beyond the part's end waits for :meth:`send`."""
+        piece = memoryview(data).cast("B")
+        self.size += len(piece)
+        if not self._backlog:
+            piece = self._buffer.fill(piece)
+        if len(piece):
+            self._backlog.append(memoryview(bytes(piece)))  # the caller's buffer may be used again
+
+    def send(self) -> None:
+        """Send what fills parts. After an error: call again, nothing is lost and nothing goes twice.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: refused; the upload cannot be finished.
+        """
+        while self._backlog:
+            if self._buffer.is_full:
+                self._send_part()
+            rest = self._buffer.fill(self._backlog[0])
+            if len(rest):
+                self._backlog[0] = rest
+            else:
+                self._backlog.popleft()
+
+    def finish(self) -> None:
+        """Send everything. Does nothing the second time.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: refused; the upload cannot be finished.
+        """
+        if self.is_finished:
+            return
+        self.send()
+        if self._buffer.filled:
+            self._send_part()
+        self.is_finished = True
+
+    def release(self) -> PartBuffer:
+        """The part buffer, for another upload; this one holds no data any more. Once :attr:`is_finished`."""
+        buffer, self._buffer = self._buffer, PartBuffer(0)
+        return buffer
+
+    def _send_part(self) -> None:
+        if self._id is None or not self._is_noted:
+            message = f"the upload to {self._location} was not noted yet: its data could never be found again"
+            raise ValueError(message)
+        buffer = self._buffer
+        part = self._s3.upload_part(
+            self._location, self._id, len(self._parts) + 1, buffer.body(), crc.encode(buffer.crc32)
+        )
+        self._parts.append(part)
+        self._crc32 = crc.combine(self._crc32, buffer.crc32, buffer.filled)
+        buffer.clear()
+
+
+def location_of(token: Token) -> Location:
+    """Where a token's object is, or will be."""
+    return Location(token.data["bucket"], token.data["key"])
+
+
+def complete(s3: S3, token: Token) -> None:
+    """Make a finished upload visible. Idempotent, whatever happened to earlier answers.
+
+    Raises:
+        S3Trouble: try again later.
+        ForeignObject: somebody else's object stands at the key.
+        UploadExpired: the upload is gone and so is its object.
+        S3Error: refused.
+    """
+    try:
+        _complete(s3, token, if_absent=True)
+    except S3Error as error:
+        if error.code not in (NO_SUCH_UPLOAD, PRECONDITION_FAILED, NOT_IMPLEMENTED):
+            raise
+        if _is_there(s3, token):  # an earlier attempt took effect and its answer was lost
+            return
+        if error.code == PRECONDITION_FAILED:
+            message = f"{location_of(token)} vanished while it was being published"
+            raise S3Trouble(message, CONFLICT) from error
+        if error.code == NO_SUCH_UPLOAD:
+            raise UploadExpired(_expired(token), token) from error
+        # The store knows no conditions (501); we have just looked, which is the best it allows.
+        _complete(s3, token, if_absent=False)
+
+
+def _complete(s3: S3, token: Token, *, if_absent: bool) -> None:
+    s3.complete_upload(
+        location_of(token),
+        token.id,
+        [Part(*part) for part in token.data["parts"]],
+        size=token.data["size"],
+        crc32=token.data["crc32"],
+        if_absent=if_absent,
+    )
+
+
+def _is_there(s3: S3, token: Token) -> bool:
+    """Whether the token's own object is visible. Raises ForeignObject when another one is."""
+    location = location_of(token)
+    there = s3.head(location)
+    if there is None:
+        return False
+    nonce = there.metadata.get(NONCE)
+    if nonce == token.data["nonce"]:
+        return True
+    raise ForeignObject(
+        f"{location} cannot be published: the key holds another object, of {there.size} bytes, "
+        f"{f'written by upload nonce {nonce}' if nonce else 'not written by this archiver'}, where "
+        f"upload nonce {token.data['nonce']} was committed. Nothing was overwritten. Find out who "
+        f"writes under this prefix; move that object away, and this one is published at the next start"
+    )
+
+
+def _expired(token: Token) -> str:
+    start, end = token.data.get("start", "?"), token.data.get("end", "?")
+    return (
+        f"the multipart upload {token.id} of {location_of(token)} was committed but is gone before it was "
+        f"published, and the object is not there: the records of offsets [{start}, {end}) are not "
+        f"in the archive. Stop the connector, set this partition's offset back to {start}, and start it: "
+        f"they are read again. If a lifecycle rule aborts incomplete uploads, let it wait longer than the "
+        f"connector may be down"
+    )
+
+
+def abort(s3: S3, token: Token) -> None:
+    """Free what an upload holds. Idempotent; an upload that is gone is as good.
+
+    A part that was on its way while the first request was answered may arrive after it, so the
+    upload is aborted until S3 no longer knows it.
+
+    Raises:
+        S3Trouble: try again later.
+        S3Error: refused.
+    """
+    for _ in range(3):
+        try:
+            s3.abort_upload(location_of(token), token.id)
+        except S3Error as error:
+            if error.code == NO_SUCH_UPLOAD:
+                return
+            raise
+    # Some stores answer every abort with success: three of them are enough.

@@ -1,0 +1,310 @@
+"""The engine under random schedules: deliveries, commits, closes, losses, fences, crashes, and every fault.
+
+The real WorkerSinkTask, commit log and clock; only the sinks and their outside world are models.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from property_tests.engine_model import (
+    FAULTS,
+    PARTITIONS,
+    Buffering,
+    ModelSink,
+    TwoPhase,
+    Violation,
+    World,
+    batch,
+    watched,
+)
+from sinksdk import ClosingReason, FencedException, OffsetRange, TopicPartition
+from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.store import StoreUnavailable
+from sinksdk.testing import ManualClock, MemoryCommitLog
+
+OPTIONS = EngineOptions(commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0))
+PERIODIC = (None, ClosingReason.FAILURE)
+"""Besides the periodic commit itself, a put that fails for good closes its partition."""
+
+CASES = 600
+EXPECTED = {
+    *(f"{method}: {fault}" for method, faults in FAULTS.items() for fault in faults),
+    *(f"a zombie tried to {step}" for step in ("commit", "tick", "close", "settle")),
+    *("crash", "fence", "lost", "closed", "finished", "finished early", "redelivered", "opened again", "in range"),
+    *("buffering", "two-phase"),
+}
+happened: Counter[str] = Counter()
+
+subsets = st.sets(st.sampled_from(PARTITIONS), min_size=1)
+
+
+@st.composite
+def fault_plans(draw: st.DrawFn) -> dict[str, list[str | None]]:
+    """What the next calls of a few methods meet; None is a call that goes well."""
+    methods = draw(st.sets(st.sampled_from(sorted(FAULTS)), max_size=3))
+    return {
+        method: draw(st.lists(st.sampled_from([None, None, *FAULTS[method]]), min_size=1, max_size=6))
+        for method in sorted(methods)
+    }
+
+
+class Engine(RuleBasedStateMachine):
+    """One task after another on the same partitions, each taking over what the one before made durable."""
+
+    @initialize(
+        kind=st.sampled_from([Buffering, TwoPhase]),
+        gaps=st.tuples(*(st.lists(st.sampled_from([1, 1, 1, 2, 7]), min_size=10, max_size=40) for _ in PARTITIONS)),
+        faults=fault_plans(),
+    )
+    def begin(
+        self, kind: type[ModelSink], gaps: tuple[list[int], ...], faults: dict[str, list[str | None]]
+    ) -> None:
+        happened[kind.kind] += 1
+        self.kind = kind
+        source = {p: _summed(steps) for p, steps in zip(PARTITIONS, gaps, strict=True)}
+        self.world = World(source, faults, happened)
+        self.clock = ManualClock()
+        self.zombies: list[WorkerSinkTask] = []
+        self.is_broken = False
+        self.start(MemoryCommitLog())
+
+    def start(self, log: MemoryCommitLog) -> None:
+        """A task that starts from what is durable."""
+        self.log = watched(log, self.world)
+        self.sink = self.kind(self.world)
+        self.worker = WorkerSinkTask(
+            self.sink, TaskName("model", 0), None, commits=self.log, clock=self.clock, options=OPTIONS
+        )
+        self.unread: dict[TopicPartition, list[int]] = {}
+        self.ends: dict[TopicPartition, int | None] = {}
+        self.worker.start()
+
+    def step(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None] = PERIODIC) -> None:
+        """As the runtime does: a task whose write failed loses everything, and another one takes over."""
+        self.world.may_close = tuple(may_close)
+        try:
+            call()
+        except StoreUnavailable:  # the one write that failed; nobody has fenced this task
+            self.end_of_task()
+        except Violation as violation:
+            self.is_broken = True
+            raise AssertionError(str(violation)) from violation
+
+    def end_of_task(self) -> None:
+        self.worker.lose()
+        self.worker.stop()
+        assert self.sink.stops == 1
+        self.start(self.log.succeed())
+
+    # -- what the runtime does -----------------------------------------------------------------------
+
+    @rule(chosen=subsets, length=st.none() | st.integers(0, 20), again=st.integers(0, 2))
+    @precondition(lambda self: self.worker.assignment() != set(PARTITIONS))
+    def open(self, chosen: set[TopicPartition], length: int | None, again: int) -> None:
+        """Open what is not open, from its commit; the source may deliver a few rows from before it."""
+        ranges: dict[TopicPartition, OffsetRange | None] = {}
+        for partition in sorted(chosen - self.worker.assignment()):
+            start = self.worker.committed(partition) or 0
+            end = None if length is None else start + length
+            ranges[partition] = None if end is None else OffsetRange(start, end)
+            before = self.world.rows(partition, 0, start)
+            self.unread[partition] = before[len(before) - again :] + self.world.rows(partition, start, end)
+            self.ends[partition] = end
+            happened["opened again"] += start > 0
+            happened["in range"] += end is not None
+        self.step(lambda: self.worker.open(ranges))
+
+    @rule(
+        which=st.integers(0, 2),
+        counts=st.lists(st.integers(1, 8), min_size=1, max_size=3),
+        then_commit=st.booleans(),
+    )
+    @precondition(lambda self: self.unread_partitions() and not self.worker.pending)
+    def deliver(self, which: int, counts: list[int], then_commit: bool) -> None:  # noqa: FBT001 - drawn
+        """Offer the next rows, whether their partition is still open or not."""
+        partition = self.unread_partitions()[which % len(self.unread_partitions())]
+        for count in counts:
+            rows = self.unread.get(partition, [])[:count]
+            if rows and not self.worker.pending:
+                del self.unread[partition][:count]
+                call = functools.partial(self.worker.deliver, batch(partition, rows))
+                self.step(call, may_close=[ClosingReason.FAILURE])
+        if then_commit:
+            self.commit()
+
+    @rule(seconds=st.sampled_from([0.0, 0.3, 1.0, 5.0]))
+    def tick(self, seconds: float) -> None:
+        happened["redelivered"] += self.worker.pending
+        self.clock.advance(min(seconds, self.worker.wait()) if seconds < 5 else seconds)
+        self.step(self.worker.tick)
+
+    @rule()
+    def commit(self) -> None:
+        self.step(self.worker.commit)
+
+    @rule(partition=st.sampled_from(PARTITIONS), due=st.booleans())
+    @precondition(lambda self: any(self.is_read(partition) for partition in PARTITIONS))
+    def finish(self, partition: TopicPartition, due: bool) -> None:  # noqa: FBT001 - drawn
+        """The end of a range that was read, with or without a flush."""
+        read = [p for p in PARTITIONS if self.is_read(p)]
+        partition = partition if partition in read else read[0]
+        reason = ClosingReason.DUE if due else None
+        happened["finished"] += partition in self.worker.assignment()
+        happened["finished early"] += partition not in self.worker.assignment()
+        self.step(lambda: self.worker.finish(partition, reason), may_close=[reason])
+        self.ends.pop(partition, None)
+
+    @precondition(lambda self: self.worker.assignment())
+    @rule(chosen=st.none() | subsets, reason=st.sampled_from(ClosingReason), timeout=st.none() | st.floats(0, 3))
+    def close(self, chosen: set[TopicPartition] | None, reason: ClosingReason, timeout: float | None) -> None:
+        happened["closed"] += bool(self.worker.assignment())
+        self.step(lambda: self.worker.close(reason, chosen, timeout=timeout), may_close=[reason])
+        assert not self.worker.assignment() & set(PARTITIONS if chosen is None else chosen)
+
+    @rule(chosen=subsets)
+    @precondition(lambda self: self.worker.assignment())
+    def lose(self, chosen: set[TopicPartition]) -> None:
+        happened["lost"] += bool(self.worker.assignment())
+        self.step(lambda: self.worker.lose(chosen), may_close=[])
+
+    @rule()
+    def settle(self) -> None:
+        self.step(self.worker.settle, may_close=[])
+
+    @rule(really=st.integers(0, 4))
+    @precondition(lambda self: self.sink.accepted)
+    def crash(self, really: int) -> None:
+        """The process is gone; nothing of its own code runs."""
+        if really:
+            return
+        happened["crash"] += 1
+        self.start(self.log.succeed())
+
+    @rule(really=st.integers(0, 4))
+    @precondition(lambda self: self.sink.accepted)
+    def fence(self, really: int) -> None:
+        """Another attempt takes over while this one goes on for a while."""
+        if really:
+            return
+        happened["fence"] += 1
+        self.zombies.append(self.worker)
+        self.start(self.log.succeed())
+
+    @rule(step=st.sampled_from(["commit", "tick", "close", "settle"]))
+    @precondition(lambda self: self.zombies)
+    def zombie(self, step: str) -> None:
+        """A fenced task that does not know: nothing it does changes what is durable or visible."""
+        zombie = self.zombies[-1]
+        happened[f"a zombie tried to {step}"] += 1
+        durable, visible = self.log.saved, list(self.world.visible)
+        self.world.may_close = (*ClosingReason, None)
+        try:
+            zombie.close(ClosingReason.SHUTDOWN) if step == "close" else getattr(zombie, step)()
+        except FencedException:
+            zombie.lose()
+            zombie.stop()
+            self.zombies.pop()
+        assert self.log.saved is durable
+        assert self.world.visible == visible
+
+    # -- what is always true -------------------------------------------------------------------------
+
+    @invariant()
+    def the_world_is_as_it_should_be(self) -> None:
+        if hasattr(self, "world"):
+            self.kind.check(self.world)
+
+    @invariant()
+    def who_is_open_is_known(self) -> None:
+        if hasattr(self, "world"):
+            assert self.worker.assignment() == self.sink.opened
+
+    @invariant()
+    def the_figures_are_exact(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for outcome in self.worker.outcomes():
+            if outcome.partition not in self.sink.accepted:
+                continue  # it was never opened: its tokens could not be published, or open failed
+            accepted = self.sink.accepted[outcome.partition]
+            committed = self.worker.committed(outcome.partition)
+            floor = self.sink.begin[outcome.partition] if committed is None else committed
+            assert outcome.committed == committed
+            assert outcome.records == len(accepted)
+            assert outcome.tail == sum(offset >= floor for offset in accepted)
+            assert outcome.delivered >= self.sink.position(outcome.partition)
+
+    def unread_partitions(self) -> list[TopicPartition]:
+        """Partitions that were opened by this task and have rows left."""
+        return [partition for partition in PARTITIONS if self.unread.get(partition)]
+
+    def is_read(self, partition: TopicPartition) -> bool:
+        """Whether all rows of a partition's range were delivered, and none awaits redelivery."""
+        return self.ends.get(partition) is not None and not self.unread[partition] and not self.worker.pending
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """Recovered without faults, and closed, everything is there; nothing is left over."""
+        if not hasattr(self, "world") or self.is_broken:
+            return
+        self.world.faults.clear()
+        self.zombies.clear()
+        self.world.may_close = [ClosingReason.SHUTDOWN]
+        self.start(self.log.succeed())
+        self.worker.open(dict.fromkeys(PARTITIONS))
+        for partition in PARTITIONS:
+            rest = self.world.rows(partition, self.worker.committed(partition) or 0)
+            self.worker.deliver(batch(partition, rest))
+        self.worker.close(ClosingReason.SHUTDOWN)
+        self.worker.settle()
+        self.worker.stop()
+        self.kind.check(self.world)
+        assert self.sink.opened == set()
+        assert self.log.noted == {}
+        assert self.world.committed_tokens() == set()
+        for partition, rows in self.world.source.items():
+            assert not rows or self.log.offsets[partition].offset >= rows[-1] + 1
+
+
+def _summed(steps: Iterable[int]) -> list[int]:
+    """Offsets with these distances."""
+    offsets, offset = [], -1
+    for step in steps:
+        offset += step
+        offsets.append(offset)
+    return offsets
+
+
+def test_the_engine_keeps_its_promises(caplog: pytest.LogCaptureFixture) -> None:
+    """The engine: whatever happens in whatever order, no loss, nothing twice, nobody called out of turn."""
+    caplog.set_level(logging.CRITICAL)
+    happened.clear()
+    run_state_machine_as_test(
+        Engine,
+        settings=settings(
+            max_examples=max(CASES, settings.default.max_examples),
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
+    print("\n".join(f"{count:7} {name}" for name, count in sorted(happened.items())))
+    assert EXPECTED - {name for name, count in happened.items() if count} == set(), "never happened"

@@ -1,0 +1,111 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sinksdk.cli.output import exit_on_error
+
+app = typer.Typer(
+    name="sinksdk",
+    help="Run Kafka-Connect-style sink connectors on Spark, exactly once.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG.json",
+        help='The connector\'s configuration: {"name": …, "config": {…}}, flat JSON, or .properties.',
+        show_default=False,
+    ),
+]
+DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
+"""One store for all connectors that are run from the same folder."""
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines and stack traces.")]
+
+
+@app.command("run", short_help="Run a connector until it is stopped or has caught up.")
+def run_command(
+    *,
+    config: Config,
+    source_directory: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="Topic directory to read: topic=<t>/partition=<p>/*.parquet.",
+            show_default=False,
+        ),
+    ],
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Where commits are kept. A relative file is in the working directory: started elsewhere, "
+            "a connector would find no commits.",
+        ),
+    ] = DEFAULT_STORE,
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    until_caught_up: Annotated[
+        bool,
+        typer.Option("--until-caught-up", help="End when everything there now is committed, tails included."),
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a connector: until it is stopped (Ctrl-C, SIGTERM), or has caught up.
+
+    Stopping flushes and commits partial batches; a second signal stops at once. Nothing is lost either
+    way. Exit codes: 0 done or stopped, 1 failed, 2 bad configuration, 3 a newer driver has taken over, 4
+    a topic is missing.
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.run import RunOptions, run  # noqa: PLC0415 - other commands need no store
+
+        run(RunOptions(config, source_directory, store, master, until_caught_up, verbose))
+
+
+@app.command("validate", short_help="Check a configuration.")
+def validate_command(*, config: Config, verbose: Verbose = False) -> None:
+    """Check a configuration: every problem at once, and keys that do nothing.
+
+    Nothing is started or connected to. Exit codes: 0 it would start, 2 it would not.
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.validate import validate  # noqa: PLC0415
+
+        validate(config)
+
+
+@app.command("plugins", short_help="List connectors and their configuration.")
+def plugins_command(
+    *,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Only this one; anything connector.class takes.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """List connectors with their configuration reference."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.plugins import show_plugins  # noqa: PLC0415
+
+        show_plugins(name, as_json=as_json)
+
+
+@app.command("demo", short_help="Watch an archive being written, interrupted and checked.")
+def demo_command(*, verbose: Verbose = False) -> None:
+    """Archive 336,776 real records to an S3 in this process, interrupt it, and check the archive.
+
+    Takes under a minute and leaves nothing behind. Needs the packages of sinksdk[all].
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.demo import demo  # noqa: PLC0415
+
+        demo(verbose=verbose)

@@ -1,0 +1,215 @@
+"""What is known of a running connector, put together from what its driver tells. Shows nothing itself."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from sinksdk.context import ClosingReason
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.events import PartitionView
+from sinksdk.store.records import GenerationPlan
+
+CAUGHT_UP: Final = "caught up"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+
+_WINDOW: Final = 10.0  # seconds over which a rate is taken
+_STARTING: Final = "starting tasks"
+_READING: Final = "reading"
+_WAITING: Final = "waiting for records"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition, or all of them together.
+
+    Args:
+        name: ``topic-partition``.
+        committed: next offset to read after the last commit (all: offsets below it).
+        position: offset after the last record read, None while it is not being read.
+        end: where the source ends.
+        lag: offsets that are there and not committed.
+        rate: records per second, lately.
+        files: files since the start, None if the connector does not count any.
+        size: bytes since the start, likewise.
+        failure: why it failed, until it does better.
+    """
+
+    name: str
+    committed: int | None
+    position: int | None
+    end: int
+    lag: int
+    rate: float
+    files: int | None
+    size: int | None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment.
+
+    Args:
+        generation: its number, 0 before the first.
+        state: what happens now, in a few words.
+        seconds: since the start.
+        rows: by topic and partition.
+        total: all of them together.
+        records: records committed since the start, as far as tasks lived to report them.
+        offsets: by how much the commits have grown since the start: gaps between records included.
+    """
+
+    generation: int
+    state: str
+    seconds: float
+    rows: Sequence[Row]
+    total: Row
+    records: int
+    offsets: int
+
+
+class Rate:
+    """Records per second over the last seconds, from totals that grow in steps."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, total: int) -> None:
+        """The total was this much then; a smaller one than before is a new beginning (another attempt)."""
+        if self._samples and total < self._samples[-1][1]:
+            self._samples.clear()
+        self._samples.append((now, total))
+        while len(self._samples) > 1 and self._samples[1][0] <= now - _WINDOW:
+            self._samples.popleft()
+
+    def at(self, now: float) -> float:
+        """The rate now."""
+        if not self._samples:
+            return 0.0
+        since, before = self._samples[0]
+        return (self._samples[-1][1] - before) / max(now - since, 1.0)
+
+
+class Board:
+    """A listener that remembers. Told by the driver's thread, read by any other.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._started = clock()
+        self._generation = 0
+        self._state = "starting"
+        self._views: dict[TopicPartition, PartitionView] = {}
+        self._failures: dict[TopicPartition, str] = {}
+        self._before: dict[TopicPartition, int] = {}  # records of the generations that have ended
+        self._rates: dict[TopicPartition, Rate] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._records = 0
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        with self._lock:
+            self._generation = plan.generation
+            self._state = _STARTING
+            for planned in (planned for task in plan.tasks for planned in task.ranges):
+                self._starts.setdefault(planned.topic_partition, planned.start)
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """Positions have moved, or a moment has passed."""
+        with self._lock:
+            self._take(partitions)
+            if any(view.position is not None for view in partitions):
+                self._state = _READING if self._state == _STARTING else self._state
+            elif not self._generation:
+                self._state = _WAITING
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:  # noqa: ARG002 - the listener's
+        """The generation was asked to close."""
+        with self._lock:
+            self._state = f"closing: {reason}"
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - the listener's
+        """The generation has ended."""
+        with self._lock:
+            self._take(partitions)
+            for view in partitions:
+                self._before[view.partition] = self._before.get(view.partition, 0) + view.records
+                self._records += view.records - view.tail
+                if view.position is not None and view.failure is None:
+                    self._failures.pop(view.partition, None)
+            self._state = _WAITING
+
+    def over(self, outcome: str) -> None:
+        """The driver has ended."""
+        with self._lock:
+            self._state = outcome
+
+    def snapshot(self) -> Snapshot:
+        """Everything as it is now."""
+        with self._lock:
+            now = self._clock()
+            rows = [self._row(view, now) for _, view in sorted(self._views.items())]
+            return Snapshot(
+                self._generation,
+                self._state,
+                now - self._started,
+                rows,
+                _total(rows),
+                self._records,
+                self._offsets(),
+            )
+
+    def _take(self, partitions: Sequence[PartitionView]) -> None:
+        now = self._clock()
+        self._views = {view.partition: view for view in partitions}
+        for view in partitions:
+            total = self._before.get(view.partition, 0) + view.records
+            self._rates.setdefault(view.partition, Rate()).add(now, total)
+            if view.failure is not None:
+                self._failures[view.partition] = view.failure
+
+    def _offsets(self) -> int:
+        views = [self._views[partition] for partition in self._starts if partition in self._views]
+        return sum((view.committed or 0) - self._starts[view.partition] for view in views if view.committed)
+
+    def _row(self, view: PartitionView, now: float) -> Row:
+        return Row(
+            str(view.partition),
+            view.committed,
+            view.position,
+            view.end,
+            view.lag,
+            self._rates[view.partition].at(now),
+            view.counts.get("files"),
+            view.counts.get("bytes"),
+            self._failures.get(view.partition),
+        )
+
+
+def _total(rows: Sequence[Row]) -> Row:
+    return Row(
+        "total",
+        _sum(row.committed for row in rows),
+        _sum(row.position for row in rows),
+        sum(row.end for row in rows),
+        sum(row.lag for row in rows),
+        sum(row.rate for row in rows),
+        _sum(row.files for row in rows),
+        _sum(row.size for row in rows),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """Of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

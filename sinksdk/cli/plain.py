@@ -1,0 +1,98 @@
+"""Progress where nobody redraws lines: in a pipe, a file, a container's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from rich.console import Console
+from rich.text import Text
+
+from sinksdk.cli.board import Board, Snapshot
+from sinksdk.cli.formatting import counted, duration, number, size
+from sinksdk.context import ClosingReason
+from sinksdk.runtime.events import PartitionView
+from sinksdk.store.records import GenerationPlan
+
+_INTERVAL: Final = 5.0  # seconds between two lines of progress
+
+
+class PlainProgress(Board):
+    """A listener that writes a line per event, and one every few seconds in between.
+
+    Args:
+        console: where to.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._begun = clock()
+        self._next = 0.0
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put away."""
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """See :class:`~sinksdk.runtime.events.Listener`."""
+        super().planned(plan)
+        self._begun = self._clock()
+        self._next = self._begun + _INTERVAL
+        ranges = [planned for task in plan.tasks for planned in task.ranges]
+        self.note(
+            f"generation {plan.generation}: {counted(len(plan.tasks), 'task')}, "
+            f"{counted(len(ranges), 'partition')}, "
+            f"{counted(sum(planned.end - planned.start for planned in ranges), 'offset')} to read"
+        )
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """See :class:`~sinksdk.runtime.events.Listener`."""
+        super().progress(partitions)
+        if self._clock() < self._next:
+            return
+        shown = self.snapshot()
+        line = f"{shown.state}: {_amounts(shown)}"
+        if line != self._last:
+            self._last = line
+            self._next = self._clock() + _INTERVAL
+            self.note(line)
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """See :class:`~sinksdk.runtime.events.Listener`."""
+        super().closing(generation, reason)
+        self.note(f"generation {generation}: closing, {reason}")
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """See :class:`~sinksdk.runtime.events.Listener`."""
+        super().ended(generation, partitions)
+        read, again = sum(view.records for view in partitions), sum(view.tail for view in partitions)
+        outcome = f"{counted(read, 'record')} read, "
+        outcome += (
+            f"{number(read - again)} committed, {number(again)} kept for later" if again else "all committed"
+        )
+        seconds = duration(self._clock() - self._begun)
+        self.note(f"generation {generation}: ended after {seconds}, {outcome}")
+        for view in partitions:
+            if view.failure is not None:
+                self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
+
+
+def _amounts(shown: Snapshot) -> str:
+    total = shown.total
+    parts = [f"{number(total.committed or 0)} committed", f"lag {number(total.lag)}"]
+    parts.append(f"{number(total.rate)} records/s")
+    if total.files is not None:
+        parts.append(counted(total.files, "file"))
+    if total.size is not None:
+        parts.append(size(total.size))
+    return ", ".join(parts)

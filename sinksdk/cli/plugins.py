@@ -1,0 +1,113 @@
+"""``sinksdk plugins``: the connectors that are installed, with their configuration reference."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from sinksdk.cli.checks import load_class
+from sinksdk.cli.output import stdout, warn, write
+from sinksdk.config import ConfigKey
+from sinksdk.connector import SinkConnector
+from sinksdk.errors import ConfigException
+from sinksdk.plugins import Plugin, plugins
+
+
+class Listed(NamedTuple):
+    """A connector and what its class says."""
+
+    plugin: Plugin
+    connector: type[SinkConnector]
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of its docstring."""
+        return " ".join(inspect.cleandoc(self.connector.__doc__ or "").partition("\n\n")[0].split())
+
+    @property
+    def keys(self) -> Sequence[ConfigKey]:
+        """Its configuration reference, its own keys first."""
+        return list(self.connector.config_class.reference())
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.plugin.name,
+            "target": self.plugin.target,
+            "description": self.description,
+            "keys": [key.model_dump() for key in self.keys],
+            "no_effect": dict(self.connector.config_class.no_effect),
+        }
+
+
+def show_plugins(name: str | None, *, as_json: bool) -> None:
+    """Print all connectors, or the one by that name.
+
+    Args:
+        name: whatever ``connector.class`` takes.
+        as_json: for programs: one array.
+
+    Raises:
+        ConfigException: there is no connector by that name.
+    """
+    found = [Listed(Plugin(name, _target(name)), load_class(name))] if name else _installed()
+    console = stdout()
+    if as_json:
+        console.print_json(json.dumps([listed.as_json() for listed in found]))
+        return
+    if not found:
+        write(console, "no connectors are installed")
+    for listed in found:
+        _show(console, listed)
+
+
+def _target(name: str) -> str:
+    return next((plugin.target for plugin in plugins() if plugin.name == name), name)
+
+
+def _installed() -> list[Listed]:
+    """Every connector that can be loaded; one that cannot is told of and left out."""
+    found = []
+    for plugin in plugins():
+        try:
+            found.append(Listed(plugin, load_class(plugin.name)))
+        except ConfigException as error:
+            warn([str(error)])
+    return found
+
+
+def _show(console: Console, listed: Listed) -> None:
+    write(console, f"{listed.plugin.name}  ({listed.plugin.target})", "bold")
+    write(console, listed.description)
+    console.print()
+    for key in listed.keys:
+        _show_key(console, key)
+    ignored = sorted(listed.connector.config_class.no_effect)
+    if ignored:
+        write(console, "Accepted without effect ('sinksdk validate' says why):", "dim")
+        _indented(console, Text(", ".join(ignored), style="dim"), 6)
+    console.print()
+
+
+def _show_key(console: Console, key: ConfigKey) -> None:
+    """Name, type and default on one line, the meaning indented below it."""
+    line = Text(key.name, style="bold cyan").append(f"  {key.type}", style="dim")
+    if key.required:
+        line.append(", required", style="yellow")
+    elif key.default:
+        line.append(f", default {key.default}", style="dim")
+    _indented(console, line, 2)
+    _indented(console, Text(key.meaning), 6)
+
+
+def _indented(console: Console, text: Text, columns: int) -> None:
+    if console.is_terminal:
+        console.print(Padding(text, (0, 0, 0, columns), expand=False))
+    else:
+        console.print(Text(" " * columns).append_text(text), soft_wrap=True)

@@ -1,0 +1,94 @@
+"""``sinksdk run``: one connector, until it is stopped or has caught up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from sinksdk.cli.board import FAILED, Snapshot
+from sinksdk.cli.driving import drive
+from sinksdk.cli.formatting import counted, duration, size
+from sinksdk.cli.live import LiveProgress
+from sinksdk.cli.output import stdout, write
+from sinksdk.cli.plain import PlainProgress
+from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.spark import SparkOnDemand
+from sinksdk.cli.startup import Startable, prepare
+from sinksdk.logs import configure_logging
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What ``sinksdk run`` was asked for.
+
+    Args:
+        config: the configuration file.
+        source_directory: the topic directory.
+        store: the store's URL.
+        master: Spark's master URL.
+        until_caught_up: end when everything there is now is committed.
+        verbose: log everything, with stack traces.
+    """
+
+    config: Path
+    source_directory: str
+    store: str
+    master: str
+    until_caught_up: bool = False
+    verbose: bool = False
+
+
+def run(options: RunOptions) -> None:
+    """Run a connector to its end, showing its progress.
+
+    Raises:
+        ConfigException: something is wrong with the configuration; nothing was read.
+        MissingSourceTopicException: a subscribed topic is not there.
+        FencedException: a newer driver has taken over.
+        ConnectException: it failed for good; what was committed stays committed.
+    """
+    ready = prepare(options.config, options.source_directory, options.store, options.master)
+    console = stdout()
+    write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.master}", "dim")
+    progress = progress_on(console, ready.config.name)
+    try:
+        with ShutdownSignals() as signals:
+            _run(ready, options, progress, signals)
+    finally:
+        ready.store.close()
+        shown = progress.snapshot()
+        if shown.generation or shown.state != FAILED:
+            write(console, f"{shown.state}: {summary(shown)}", "bold")
+
+
+def _run(
+    ready: Startable, options: RunOptions, progress: LiveProgress | PlainProgress, signals: ShutdownSignals
+) -> None:
+    spark = SparkOnDemand(
+        ready,
+        python_path=(str(Path.cwd()),),
+        verbose=options.verbose,
+        is_stopping=lambda: signals.received is not None,
+        tell=progress.note,
+    )
+    with progress, spark:
+        configure_logging(verbose=options.verbose)  # once stderr is what the live table makes of it
+        drive(ready.driver(spark, progress), signals, progress, until_caught_up=options.until_caught_up)
+
+
+def progress_on(console: Console, connector: str) -> LiveProgress | PlainProgress:
+    """A table on a terminal, lines elsewhere."""
+    return LiveProgress(console, connector) if console.is_terminal else PlainProgress(console)
+
+
+def summary(shown: Snapshot) -> str:
+    """What was committed since the start, in one line."""
+    offsets = "" if shown.offsets == shown.records else f" ({counted(shown.offsets, 'offset')})"
+    parts = [f"{counted(shown.records, 'record')}{offsets} committed"]
+    if shown.total.files is not None:
+        files = counted(shown.total.files, "file")
+        parts.append(f"{files} ({size(shown.total.size)})" if shown.total.size is not None else files)
+    parts.append(duration(shown.seconds))
+    return ", ".join(parts)

@@ -1,0 +1,100 @@
+"""Spark, started when the first generation needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self
+
+from sinksdk.cli.startup import Startable
+from sinksdk.errors import ConnectException
+from sinksdk.runtime.supervisor import Result, RunningGeneration
+from sinksdk.spark.executor import GenerationSpec
+from sinksdk.store import identify
+from sinksdk.store.records import GenerationPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sinksdk.spark.generation_job import SparkLauncher
+
+
+class SparkOnDemand:
+    """Launches generations on a Spark that is started for the first of them.
+
+    By then the connector has been started: what it finds wrong (no bucket, no access) is said within
+    a second. A context manager: Spark ends with it.
+
+    Args:
+        ready: whose generations.
+        python_path: folders executors import the connector from, besides the installed packages.
+        verbose: executors log everything.
+        is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
+        tell: takes a line for the operator.
+    """
+
+    def __init__(
+        self,
+        ready: Startable,
+        *,
+        python_path: tuple[str, ...],
+        verbose: bool,
+        is_stopping: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._ready = ready
+        self._template = GenerationSpec(
+            ready.store_url, identify(ready.store), ready.config.name, 0, python_path, verbose
+        )
+        self._is_stopping = is_stopping
+        self._tell = tell
+        self._session: SparkSession | None = None
+        self._launcher: SparkLauncher | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        """Start a generation's job.
+
+        Raises:
+            ConfigException: Spark could not be started.
+        """
+        if self._launcher is None and not self._is_stopping():
+            try:
+                self._launcher = self._start()
+            except ConnectException:
+                if not self._is_stopping():  # a signal to the process group may end a JVM that just starts
+                    raise
+        if self._launcher is None or self._is_stopping():
+            return _NeverStarted()
+        return self._launcher.launch(plan)
+
+    def _start(self) -> SparkLauncher:
+        # Loading pyspark takes a second: only once it is needed.
+        from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415
+        from sinksdk.spark.session import create_session  # noqa: PLC0415
+
+        ready = self._ready
+        self._tell(f"starting Spark on {ready.master}")
+        self._session = create_session(f"sinksdk {ready.config.name}", ready.master)
+        columns = ready.connector.columns(ready.config)
+        return SparkLauncher(self._session, ready.source, columns, self._template)
+
+
+class _NeverStarted:
+    """A generation whose tasks never ran: all of it is read again."""
+
+    def wait(self, timeout: float) -> bool:  # noqa: ARG002 - the protocol's
+        """It is over."""
+        return True
+
+    def results(self) -> Sequence[Result]:
+        """No task has anything to report."""
+        return ()
+
+    def cancel(self) -> None:
+        """Nothing runs."""

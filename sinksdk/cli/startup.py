@@ -1,0 +1,147 @@
+"""All that can be found wrong before Spark is started: it takes seconds, and nobody waits for an error."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from sinksdk.cli.checks import Checked, check_file
+from sinksdk.cli.output import warn
+from sinksdk.config import ConnectorConfig, resolve_references
+from sinksdk.connector import SinkConnector
+from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.runtime.driver import ConnectorDriver, Launcher
+from sinksdk.runtime.events import Listener
+from sinksdk.sources import Source, Subscription, TopicDirectory
+from sinksdk.spark.master import check_master
+from sinksdk.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """A connector of which everything is checked that can be checked without Spark.
+
+    Args:
+        checked: its configuration, which has no problems.
+        connector: what ``checked`` names.
+        config: its validated configuration.
+        source: where its records come from.
+        store: opened, created where it was missing.
+        store_url: its URL as executors need it: absolute, references unresolved.
+        master: Spark's master URL.
+    """
+
+    checked: Checked
+    connector: SinkConnector
+    config: ConnectorConfig
+    source: Source
+    store: Store
+    store_url: str
+    master: str
+
+    def driver(self, launcher: Launcher, listener: Listener) -> ConnectorDriver:
+        """What runs it."""
+        return ConnectorDriver(
+            store=self.store,
+            source=self.source,
+            connector=self.connector,
+            config=self.config,
+            raw=self.checked.raw,
+            launcher=launcher,
+            listener=listener,
+        )
+
+
+def prepare(config: Path, source_directory: str, store: str, master: str) -> Startable:
+    """Check everything, tell of warnings, and open the store.
+
+    Args:
+        config: the configuration file.
+        source_directory: the topic directory.
+        store: the store's URL.
+        master: Spark's master URL.
+
+    Raises:
+        ConfigException: every problem at once.
+        MissingSourceTopicException: a subscribed topic is not in the topic directory.
+        ConnectException: the topic directory cannot be read.
+    """
+    problems: list[str] = []
+    checked, source, store_url = Checked({}), None, store
+    with _collecting(problems):
+        checked = check_file(config)
+        problems += checked.problems
+        _tell(checked)
+    with _collecting(problems):
+        source = _topic_directory(source_directory)
+    with _collecting(problems):
+        store_url = absolute_store_url(store)
+    with _collecting(problems):
+        check_master(master, store_is_local_file=store_url.startswith("sqlite"))
+    if importlib.util.find_spec("pyspark") is None:
+        problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
+    if problems or checked.connector is None or checked.config is None or source is None:
+        raise ConfigException(problems)
+    _check_topics(source, checked.config)
+    opened = open_store(resolve_references(store_url), create=True)
+    return Startable(checked, checked.connector, checked.config, source, opened, store_url, master)
+
+
+@contextmanager
+def _collecting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigException as error:
+        problems += error.problems
+
+
+def _tell(checked: Checked) -> None:
+    warn(checked.warnings)
+    if checked.without_effect:
+        names = ", ".join(f"'{key}'" for key in checked.without_effect)
+        warn([f"no effect here: {names} ('sinksdk validate' says why)"])
+
+
+def _topic_directory(path: str) -> TopicDirectory:
+    source = TopicDirectory(path)
+    if not source.root.is_dir():
+        message = f"the source directory {source.root} is not there, or is no folder"
+        raise ConfigException(message)
+    return source
+
+
+def _check_topics(source: Source, config: ConnectorConfig) -> None:
+    try:
+        source.partitions(Subscription(config.topics, config.topics_regex))
+    except RetriableException:
+        return  # a file is being written just now: the driver looks again
+
+
+def absolute_store_url(text: str) -> str:
+    """A store's URL that means the same in another working directory.
+
+    Raises:
+        ConfigException: it is no URL, or the folder of its file is not there.
+    """
+    url = _parsed(text)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return text
+    path = Path(url.database).absolute()
+    if not path.parent.is_dir():
+        message = f"the store {text} cannot be made: there is no folder {path.parent}"
+        raise ConfigException(message)
+    return url.set(database=str(path)).render_as_string(hide_password=False)
+
+
+def _parsed(text: str) -> URL:
+    try:
+        return make_url(resolve_references(text))
+    except ArgumentError as error:
+        message = f"'{text}' is no store; name one as sqlite:///FILE"
+        raise ConfigException(message) from error

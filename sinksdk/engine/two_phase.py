@@ -1,0 +1,92 @@
+"""The second phase: publishing what a commit carries, discarding what no commit covers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.retry import Attempts, RetryPolicy
+from sinksdk.errors import RetriableException
+from sinksdk.records import Token, TopicPartition
+from sinksdk.task import SinkTask
+
+log = logging.getLogger(__name__)
+
+
+class SecondPhase:
+    """Calls the task's ``publish`` and ``discard``, and has the commit log remember what they did.
+
+    Args:
+        task: the author's task.
+        commits: where the tokens stand.
+        clock: lets time pass between attempts.
+        retry: delays and budget of ``publish``.
+        label: connector, task and generation, for messages.
+    """
+
+    def __init__(
+        self, task: SinkTask, commits: GuardedCommitLog, clock: Clock, retry: RetryPolicy, label: str
+    ) -> None:
+        self._task = task
+        self._commits = commits
+        self._clock = clock
+        self._retry = retry
+        self._label = label
+
+    def publish(self, partition: TopicPartition, deadline: float | None = None) -> Exception | None:
+        """Publish the tokens of a partition's last commit, if it has any left.
+
+        Args:
+            partition: whose.
+            deadline: when to stop trying, on the clock; what is not published then waits for the
+                next generation.
+
+        Returns:
+            What it failed with; None when all is published.
+        """
+        committed = self._commits.committed(partition)
+        if committed is None or not committed.tokens:
+            return None
+        attempts = Attempts(self._retry)
+        while True:
+            try:
+                self._commits.call(self._task.publish, partition, committed.tokens)
+            except RetriableException as error:
+                self._commits.raise_failure()
+                if not self._waited(attempts, error, deadline):
+                    return error
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+                self._commits.raise_failure()
+                return error
+            else:
+                self._commits.published(partition)
+                return None
+
+    def _waited(self, attempts: Attempts, error: RetriableException, deadline: float | None) -> bool:
+        """Wait until the next attempt; False when there is no time for one."""
+        now = self._clock.now()
+        delay = attempts.failed(now, error.retry_after)
+        if delay is None or (deadline is not None and now + delay > deadline):
+            return False
+        self._clock.sleep(delay)
+        return True
+
+    def discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
+        """Undo what no commit covers. What cannot be undone now stays noted for a successor."""
+        if not tokens:
+            return
+        try:
+            self._commits.call(self._task.discard, partition, tuple(tokens))
+        except Exception:
+            self._commits.raise_failure()
+            log.warning(
+                "%s: discarding %s of %s failed; a later generation tries again",
+                self._label,
+                ", ".join(map(str, tokens)),
+                partition,
+                exc_info=True,
+            )
+        else:
+            self._commits.discarded(partition, tuple(tokens))

@@ -1,0 +1,106 @@
+"""The forms a configuration can be written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.cli.config_file import ConfigFile, read_config_file
+
+Read = Callable[..., ConfigFile]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def from_text(text: str, name: str = "config.json") -> ConfigFile:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return read_config_file(path)
+
+    return from_text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "a", "config": {"tasks.max": "2"}}',
+        '{"name": "a", "config": {"name": "a", "tasks.max": 2}}',
+        '{"config": {"name": "a", "tasks.max": 2}}',
+        '{"name": "a", "config": {"tasks.max": 2}, "tasks": [], "type": "sink"}',
+        '{"name": "a", "tasks.max": 2}',
+        '\ufeff{"name": "a", "tasks.max": 2, "gone": null}',
+    ],
+)
+def test_all_of_connects_json_forms_mean_the_same(read: Read, text: str) -> None:
+    """The name stands outside or inside, values are texts or scalars, null means not set."""
+    file = read(text)
+
+    assert file.config == {"name": "a", "tasks.max": "2"}
+    assert not file.problems
+    assert not file.warnings
+
+
+def test_properties_are_read_as_connects_standalone_mode_reads_them(read: Read) -> None:
+    """``=``, ``:`` and blanks separate; ``#`` and ``!`` begin comments; a backslash continues a line."""
+    text = "# a sink\n! too\nname=a\n\n topics : x, \\\n   y\ntransforms\nempty=\npath=/a=b:c  \n"
+
+    assert read(text, "a.properties").config == {
+        "name": "a",
+        "topics": "x, y",
+        "transforms": "",
+        "empty": "",
+        "path": "/a=b:c",
+    }
+
+
+def test_numbers_and_booleans_keep_the_way_they_were_written(read: Read) -> None:
+    """``1e5`` is no integer for a model that wants one, and must not silently become one."""
+    assert read('{"a": 1e5, "b": 1.50, "c": true, "d": 12345678901234567890}').config == {
+        "a": "1e5",
+        "b": "1.50",
+        "c": "true",
+        "d": "12345678901234567890",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"name": "a", "config": {"name": "b"}}', "the name is 'a' beside 'config' and 'b' in it"),
+        ('{"name": "a", "config": {"x": 1, "x": 2}}', "'x' is there twice"),
+        ('{"name": "a", "config": {"x": {"y": 1}}}', "'x' must be a text, a number or a boolean"),
+        ('{"name": "a", "config": ["x"]}', "'config' must be an object of keys and values"),
+    ],
+)
+def test_what_is_wrong_with_the_form_is_a_problem_like_any_other(read: Read, text: str, problem: str) -> None:
+    """It does not keep the rest from being checked."""
+    assert problem in " ".join(read(text).problems)
+
+
+def test_keys_beside_config_are_named(read: Read) -> None:
+    """``initial_state`` and the like are Connect's; here they do nothing, and that is said."""
+    file = read('{"name": "a", "config": {}, "initial_state": "PAUSED"}')
+
+    assert file.warnings == ["'initial_state' beside 'config' has no effect"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is no JSON document: "), ("[]", "must be a JSON object"), ("", "is no JSON document: ")],
+)
+def test_a_file_that_is_no_configuration_raises(read: Read, text: str, message: str) -> None:
+    """One sentence that names the file."""
+    with pytest.raises(ConfigException, match=message):
+        read(text)
+
+
+def test_a_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
+    """Missing, a folder, or no text: each is said as it is."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
+
+    for name, message in [("absent", "No such file"), ("", "Is a directory"), ("binary", "is no UTF-8 text")]:
+        with pytest.raises(ConfigException, match=message):
+            read_config_file(tmp_path / name)

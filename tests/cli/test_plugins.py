@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+
+import pytest
+from rich.text import Text
+
+from sinksdk import plugins
+from tests.cli.support import Here
+
+
+def test_installed_connectors_are_listed_with_their_reference(here: Here) -> None:
+    """Name, type, whether required or the default, and meaning of every key."""
+    result = here.sinksdk("plugins")
+
+    assert result.exit_code == 0
+    assert "s3-archiver  (connectors.s3_archiver:S3ArchiverConnector)\n" in result.stdout
+    assert "  flush.size  integer, required\n      Records per file" in result.stdout
+    assert "  tasks.max  integer, default 1\n" in result.stdout
+
+
+def test_one_connector_can_be_asked_for_by_any_of_its_names(here: Here) -> None:
+    """Also one of one's own that is not installed; its own keys come first."""
+    result = here.sinksdk("plugins", "linesink:Sink")
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["linesink:Sink  (linesink:Sink)", "Writes lines."]
+    assert lines.index("  out.folder  text, required") < lines.index("  name  text, required")
+    assert "format.class" in lines[-2]
+
+
+def test_json_holds_the_same_for_programs(here: Here) -> None:
+    """An array of connectors, each with its keys."""
+    (connector,) = json.loads(here.sinksdk("plugins", "linesink:Sink", "--json").stdout)
+
+    assert connector["name"] == "linesink:Sink"
+    assert connector["keys"][1] == {
+        "name": "lines.per.file",
+        "type": "integer",
+        "default": "10",
+        "required": False,
+        "meaning": "Lines of one file.",
+    }
+
+
+def test_a_name_that_is_none_exits_2(here: Here) -> None:
+    """And says which there are."""
+    result = here.sinksdk("plugins", "s4")
+
+    assert result.exit_code == 2
+    assert "no connector is called 's4'; installed are s3-archiver" in result.stderr
+
+
+def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told of on stderr."""
+    entries = [EntryPoint(name, f"{name}:Sink", plugins.GROUP) for name in ("absent", "linesink")]
+
+    def entry_points(*, group: str, name: str | None = None) -> list[EntryPoint]:
+        return [entry for entry in entries if name in (None, entry.name)]
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+
+    result = here.sinksdk("plugins")
+
+    assert result.exit_code == 0
+    assert "warning: 'connector.class': no module 'absent' can be imported" in result.stderr
+    assert "linesink  (linesink:Sink)" in result.stdout
+
+
+def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanings are wrapped below their keys."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    result = here.sinksdk("plugins", "s3-archiver")
+
+    lines = Text.from_ansi(result.stdout).plain.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("      Records per file, exactly") for line in lines)

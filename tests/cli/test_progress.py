@@ -1,0 +1,250 @@
+"""What is shown of a running connector: on a terminal, and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping
+
+import pytest
+from rich.console import Console
+
+from sinksdk import ClosingReason, TopicPartition
+from sinksdk.cli.board import Board
+from sinksdk.cli.formatting import counted, duration, number, size
+from sinksdk.cli.live import LiveProgress, render
+from sinksdk.cli.plain import PlainProgress
+from sinksdk.cli.run import progress_on, summary
+from sinksdk.runtime.events import PartitionView
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.testing import ManualClock
+
+END = 1000
+
+
+def plan(generation: int, starts: Mapping[int, int]) -> GenerationPlan:
+    """One task that reads partitions of topic t from these offsets to their end."""
+    ranges = tuple(PlannedRange(topic="t", partition=p, start=start, end=END) for p, start in starts.items())
+    return GenerationPlan(
+        generation=generation, config_version=1, tasks=(TaskPlan(ranges=ranges),), committed=()
+    )
+
+
+def view(
+    partition: int = 0,
+    committed: int | None = None,
+    position: int | None = None,
+    records: int = 0,
+    *,
+    failure: str | None = None,
+    tail: int = 0,
+    **counts: int,
+) -> PartitionView:
+    return PartitionView(
+        TopicPartition("t", partition), committed, position, END, records, counts, failure, tail
+    )
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def board(clock: ManualClock) -> Board:
+    return Board(clock.now)
+
+
+def test_numbers_read_well() -> None:
+    """Thousands are grouped, bytes and seconds have units, one is not plural."""
+    assert [number(1234567), number(None), number(0.6)] == ["1,234,567", "–", "1"]
+    assert [size(999), size(12_345), size(123_456_789), size(5e15), size(None)] == [
+        "999 B",
+        "12.3 kB",
+        "123 MB",
+        "5,000 TB",
+        "–",
+    ]
+    assert [duration(8.44), duration(125), duration(3661)] == ["8.4 s", "2:05 min", "1:01:01 h"]
+    assert [counted(1, "file"), counted(1200, "file")] == ["1 file", "1,200 files"]
+
+
+def test_rates_are_taken_over_the_last_seconds(board: Board, clock: ManualClock) -> None:
+    """They follow what happens now, and fall to nothing when nothing happens."""
+    for second in range(0, 31, 2):
+        board.progress([view(position=0, records=second * 100)])
+        clock.advance(2)
+    assert board.snapshot().total.rate == pytest.approx(100, rel=0.2)
+
+    for _ in range(15):
+        board.progress([view(records=3000)])
+        clock.advance(1)
+    assert board.snapshot().total.rate == 0
+
+
+def test_a_tasks_second_attempt_makes_no_negative_rate(board: Board, clock: ManualClock) -> None:
+    """It counts its records from nought again."""
+    board.progress([view(position=500, records=500)])
+    clock.advance(2)
+    board.progress([view(position=100, records=100)])
+
+    assert board.snapshot().total.rate >= 0
+
+
+def test_records_committed_are_those_read_less_those_read_again(board: Board) -> None:
+    """Over all generations; offsets say by how much the commits have grown."""
+    board.planned(plan(1, {0: 100}))
+    board.ended(1, [view(committed=400, position=450, records=320, tail=50)])
+    board.planned(plan(2, {0: 400}))
+    board.ended(2, [view(committed=1000, position=1000, records=600)])
+
+    shown = board.snapshot()
+    assert (shown.records, shown.offsets) == (870, 900)
+    assert summary(shown) == "870 records (900 offsets) committed, 0.0 s"
+
+
+def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(board: Board) -> None:
+    """Other connectors have none."""
+    board.planned(plan(1, {0: 0}))
+    board.ended(1, [view(committed=1000, position=1000, records=1000, files=2, bytes=2_000_000)])
+
+    assert summary(board.snapshot()) == "1,000 records committed, 2 files (2.0 MB), 0.0 s"
+
+
+def test_a_failure_stays_until_its_partition_does_better(board: Board) -> None:
+    """It is not gone as soon as the next look finds nothing running."""
+    board.planned(plan(1, {0: 0}))
+    board.ended(1, [view(position=10, failure="poison")])
+    board.progress([view()])
+    assert board.snapshot().rows[0].failure == "poison"
+
+    board.planned(plan(2, {0: 0}))
+    board.ended(2, [view(position=1000, committed=1000)])
+    assert board.snapshot().rows[0].failure is None
+
+
+def test_the_state_says_what_happens_now(board: Board) -> None:
+    """From the start to the end."""
+    states = [board.snapshot().state]
+    board.progress([view()])
+    states.append(board.snapshot().state)
+    board.planned(plan(1, {0: 0}))
+    states.append(board.snapshot().state)
+    board.progress([view(position=5)])
+    states.append(board.snapshot().state)
+    board.closing(1, ClosingReason.SHUTDOWN)
+    board.progress([view(position=6)])
+    states.append(board.snapshot().state)
+    board.ended(1, [view(position=6)])
+    states.append(board.snapshot().state)
+    board.over("stopped")
+    states.append(board.snapshot().state)
+
+    assert states == [
+        "starting",
+        "waiting for records",
+        "starting tasks",
+        "reading",
+        "closing: SHUTDOWN",
+        "waiting for records",
+        "stopped",
+    ]
+
+
+def drawn(board: Board, width: int) -> list[str]:
+    """The table's lines on a terminal of that width."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(render("archive", board.snapshot(), width))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_table_shows_all_of_a_partitions_figures(board: Board, width: int) -> None:
+    """Nothing is cut off, also on a terminal of 80 columns."""
+    board.planned(plan(3, {0: 0, 1: 0}))
+    board.progress([view(0, 400, 500, 500, files=4, bytes=4_000), view(1, None, 20, 20)])
+
+    lines = drawn(board, width)
+    assert lines[0] == "archive · generation 3 · reading · 0.0 s"
+    heading = "partition read to committed end lag records/s files bytes"
+    assert [line.split() for line in lines[1:]] == [
+        heading.split(),
+        ["t-0", "500", "400", "1,000", "600", "0", "4", "4.0", "kB"],
+        ["t-1", "20", "–", "1,000", "1,000", "0", "–", "–"],
+        ["total", "520", "400", "2,000", "1,600", "0", "4", "4.0", "kB"],
+    ]
+
+
+def test_of_many_partitions_those_that_lag_most_are_shown(board: Board) -> None:
+    """Twenty of them, in their usual order, and the total of all."""
+    board.progress([view(p, committed=1000 if p % 9 else p) for p in range(200)])
+
+    lines = drawn(board, 80)
+    names = [line.split()[0] for line in lines[2:]]
+    assert len(names) == 22
+    assert names[:3] == ["t-0", "t-9", "t-18"]
+    assert lines[-2] == "… and 180 more"
+    assert names[-1] == "total"
+
+
+def test_failures_stand_below_the_table(board: Board) -> None:
+    """The first few with their cause, the others counted."""
+    board.progress([view(p, position=1, failure=f"cause {p}") for p in range(7)])
+
+    assert drawn(board, 80)[-6:] == [f"t-{p}: cause {p}" for p in range(5)] + ["and 2 more failed partitions"]
+
+
+def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -> None:
+    """In a pipe nothing is redrawn: a line per event, one every five seconds in between."""
+    console = Console(file=io.StringIO(), width=80)
+    progress = PlainProgress(console, clock.now)
+    progress.planned(plan(1, {0: 0, 1: 0}))
+    for step in range(1, 9):
+        clock.advance(1)
+        progress.progress([view(0, None, 50 * step, 50 * step, files=1, bytes=2_000)])
+    progress.closing(1, ClosingReason.REBALANCE)
+    progress.ended(
+        1, [view(0, 400, 450, 450, tail=50), view(1, 10, 10, 10, failure="the endpoint is gone\nfor good")]
+    )
+
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "generation 1: 1 task, 2 partitions, 2,000 offsets to read",
+        "reading: 0 committed, lag 1,000, 50 records/s, 1 file, 2.0 kB",
+        "generation 1: closing, REBALANCE",
+        "generation 1: ended after 8.0 s, 460 records read, 410 committed, 50 kept for later",
+        "t-1 failed at offset 10: the endpoint is gone",
+        "for good",
+    ]
+
+
+def test_waiting_for_long_does_not_fill_the_log(clock: ManualClock) -> None:
+    """A line that says nothing new is not written."""
+    console = Console(file=io.StringIO(), width=80)
+    progress = PlainProgress(console, clock.now)
+    for _ in range(100):
+        progress.progress([view(committed=900)])
+        clock.advance(1)
+
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "waiting for records: 900 committed, lag 100, 0 records/s\n"
+
+
+def test_a_terminal_gets_the_table_and_a_pipe_gets_lines() -> None:
+    """Decided by where stdout goes."""
+    assert isinstance(progress_on(Console(force_terminal=True), "a"), LiveProgress)
+    assert isinstance(progress_on(Console(file=io.StringIO()), "a"), PlainProgress)
+
+
+def test_what_others_write_to_stderr_appears_above_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Log lines of tasks must not tear it apart."""
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
+    with LiveProgress(console, "archive") as progress:
+        sys.stderr.write("a task says\n")
+        progress.note("[not] markup")
+
+    assert isinstance(console.file, io.StringIO)
+    assert "a task says\n" in console.file.getvalue()
+    assert "[not] markup\n" in console.file.getvalue()
+    assert capsys.readouterr().err == ""

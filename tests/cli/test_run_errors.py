@@ -1,0 +1,235 @@
+"""What goes wrong before Spark starts: said at once, in one block, with the right exit code."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinksdk import (
+    ConfigException,
+    ConnectException,
+    FencedException,
+    MissingSourceTopicException,
+    RetriableException,
+)
+from sinksdk.cli.exit_codes import ExitCode, exit_code_of
+from sinksdk.runtime.driver import ConnectorDriver
+from tests.cli.support import Here
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create_session(*_: object) -> None:
+        message = "Spark was started"
+        raise AssertionError(message)
+
+    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port nobody listens at, and nobody else gets meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def test_exit_codes_are_a_contract() -> None:
+    """Scripts and supervisors depend on the numbers."""
+    assert {code.name: int(code) for code in ExitCode} == {
+        "DONE": 0,
+        "FAILED": 1,
+        "BAD_CONFIG": 2,
+        "FENCED": 3,
+        "MISSING_TOPIC": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigException("no"), ExitCode.BAD_CONFIG),
+        (FencedException("no"), ExitCode.FENCED),
+        (MissingSourceTopicException(["t"]), ExitCode.MISSING_TOPIC),
+        (ConnectException("no"), ExitCode.FAILED),
+        (RetriableException("no"), ExitCode.FAILED),
+        (ValueError("no"), ExitCode.FAILED),
+    ],
+)
+def test_each_error_has_its_exit_code(error: Exception, code: ExitCode) -> None:
+    """Whatever is not ours is a failure."""
+    assert exit_code_of(error) is code
+
+
+def test_every_problem_is_told_at_once_and_nothing_is_created(here: Here) -> None:
+    """Configuration, topic directory, store and master together: exit code 2, no stack trace."""
+    config = here.config(out_folder=None, tasks_max="many")
+
+    result = here.sinksdk(
+        *("run", config, "--source-directory", "absent", "--master", "locl"),
+        *("--store", "sqlite:///absent/store.db"),
+    )
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: 5 problems, nothing was started\n")
+    for problem in (
+        "'tasks.max': input should be a valid integer",
+        "'out.folder' is required and not set",
+        f"the source directory {here.folder / 'absent'} is not there",
+        f"there is no folder {here.folder / 'absent'}",
+        "the Spark master 'locl' is none that is supported",
+    ):
+        assert problem in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(here.folder.glob("*sqlite*"))
+
+
+def test_a_missing_configuration_is_one_problem_among_the_others(here: Here) -> None:
+    """The rest of the command line is checked all the same."""
+    result = here.sinksdk("run", "absent.json", "--source-directory", "nowhere")
+
+    assert result.exit_code == 2
+    assert "error: 2 problems" in result.stderr
+    assert "the configuration absent.json cannot be read: No such file or directory" in result.stderr
+
+
+def test_unknown_keys_warn_before_anything_else(here: Here) -> None:
+    """So that a misspelt key explains the missing one."""
+    config = here.config(out_folder=None, out_foldr="x", format_class="y")
+
+    result = here.sinksdk("run", config, "--source-directory", here.topic())
+
+    assert result.exit_code == 2
+    first, second, third = result.stderr.splitlines()
+    assert first == (
+        "warning: 'out.foldr' is not known to this connector and has no effect; did you mean 'out.folder'?"
+    )
+    assert second == "warning: no effect here: 'format.class' ('sinksdk validate' says why)"
+    assert third == "error: 'out.folder' is required and not set"
+
+
+@pytest.mark.parametrize(
+    ("store", "problem"),
+    [
+        ("commits.db", "'commits.db' is no store; name one as sqlite:///FILE"),
+        ("sqlite://", "a database in memory dies with its process; name a file"),
+        ("sqlite:///topics", "cannot be opened: unable to open database file"),
+        ("nonsense://x/y", "cannot be opened: "),
+        ("${env:NO_SUCH_VARIABLE}", "the environment variable NO_SUCH_VARIABLE is not set here"),
+    ],
+)
+def test_a_store_that_cannot_be_had_exits_2(here: Here, store: str, problem: str) -> None:
+    """One sentence that names it."""
+    result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--store", store)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert problem in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_file_is_no_store_for_a_master_that_spans_hosts(here: Here) -> None:
+    """Executors elsewhere would not see it."""
+    result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--master", "yarn")
+
+    assert result.exit_code == 2
+    assert "runs tasks on other hosts, but the store is a file on this one" in result.stderr
+
+
+def test_a_missing_topic_exits_4(here: Here) -> None:
+    """All missing topics are named, and those that are there."""
+    config = here.config(topics="flights,trains,ships")
+
+    result = here.sinksdk("run", config, "--source-directory", here.topic())
+
+    assert result.exit_code == 4
+    assert "has no topic 'ships', 'trains' (topics there: 'flights')" in result.stderr
+    assert not list(here.folder.glob("*sqlite*"))
+
+
+def test_what_a_connector_finds_wrong_at_its_start_exits_2(here: Here) -> None:
+    """Its ``start`` looks at the outside world; that takes place before Spark is started."""
+    config = here.config(out_folder="absent")
+
+    result = here.sinksdk("run", config, "--source-directory", here.topic())
+
+    assert result.exit_code == 2
+    assert result.stderr == "error: 'out.folder': there is no folder absent\n"
+
+
+def test_verbose_adds_the_stack_trace(here: Here) -> None:
+    """For whoever writes a connector."""
+    config = here.config(out_folder="absent")
+
+    result = here.sinksdk("run", config, "--source-directory", here.topic(), "--verbose")
+
+    assert result.exit_code == 2
+    assert "linesink.py" in result.stderr
+    assert "Traceback" in result.stderr
+
+
+def test_an_endpoint_that_is_down_exits_2_with_one_message(here: Here, closed_port: int) -> None:
+    """The archiver says where it looked and what to check."""
+    config = here.config(
+        connector_class="s3-archiver",
+        out_folder=None,
+        flush_size=10,
+        s3_bucket_name="archive",
+        store_url=f"http://127.0.0.1:{closed_port}",
+        aws_access_key_id="x",
+        aws_secret_access_key="y",
+        s3_part_retries=0,
+    )
+
+    result = here.sinksdk("run", config, "--source-directory", here.topic())
+
+    assert result.exit_code == 2
+    assert f"error: no S3 endpoint answers at http://127.0.0.1:{closed_port}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(FencedException("a newer driver"), 3), (ValueError("surprise"), 1)]
+)
+def test_what_ends_the_driver_becomes_the_exit_code(
+    here: Here, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    """An error that is not ours also says what it is; failures point to ``--verbose``."""
+
+    def run(_: ConnectorDriver, *, until_caught_up: bool) -> None:
+        raise error
+
+    monkeypatch.setattr(ConnectorDriver, "run", run)
+
+    result = here.sinksdk("run", here.config(), "--source-directory", here.topic())
+
+    assert result.exit_code == code
+    assert result.stderr == (
+        "error: a newer driver\n"
+        if code == 3
+        else "error: ValueError: surprise\n(--verbose shows stack traces)\n"
+    )
+
+
+def test_nothing_to_do_ends_at_once_and_keeps_commits_beside_the_command(here: Here) -> None:
+    """A regular expression may match nothing yet; the default store is in the working directory."""
+    config = here.config(topics=None, topics_regex="trains.*")
+
+    result = here.sinksdk("run", config, "--source-directory", here.topic(), "--until-caught-up")
+
+    assert result.exit_code == 0
+    store = here.folder / "sinksdk.sqlite"
+    assert result.stdout.splitlines()[0] == f"lines: store sqlite:///{store}, Spark on local[*]"
+    assert result.stdout.splitlines()[-1].startswith("caught up: 0 records committed, ")
+    assert store.exists()
+
+
+def test_the_usual_ways_of_calling_it_wrongly_exit_2(here: Here, tmp_path: Path) -> None:
+    """A command line that cannot be read is a bad configuration too."""
+    assert here.sinksdk("run").exit_code == 2
+    assert here.sinksdk("run", here.config()).exit_code == 2
+    assert here.sinksdk("runn").exit_code == 2

@@ -1,0 +1,157 @@
+"""Signals, and what they do to a driver and to a Spark that is only just starting."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+from rich.console import Console
+
+from sinksdk import ClosingReason, ConnectException
+from sinksdk.cli.driving import drive
+from sinksdk.cli.plain import PlainProgress
+from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.spark import SparkOnDemand
+from sinksdk.cli.startup import absolute_store_url, prepare
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.store.records import GenerationPlan
+from tests.cli.support import Here
+
+PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
+
+
+class FakeDriver:
+    """Runs until it is closed; then raises what it was given."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.reasons: list[ClosingReason] = []
+        self._error = error
+        self._closed = threading.Event()
+
+    def run(self, *, until_caught_up: bool) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert self._closed.wait(10)
+        if self._error:
+            raise self._error
+
+    def close(self, reason: ClosingReason) -> None:
+        self.reasons.append(reason)
+        self._closed.set()
+
+
+@pytest.fixture
+def progress() -> PlainProgress:
+    return PlainProgress(Console(file=io.StringIO()))
+
+
+def test_the_first_signal_closes_the_driver_and_says_so(progress: PlainProgress) -> None:
+    """Once, with reason SHUTDOWN; the run then counts as stopped."""
+    driver = FakeDriver()
+    with ShutdownSignals() as signals:
+        drive(cast("ConnectorDriver", driver), signals, progress, until_caught_up=False)
+
+    assert driver.reasons == [ClosingReason.SHUTDOWN]
+    assert progress.snapshot().state == "stopped"
+    assert isinstance(progress._console.file, io.StringIO)
+    assert progress._console.file.getvalue().startswith("SIGTERM: closing, partial batches are flushed")
+
+
+def test_what_the_driver_raises_is_raised_to_whoever_waits(progress: PlainProgress) -> None:
+    """Though it runs in a thread of its own."""
+    driver = FakeDriver(ConnectException("it failed while closing"))
+    with ShutdownSignals() as signals, pytest.raises(ConnectException, match="failed while closing"):
+        drive(cast("ConnectorDriver", driver), signals, progress, until_caught_up=False)
+
+    assert progress.snapshot().state == "failed"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_second_signal_ends_the_process_at_once(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    """With the code a shell gives for that signal, whatever the first one was."""
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(os, "write", lambda *_: 0)
+    with ShutdownSignals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received is signal.SIGINT
+        assert not codes
+        os.kill(os.getpid(), number)
+
+    assert codes == [code]
+
+
+def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after is none of our business."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with ShutdownSignals():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def on_demand(here: Here, *, stopping: bool) -> SparkOnDemand:
+    ready = prepare(here.config(), str(here.topic()), "sqlite:///store.db", "local[1]")
+    return SparkOnDemand(
+        ready, python_path=(), verbose=False, is_stopping=lambda: stopping, tell=lambda _: None
+    )
+
+
+def no_java(*_: object) -> None:
+    message = "there is no java on the PATH"
+    raise ConnectException(message)
+
+
+def test_nothing_is_launched_once_the_end_was_asked_for(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is not even started; the generation ends without results."""
+    monkeypatch.setattr("sinksdk.spark.session.create_session", no_java)
+
+    running = on_demand(here, stopping=True).launch(PLAN)
+
+    assert running.wait(0)
+    assert list(running.results()) == []
+
+
+def test_a_spark_that_cannot_start_fails_the_run(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own message."""
+    monkeypatch.setattr("sinksdk.spark.session.create_session", no_java)
+
+    with pytest.raises(ConnectException, match="no java"):
+        on_demand(here, stopping=False).launch(PLAN)
+
+
+def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal to the whole process group may reach a JVM that does not ignore it yet."""
+    stopping: list[bool] = []
+
+    def create_session(*_: object) -> None:
+        stopping.append(True)
+        no_java()
+
+    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+    ready = prepare(here.config(), str(here.topic()), "sqlite:///store.db", "local[1]")
+    spark = SparkOnDemand(
+        ready, python_path=(), verbose=False, is_stopping=lambda: bool(stopping), tell=lambda _: None
+    )
+
+    assert list(spark.launch(PLAN).results()) == []
+
+
+def test_a_stores_url_means_the_same_in_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors have other ones; passwords behind references stay there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STORE", "postgresql://user:secret@host/db")
+
+    assert absolute_store_url("sqlite:///a.db") == f"sqlite:///{tmp_path / 'a.db'}"
+    assert absolute_store_url(f"sqlite:///{tmp_path}/a.db") == f"sqlite:///{tmp_path / 'a.db'}"
+    assert absolute_store_url("${env:STORE}") == "${env:STORE}"

@@ -1,0 +1,511 @@
+"""What happens when partitions are given up: KIP-275's flag, the order, and who is closed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConnectException,
+    FencedException,
+    OffsetAndMetadata,
+    RetriableException,
+)
+from sinksdk.engine import EngineOptions
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, BufferingSink, Letters, Offsets, Sink, TwoPhaseSink
+
+
+def started(sink: Callable[[], Sink] = Sink, **options: object) -> SinkTaskHarness:
+    harness = SinkTaskHarness(sink, **options)
+    harness.start()
+    return harness
+
+
+# -- is_closing() ------------------------------------------------------------------------------------
+
+
+def test_is_closing_is_true_for_exactly_the_closing_pre_commit() -> None:
+    """is_closing(): True for exactly the whole pre_commit call of a closing commit, at no other time (K1, K2)."""
+    harness = started(TwoPhaseSink)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P0, ["b"])
+    harness.stop()
+
+    told = [(call.name, call.is_closing) for call in harness.calls]
+    assert told == [
+        ("initialize", False),
+        ("start", False),
+        ("open", False),
+        ("put", False),
+        ("pre_commit", False),
+        ("publish", False),
+        ("put", False),
+        ("pre_commit", True),
+        ("publish", False),
+        ("close", False),
+        ("stop", False),
+    ]
+
+
+def test_is_closing_is_true_up_to_the_end_of_pre_commit() -> None:
+    """is_closing(): True from the first to the last line of the closing pre_commit, nested calls included (K2)."""
+    seen = []
+
+    class Flushing(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            seen.append(self.context.is_closing())
+            returned = super().pre_commit(offsets)
+            seen.append(self.context.is_closing())
+            return returned
+
+        def flush(self, offsets: Offsets) -> None:
+            seen.append(self.context.is_closing())
+
+    harness = started(Flushing)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert seen == [True, True, True]
+
+
+def test_is_closing_is_false_during_the_commit_write() -> None:
+    """is_closing(): False while the commit is written (KIP-275's text would have left it True)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    save, seen = harness.log._save, []
+
+    def saving(record: object) -> None:
+        seen.append(harness.task.context.is_closing())
+        save(record)
+
+    harness.log._save = saving
+    harness.revoke()
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("method", ["pre_commit", "publish", "close"])
+def test_is_closing_is_reset_whatever_raises(method: str) -> None:
+    """is_closing(): reset in a finally, whatever raises while closing (K3)."""
+    harness = started(TwoPhaseSink)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults[method].append(ConnectException("no"))
+    harness.revoke()
+    assert not harness.task.context.is_closing()
+    assert harness.task.context.closing_reason() is None
+
+
+@pytest.mark.parametrize(
+    "garbage", [None, 7, "offsets", [P0], {P0: 7}, {P0: None}, {"x": OffsetAndMetadata(1)}]
+)
+def test_is_closing_is_reset_when_pre_commit_returns_garbage(garbage: object) -> None:
+    """is_closing(): reset when the closing pre_commit returns None or garbage, which commits nothing (K3)."""
+
+    class Garbage(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return garbage
+
+    harness = started(Garbage)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert not harness.task.context.is_closing()
+    assert harness.committed == {}
+    assert harness.names()[-1] == "close"
+
+
+def test_is_closing_is_reset_when_the_commit_is_fenced() -> None:
+    """is_closing(): reset when the commit write of a closing commit is fenced (K3)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.revoke()
+    assert not harness.task.context.is_closing()
+
+
+def test_is_closing_is_never_set_when_a_dead_letter_fails_before_pre_commit() -> None:
+    """is_closing(): a dead letter that fails before pre_commit leaves the flag False; the partition is closed (K3)."""
+
+    class Reporting(Sink):
+        def put(self, records: object) -> None:
+            self.context.errant_record_reporter().report(records[0], ValueError("bad"))
+
+    letters = Letters(automatic=False)
+    harness = started(Reporting, dead_letters=letters, options=EngineOptions(tolerate_errors=True))
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    letters.futures[0].set_exception(OSError("the dead letters are gone"))
+    harness.revoke()
+    assert not harness.task.context.is_closing()
+    assert harness.names()[-2:] == ["put", "close"]
+    assert harness.committed == {}
+
+
+def test_is_closing_is_true_each_time_partitions_are_given_up() -> None:
+    """is_closing(): True for each closing commit of a life: revoke, another revoke, stop (K7)."""
+    harness = started()
+    harness.assign(P0, P1)
+    for partition in (P0, P1):
+        harness.deliver(partition, ["a"])
+        harness.revoke(partition)
+    harness.assign(P0)
+    harness.deliver(P0, ["b"])
+    harness.stop()
+    assert [call.is_closing for call in harness.called("pre_commit")] == [True, True, True]
+
+
+def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
+    """is_closing(): a thread the task flushes from sees the flag of the pre_commit that waits for it (K12)."""
+    seen = []
+
+    class Threaded(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            thread = threading.Thread(target=lambda: seen.append(self.context.is_closing()))
+            thread.start()
+            thread.join()
+            return offsets
+
+    harness = started(Threaded)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P0, ["b"])
+    harness.revoke()
+    assert seen == [False, True]
+
+
+def test_a_fenced_task_is_told_to_close_though_its_commit_is_void() -> None:
+    """is_closing(): the task is told also where the commit will be refused, as Connect does under cancel (K2)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.stop()
+    assert [call.is_closing for call in harness.called("pre_commit")] == [True]
+    assert harness.committed == {}
+    assert harness.names()[-2:] == ["close", "stop"]
+
+
+@pytest.mark.parametrize("reason", list(ClosingReason))
+def test_closing_reason_is_what_the_runtime_gave(reason: ClosingReason) -> None:
+    """closing_reason(): says why inside the closing pre_commit, None before and after.
+
+    K10: pausing ends the generation here, so it gives partitions up and is closing, unlike in Connect.
+    """
+    seen = []
+
+    class Asking(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            seen.append((self.context.is_closing(), self.context.closing_reason()))
+            return offsets
+
+    harness = started(Asking)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P0, ["b"])
+    harness.revoke(reason=reason)
+    assert seen == [(False, None), (True, reason)]
+    assert harness.task.context.closing_reason() is None
+
+
+def test_deadline_counts_down_while_closing() -> None:
+    """deadline(): seconds left inside the closing pre_commit, never below 0, None otherwise or without limit (K11)."""
+    seen = []
+
+    class Slow(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            seen.append(self.context.deadline())
+            harness.clock.advance(4)
+            seen.append(self.context.deadline())
+            harness.clock.advance(40)
+            seen.append(self.context.deadline())
+            return offsets
+
+    harness = started(Slow)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P0, ["b"])
+    harness.revoke(timeout=10.0)
+    assert seen == [None, None, None, 10.0, 6.0, 0.0]
+    assert harness.task.context.deadline() is None
+
+
+def test_a_put_that_fails_for_good_closes_with_the_flag_set() -> None:
+    """is_closing(): True when a failure gives the partition up: what was accepted before is flushed (K2)."""
+    harness = started(BufferingSink)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a", "b"])
+    harness.deliver(P1, ["x"])
+    harness.task.faults["put"].append(ConnectException("disk full"))
+    harness.deliver(P0, ["c"])
+
+    (closing,) = harness.called("pre_commit")
+    assert closing.is_closing
+    assert closing.arguments == ({P0: OffsetAndMetadata(2)},)
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    assert harness.called("close")[0].arguments == ([P0],)
+    assert "disk full" in harness.outcome(P0).failure.trace
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+def test_the_order_when_closing() -> None:
+    """Order when closing: errant-record futures awaited → pre_commit → commit → publish → close."""
+    events = []
+
+    class Letter(Letters):
+        def send(self, record: object) -> object:
+            future = super().send(record)
+            future.result = lambda: events.append("awaited")
+            return future
+
+    class Ordered(TwoPhaseSink):
+        def put(self, records: object) -> None:
+            super().put(records)
+            self.context.errant_record_reporter().report(records[0], ValueError("bad"))
+
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            events.append("pre_commit")
+            return super().pre_commit(offsets)
+
+        def publish(self, partition: object, tokens: object) -> None:
+            events.append("publish")
+
+        def close(self, partitions: object) -> None:
+            events.append("close")
+
+    harness = started(Ordered, dead_letters=Letter(), options=EngineOptions(tolerate_errors=True))
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    commit = harness.log.commit
+    harness.log.commit = lambda offsets: (events.append("commit"), commit(offsets))
+    harness.revoke()
+    assert events == ["awaited", "pre_commit", "commit", "publish", "close"]
+
+
+def test_a_failing_close_costs_no_progress(caplog: pytest.LogCaptureFixture) -> None:
+    """Order when closing: the commit comes before close, so a failing close takes nothing back (Connect's would)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b"])
+    harness.task.faults["close"].append(ConnectException("connection reset"))
+    harness.revoke()
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    assert harness.outcome(P0).failure is None
+    assert "close of flights-0 raised" in caplog.text
+    assert "connection reset" in caplog.text
+
+
+def test_partial_batches_are_flushed_and_committed_on_close() -> None:
+    """Order when closing: a sink that keeps records back commits the partial batch when its partition is taken."""
+    harness = started(BufferingSink)
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b", "c", "d", "e"])
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+    harness.revoke()
+    assert harness.committed == {P0: OffsetAndMetadata(5)}
+    assert harness.task.files == [(P0, [0, 1, 2]), (P0, [3, 4])]
+
+
+# -- which partitions --------------------------------------------------------------------------------
+
+
+def test_only_the_partitions_being_closed_are_passed() -> None:
+    """Only the partitions being closed are passed; kept ones keep their state and see a periodic commit next (K6)."""
+    harness = started(BufferingSink)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x", "y"])
+    harness.revoke(P0)
+
+    assert harness.called("pre_commit")[0].arguments == ({P0: OffsetAndMetadata(1)},)
+    assert harness.called("close")[0].arguments == ([P0],)
+    assert harness.task.context.assignment() == {P1}
+
+    harness.deliver(P1, ["z"])
+    harness.commit()
+    assert not harness.called("pre_commit")[1].is_closing
+    assert harness.committed == {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(3)}
+    assert (P1, [0, 1, 2]) in harness.task.files
+
+
+def test_without_anything_delivered_there_is_no_pre_commit() -> None:
+    """Nothing delivered for a partition: no pre_commit for it, but close is still called (K4)."""
+    harness = started()
+    harness.assign(P0, P1)
+    harness.deliver(P1, ["x"])
+    harness.revoke()
+    assert harness.called("pre_commit")[0].arguments == ({P1: OffsetAndMetadata(1)},)
+    assert harness.called("close")[0].arguments == ([P0, P1],)
+
+    harness.assign(P0)
+    harness.revoke()
+    assert len(harness.called("pre_commit")) == 1
+    assert harness.called("close")[1].arguments == ([P0],)
+    assert not harness.task.context.is_closing()
+
+
+def test_nothing_new_since_the_last_commit_means_no_pre_commit() -> None:
+    """Nothing delivered for a partition since its last commit: no pre_commit for it, but close (K4)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.revoke()
+    assert harness.names()[-1] == "close"
+    assert len(harness.called("pre_commit")) == 1
+
+
+def test_lost_partitions_are_closed_and_nothing_is_committed() -> None:
+    """LOST: close only, no pre_commit, nothing committed, the flag stays False (K5)."""
+    harness = started(TwoPhaseSink)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.lose(P0)
+
+    assert harness.names()[-1] == "close"
+    assert harness.calls[-1].arguments == ([P0],)
+    assert not harness.calls[-1].is_closing
+    assert harness.called("pre_commit") == harness.called("discard") == []
+    harness.commit()
+    assert harness.committed.keys() == {P1}
+
+
+def test_each_partition_is_closed_exactly_once() -> None:
+    """Each partition is closed exactly once, however often it is given up (K9)."""
+    harness = started()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.revoke(P0)
+    harness.revoke(P0)
+    harness.lose(P0)
+    harness.stop()
+    assert [call.arguments for call in harness.called("close")] == [([P0],), ([P1],)]
+
+
+def test_a_revoked_partition_never_resurfaces() -> None:
+    """B4: a revoked partition never resurfaces: no pre_commit, no close for it at shutdown (KAFKA-19685, K9)."""
+    harness = started(BufferingSink)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.revoke(P0)
+    harness.stop()
+    assert [set(call.arguments[0]) for call in harness.called("pre_commit")] == [{P0}, {P1}]
+    assert [call.arguments[0] for call in harness.called("close")] == [[P0], [P1]]
+
+
+def test_a_partition_that_comes_back_is_a_new_one() -> None:
+    """Each partition is closed exactly once per opening: one that comes back starts at its commit, state gone."""
+    harness = started(BufferingSink)
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b"])
+    harness.lose(P0)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert harness.task.files == [(P0, [0])]
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert len(harness.called("close")) == 2
+
+
+def test_a_partition_whose_open_failed_is_not_closed() -> None:
+    """B12: close is not called for a partition whose open failed; nothing is delivered to it (K9)."""
+    harness = started()
+    harness.task.faults["open"].append(ConnectException("no such table"))
+    harness.assign(P0)
+    harness.assign(P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.stop()
+    assert [call.arguments[0] for call in harness.called("close")] == [[P1]]
+    assert [call.arguments[0].partition for call in harness.called("put")] == [P1]
+    assert "no such table" in harness.outcome(P0).failure.message
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+
+
+def test_a_partition_whose_open_met_a_fence_is_not_closed() -> None:
+    """B12: close is not called for a partition whose open failed, also when it failed at a fence."""
+
+    class Noting(Sink):
+        def open(self, partitions: object) -> None:
+            self.context.prepared({P0: ["session"]})
+
+    harness = started(Noting)
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.assign(P0)
+    assert harness.called("close") == []
+
+
+# -- failures while closing --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectException("bucket gone"), RetriableException("slow down"), KeyError("x")]
+)
+def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """B8: a pre_commit that fails on close is logged with its cause and stands in the outcome (K8)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["pre_commit"].append(error)
+    harness.revoke()
+
+    assert harness.committed == {}
+    assert harness.names()[-1] == "close"
+    failure = harness.outcome(P0).failure
+    assert failure.kind == type(error).__name__
+    assert "Traceback" in failure.trace
+    logged = next(record for record in caplog.records if record.levelno >= logging.ERROR)
+    assert logged.exc_info[1] is error
+    assert "connector harness, task 0, generation 1: flights-0 ends at offset 1" in logged.getMessage()
+
+
+def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:
+    """Order when closing: an error of the store is raised, and a failing close neither hides nor replaces it."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    harness.task.faults["close"].append(ConnectException("close failed too"))
+    with pytest.raises(FencedException):
+        harness.revoke()
+    assert harness.names()[-1] == "close"
+
+
+def test_closing_again_while_nothing_is_open_does_nothing() -> None:
+    """Only the partitions being closed: revoking strangers, or nothing, calls nothing."""
+    harness = started()
+    harness.revoke()
+    harness.revoke(P0)
+    harness.lose(P1)
+    assert harness.names() == ["initialize", "start"]
+
+
+def test_no_closing_commit_after_stop() -> None:
+    """stop: there is no pre_commit and no close after it (K9)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    harness.revoke()
+    harness.stop()
+    assert harness.names()[-2:] == ["close", "stop"]
+    assert harness.names().count("stop") == 1

@@ -1,0 +1,446 @@
+"""Records that cannot be delivered: the reporter, tolerance, dead letters."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from sinksdk import (
+    ConnectException,
+    DataException,
+    Header,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkRecord,
+    SinkRecords,
+)
+from sinksdk.engine import EngineOptions
+from sinksdk.engine.errant import Origin, dead_letter
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Letters, Offsets, Sink, TwoPhaseSink
+
+ALL = EngineOptions(tolerate_errors=True)
+NONE = EngineOptions(tolerate_errors=False)
+
+
+class Reporting(Sink):
+    """Reports records with the value ``bad``; swallows what the reporter raises where told to."""
+
+    swallow = False
+
+    def put(self, records: SinkRecords) -> None:
+        for record in records:
+            if record.value == b"bad":
+                self.report(record)
+        super().put(records)
+
+    def report(self, record: SinkRecord) -> None:
+        try:
+            self.context.errant_record_reporter().report(record, ValueError("no number"))
+        except ConnectException:
+            if not self.swallow:
+                raise
+
+
+class Swallowing(Reporting):
+    swallow = True
+
+
+def reporting(
+    options: EngineOptions, letters: Letters | None, sink: type[Sink] = Reporting
+) -> SinkTaskHarness:
+    harness = SinkTaskHarness(sink, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0, P1)
+    return harness
+
+
+# -- the reporter ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("letters", "log", "exists"), [(0, 0, False), (1, 0, True), (0, 1, True), (1, 1, True)]
+)
+def test_there_is_a_reporter_where_reports_go_somewhere(letters: int, log: int, exists: bool) -> None:
+    """errant_record_reporter: None unless dead letters or error logging are configured."""
+    options = EngineOptions(log_errors=bool(log))
+    harness = reporting(options, Letters() if letters else None)
+    assert (harness.task.context.errant_record_reporter() is not None) == exists
+
+
+def test_tolerated_records_are_skipped_and_kept() -> None:
+    """errors.tolerance=all: a reported record goes to the dead letters, the others are committed with it."""
+    letters = Letters()
+    harness = reporting(ALL, letters)
+    harness.deliver(P0, ["good", "bad", "good"])
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+    assert [record.offset for record in letters.records] == [1]
+    assert harness.outcome(P0).failure is None
+
+
+def test_a_record_that_is_not_tolerated_fails_the_partition() -> None:
+    """errors.tolerance=none: a reported record ends its partition, is kept all the same, and is not committed."""
+    letters = Letters()
+    harness = reporting(NONE, letters)
+    harness.deliver(P0, ["good"])
+    harness.deliver(P0, ["good", "bad"])
+    harness.deliver(P1, ["good"])
+    failure = harness.outcome(P0).failure
+    assert "connector harness, task 0: flights-0 at offset 2 failed in TASK_PUT" in failure.message
+    assert "errors.tolerance is none: no number" in failure.message
+    assert [record.offset for record in letters.records] == [2]
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert harness.task.context.assignment() == {P1}
+
+
+def test_a_refusal_the_task_swallows_fails_the_partition() -> None:
+    """errors.tolerance=none: a task that swallows the refusal fails all the same (KAFKA-10115); nothing is committed."""
+    harness = reporting(NONE, Letters(), Swallowing)
+    harness.deliver(P0, ["good"])
+    harness.deliver(P0, ["bad", "good"])
+    assert "errors.tolerance is none" in harness.outcome(P0).failure.message
+    assert harness.committed == {P0: OffsetAndMetadata(1)}, "the batch with the bad record was not accepted"
+    assert harness.outcome(P0).delivered == 1
+    assert harness.task.context.assignment() == {P1}
+
+
+def test_a_refusal_swallowed_before_a_retry_fails_the_partition() -> None:
+    """errors.tolerance=none: a swallowed refusal is not forgotten when the same put is tried again."""
+    harness = reporting(NONE, Letters(), Swallowing)
+    harness.task.faults["put"].append(RetriableException("busy"))
+    harness.deliver(P0, ["bad"])
+    harness.advance(0.3)
+    assert "errors.tolerance is none" in harness.outcome(P0).failure.message
+    assert harness.committed == {}
+
+
+def test_a_refused_record_of_another_partition_fails_that_one() -> None:
+    """errors.tolerance=none: a task that reports late, during another partition's put, fails the record's partition."""
+
+    class Late(Swallowing):
+        late: SinkRecord | None = None
+
+        def put(self, records: SinkRecords) -> None:
+            if self.late is not None:
+                self.report(self.late)
+            self.late = records[0]
+            self.taken[records.partition].append(records.first_offset)
+
+    harness = reporting(NONE, Letters(), Late)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    assert "flights-0 at offset 0" in harness.outcome(P0).failure.message
+    assert harness.outcome(P1).failure is None
+    assert harness.committed == {}
+    harness.commit()
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+
+
+def test_a_record_refused_in_pre_commit_is_not_committed() -> None:
+    """errors.tolerance=none: a record refused inside pre_commit is not covered by that commit, swallowed or not."""
+
+    class AtCommit(Swallowing):
+        def put(self, records: SinkRecords) -> None:
+            self.bad = records[0]
+
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            self.report(self.bad)
+            return offsets
+
+    harness = reporting(NONE, Letters(), AtCommit)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert harness.committed == {}
+    assert "errors.tolerance is none" in harness.outcome(P0).failure.message
+
+
+def test_reports_for_partitions_that_are_gone_are_sent_all_the_same() -> None:
+    """errant_record_reporter: a report for a partition that is not open here any more goes to the dead letters."""
+    letters = Letters()
+    harness = reporting(ALL, letters)
+    harness.revoke(P0)
+    future = harness.task.context.errant_record_reporter().report(SinkRecord(*P0, offset=4), ValueError("x"))
+    assert future.done()
+    assert [record.offset for record in letters.records] == [4]
+
+
+def test_errors_are_logged_where_told_to(caplog: pytest.LogCaptureFixture) -> None:
+    """errors.log.enable: each report is logged with connector, task, partition, offset, stage and cause."""
+    harness = reporting(EngineOptions(tolerate_errors=True, log_errors=True), None)
+    harness.deliver(P0, ["good", "bad"])
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "connector harness, task 0: flights-0 at offset 1 failed in TASK_PUT: no number"
+    )
+    assert isinstance(record.exc_info[1], ValueError)
+
+
+# -- dead letters and commits ------------------------------------------------------------------------
+
+
+def test_dead_letters_are_durable_before_the_commit_that_covers_them() -> None:
+    """Dead letters are written before the commit that covers them: pre_commit comes after their futures are done."""
+    order = []
+
+    class Slow(Letters):
+        def send(self, record: SinkRecord) -> Future[None]:
+            future = super().send(record)
+            future.result = lambda: order.append("letter")
+            return future
+
+    class Ordered(Reporting):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            order.append("pre_commit")
+            return offsets
+
+    harness = reporting(ALL, Slow(automatic=False), Ordered)
+    harness.deliver(P0, ["bad"])
+    harness.commit()
+    assert order == ["letter", "pre_commit"]
+
+
+def test_dead_letters_sent_by_pre_commit_are_durable_before_its_commit() -> None:
+    """Dead letters are written before the commit that covers them, also those that pre_commit itself reports."""
+    order = []
+
+    class Slow(Letters):
+        def send(self, record: SinkRecord) -> Future[None]:
+            future = super().send(record)
+            future.result = lambda: order.append("letter")
+            return future
+
+    class AtCommit(Reporting):
+        def put(self, records: SinkRecords) -> None:
+            self.bad = records[0]
+
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            self.report(self.bad)
+            return offsets
+
+    harness = reporting(ALL, Slow(automatic=False), AtCommit)
+    harness.deliver(P0, ["a"])
+    save = harness.log._save
+    harness.log._save = lambda record: (order.append("commit"), save(record))
+    harness.commit()
+    assert order == ["letter", "commit"]
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_dead_letter_that_is_not_written_holds_its_partition(closing: bool) -> None:
+    """Dead letters: one that cannot be written ends its partition with nothing committed; the others commit."""
+    letters = Letters(automatic=False)
+    harness = reporting(ALL, letters)
+    harness.deliver(P0, ["bad"])
+    harness.deliver(P1, ["good"])
+    letters.futures[0].set_exception(OSError("disk full"))
+    if closing:
+        harness.revoke()
+    else:
+        harness.commit()
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+    assert "a dead letter of flights-0 was not written: disk full" in harness.outcome(P0).failure.message
+    assert harness.called("pre_commit")[0].arguments == ({P1: OffsetAndMetadata(1)},)
+
+
+def test_a_dead_letter_of_pre_commit_that_is_not_written_holds_its_partition() -> None:
+    """Dead letters: one that pre_commit sent and that cannot be written ends its partition with nothing committed."""
+
+    class AtCommit(TwoPhaseSink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            self.context.errant_record_reporter().report(SinkRecord(*P0, offset=0), ValueError("bad"))
+            letters.futures[0].set_exception(OSError("disk full"))
+            return super().pre_commit(offsets)
+
+    letters = Letters(automatic=False)
+    harness = reporting(ALL, letters, AtCommit)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.commit()
+    assert harness.committed.keys() == {P1}
+    assert harness.task.world.undone == ["upload-0"]
+    assert harness.task.world.visible == ["upload-1"]
+
+
+def test_a_cancelled_dead_letter_holds_its_partition() -> None:
+    """Dead letters: a cancelled one was not written either."""
+    letters = Letters(automatic=False)
+    harness = reporting(ALL, letters)
+    harness.deliver(P0, ["bad"])
+    letters.futures[0].cancel()
+    harness.commit()
+    assert harness.committed == {}
+    assert harness.outcome(P0).failure is not None
+
+
+def test_lost_partitions_do_not_wait_for_dead_letters() -> None:
+    """LOST: the dead letters of a lost partition are not waited for; its successor reports again."""
+    letters = Letters(automatic=False)
+    harness = reporting(ALL, letters)
+    harness.deliver(P0, ["bad"])
+    harness.lose(P0)
+    harness.commit()
+    assert harness.committed == {}
+
+
+def test_dead_letters_that_cannot_be_sent_fail_the_partition() -> None:
+    """Dead letters: where even sending raises, the partition ends; nothing is skipped."""
+
+    class Broken(Letters):
+        def send(self, record: SinkRecord) -> Future[None]:
+            raise OSError("no route")
+
+    harness = reporting(ALL, Broken())
+    harness.deliver(P0, ["bad"])
+    assert "no route" in harness.outcome(P0).failure.message
+    assert harness.committed == {}
+
+
+def test_a_dead_letter_carries_connects_headers() -> None:
+    """Dead letters: Connect's header names are appended to the record's own headers, everything else is as it was."""
+    record = SinkRecord(
+        "flights", 3, 17, key=b"k", value=b"v", timestamp=5, headers=(Header("a", b"1"), Header("a", None))
+    )
+    letter = dead_letter(record, DataException("too long"), "TASK_PUT", Origin("archive", 2, "ArchiverTask"))
+    assert (letter.topic, letter.partition, letter.offset) == ("flights", 3, 17)
+    assert (letter.key, letter.value, letter.timestamp) == (b"k", b"v", 5)
+    assert letter.headers[:2] == record.headers
+    context = dict(letter.headers[2:])
+    assert context.pop("__connect.errors.exception.stacktrace").endswith(b"DataException: too long\n")
+    assert context == {
+        "__connect.errors.topic": b"flights",
+        "__connect.errors.partition": b"3",
+        "__connect.errors.offset": b"17",
+        "__connect.errors.connector.name": b"archive",
+        "__connect.errors.task.id": b"2",
+        "__connect.errors.stage": b"TASK_PUT",
+        "__connect.errors.class.name": b"ArchiverTask",
+        "__connect.errors.exception.class.name": b"sinksdk.errors.DataException",
+        "__connect.errors.exception.message": b"too long",
+    }
+
+
+def test_an_error_without_words_has_no_message_header() -> None:
+    """Dead letters: an exception without a message gives a null message header, as in Connect."""
+    letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", Origin("c", 0, "T"))
+    assert dict(letter.headers)["__connect.errors.exception.message"] is None
+
+
+# -- errors of converters ----------------------------------------------------------------------------
+
+
+def number(topic: str, data: bytes | None) -> int:
+    """A converter that raises DataException for what is no number, and RetriableException for 503."""
+    if data == b"503":
+        raise RetriableException("registry unavailable")
+    if data == b"bug":
+        raise KeyError("a bug in the converter")
+    try:
+        return int(data)
+    except ValueError as error:
+        raise DataException(f"no number: {data}") from error
+
+
+def converting(*, tolerate: bool, timeout: float = 300.0) -> tuple[SinkTaskHarness, Letters]:
+    letters = Letters()
+    options = EngineOptions(tolerate_errors=tolerate, value_converter=number, retry=RetryPolicy(timeout))
+    harness = SinkTaskHarness(Sink, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0)
+    return harness, letters
+
+
+@pytest.mark.parametrize("bad", ["x", "bug"])
+def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) -> None:
+    """errors.tolerance=all: any error of a converter but RetriableException skips the record into the dead letters."""
+    harness, letters = converting(tolerate=True)
+    harness.deliver(P0, ["1", bad, "3"])
+    assert [record.value for record in harness.called("put")[0].arguments[0]] == [1, 3]
+    assert [(record.offset, record.value) for record in letters.records] == [(1, bad.encode())]
+    assert dict(letters.records[0].headers)["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+@pytest.mark.parametrize("bad", ["x", "bug"])
+def test_records_that_cannot_be_converted_fail_the_partition_where_not_tolerated(bad: str) -> None:
+    """errors.tolerance=none: a record that cannot be converted ends the partition; it is reported first, once."""
+    harness, letters = converting(tolerate=False)
+    harness.deliver(P0, ["1"])
+    harness.deliver(P0, ["2", bad, "x"])
+    assert "flights-0 at offset 2 failed in VALUE_CONVERTER" in harness.outcome(P0).failure.message
+    assert [record.offset for record in letters.records] == [2]
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+@pytest.mark.parametrize("tolerate", [False, True])
+def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> None:
+    """B5: a RetriableException in a converter is retried and, spent, fails the partition; no record is dropped."""
+    harness, letters = converting(tolerate=tolerate, timeout=1.0)
+    harness.deliver(P0, ["1"])
+    harness.deliver(P0, ["2", "503"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert "registry unavailable" in harness.outcome(P0).failure.message
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert letters.records == []
+    assert len(harness.called("put")) == 1
+
+
+def test_a_converter_that_comes_back_converts_the_batch() -> None:
+    """B5: a converter that is available again converts the same batch; nothing is lost or repeated."""
+    answers = [RetriableException("503"), None]
+
+    def passing(topic: str, data: bytes | None) -> bytes | None:
+        error = answers.pop() if data == b"b" and answers else None
+        if error:
+            raise error
+        return data
+
+    harness = SinkTaskHarness(Sink, options=EngineOptions(value_converter=passing))
+    harness.start()
+    harness.assign(P0)
+    answers.reverse()
+    harness.deliver(P0, ["a", "b"])
+    assert harness.called("put") == []
+    harness.advance(0.3)
+    assert harness.task.taken == {P0: [0, 1]}
+
+
+def test_a_batch_put_again_is_not_converted_and_reported_again() -> None:
+    """Dead letters: a record that cannot be converted is reported once, however often its batch is put again."""
+    harness, letters = converting(tolerate=True)
+    harness.task.faults["put"].extend([RetriableException("busy"), RetriableException("busy")])
+    harness.deliver(P0, ["1", "x", "3"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert [record.offset for record in letters.records] == [1]
+    batches = [call.arguments[0] for call in harness.called("put")]
+    assert len(batches) == 3
+    assert all(batch is batches[0] for batch in batches)
+
+
+def test_a_batch_whose_conversion_is_tried_again_is_reported_once() -> None:
+    """Dead letters: records before one whose converter asks for another attempt are reported once, too."""
+    attempts = []
+
+    def flaky(topic: str, data: bytes | None) -> bytes | None:
+        if data == b"x":
+            raise DataException("bad")
+        if data == b"503" and len(attempts) < 3:
+            attempts.append(data)
+            raise RetriableException("registry unavailable")
+        return data
+
+    letters = Letters()
+    options = EngineOptions(tolerate_errors=True, value_converter=flaky)
+    harness = SinkTaskHarness(Sink, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["x", "503"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert [record.offset for record in letters.records] == [0]
+    assert harness.task.taken == {P0: [1]}

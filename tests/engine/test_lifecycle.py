@@ -1,0 +1,141 @@
+"""initialize, start, open, stop: who is called, how often, whatever raises."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange
+from sinksdk.engine import EngineOptions
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Sink, rows
+
+
+def test_stop_comes_once_and_last_of_all() -> None:
+    """stop: once, last of all."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    harness.stop()
+    assert harness.names()[-2:] == ["close", "stop"]
+    assert harness.names().count("stop") == 1
+
+
+@pytest.mark.parametrize("method", ["initialize", "start"])
+def test_stop_comes_also_after_a_failed_start(method: str) -> None:
+    """stop: if initialize was called, whatever it or start raised."""
+    harness = SinkTaskHarness(Sink)
+    harness.task.faults[method].append(ConnectException("no"))
+    with pytest.raises(ConnectException, match="no"):
+        harness.start()
+    harness.stop()
+    assert harness.names()[-1] == "stop"
+    assert harness.called("close") == harness.called("pre_commit") == []
+
+
+def test_a_task_that_was_never_started_is_not_stopped() -> None:
+    """B12: stop is not called on a task that was never initialized."""
+    harness = SinkTaskHarness(Sink)
+    harness.stop()
+    assert harness.calls == []
+
+
+def test_stop_raising_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """Stop raising is logged and ignored; what was committed stays."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["stop"].append(ConnectException("socket gone"))
+    harness.stop()
+    assert "stop raised; ignored" in caplog.text
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+def test_start_gets_the_configuration() -> None:
+    """Start is given the configuration; initialize the context, which the default keeps."""
+    config = {"folder": "/tmp"}
+    harness = SinkTaskHarness(Sink, config)
+    harness.start()
+    assert harness.called("start")[0].arguments == (config,)
+    assert harness.called("initialize")[0].arguments == (harness.task.context,)
+
+
+def test_open_gets_the_new_partitions_only() -> None:
+    """Open gets the newly assigned partitions; those already open go on."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.assign(P1)
+    assert [call.arguments for call in harness.called("open")] == [([P0],), ([P1],)]
+    assert harness.task.context.assignment() == {P0, P1}
+    assert harness.position(P0) == 1
+
+
+def test_opening_nothing_calls_nothing() -> None:
+    """Open is not called without partitions."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign()
+    assert harness.called("open") == []
+
+
+def test_assignment_is_what_is_open() -> None:
+    """context.assignment: from open, inside the closing pre_commit, until close; not inside close."""
+    seen = []
+
+    class Watching(Sink):
+        def open(self, partitions: object) -> None:
+            seen.append(("open", self.context.assignment()))
+
+        def pre_commit(self, offsets: object) -> object:
+            seen.append(("pre_commit", self.context.assignment()))
+            return offsets
+
+        def close(self, partitions: object) -> None:
+            seen.append(("close", self.context.assignment()))
+
+    harness = SinkTaskHarness(Watching)
+    harness.start()
+    assert harness.task.context.assignment() == frozenset()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert seen == [("open", {P0}), ("pre_commit", {P0}), ("close", frozenset())]
+
+
+def test_the_context_tells_generation_and_configuration() -> None:
+    """context.generation and context.configs: as the runtime gave them; configs is a copy."""
+    harness = SinkTaskHarness(Sink, generation=9)
+    harness.start()
+    assert harness.task.context.generation() == 9
+    harness.task.context.configs()["x"] = "y"
+    assert harness.task.context.configs() == {}
+
+
+def test_an_empty_batch_is_not_put() -> None:
+    """Put is never called without records (Connect calls it with an empty list in every turn)."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, [])
+    harness.deliver(P0, rows(P0))
+    harness.advance(3600)
+    assert harness.called("put") == []
+
+
+def test_a_batch_all_of_which_was_filtered_out_is_not_put() -> None:
+    """Put is not called for a batch of which nothing is left; its offsets advance."""
+
+    def nothing(topic: str, data: object) -> object:
+        raise ValueError("no")
+
+    harness = SinkTaskHarness(Sink, options=EngineOptions(tolerate_errors=True, value_converter=nothing))
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(0, 5))
+    harness.deliver(P0, ["a", "b"])
+    harness.finish(P0)
+    assert harness.called("put") == []
+    assert harness.committed == {P0: OffsetAndMetadata(5)}

@@ -1,0 +1,182 @@
+"""The end of a range: committed whole when everything delivered is, closing when it is due."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, OffsetRange, Token
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
+
+
+def reading(limits: OffsetRange, sink: type[Sink] = Sink, **options: object) -> SinkTaskHarness:
+    harness = SinkTaskHarness(sink, **options)
+    harness.start()
+    harness.assign(P0, limits=limits)
+    return harness
+
+
+def test_trailing_gaps_are_committed_with_the_last_record() -> None:
+    """When everything delivered of a range is committed, the range's end is: in the same write where it can be."""
+    harness = reading(OffsetRange(0, 10))
+    harness.deliver(P0, rows(P0, 0, 1, 7))
+    writes = []
+    save = harness.log._save
+    harness.log._save = lambda record: (writes.append(record), save(record))
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+    assert len(writes) == 1
+    assert harness.outcome(P0).delivered == harness.outcome(P0).read_to == 10
+
+
+def test_trailing_gaps_are_committed_after_an_earlier_commit() -> None:
+    """Trailing gaps: the end is committed also when the last record was committed before the end was known."""
+    harness = reading(OffsetRange(0, 10))
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+    assert len(harness.called("pre_commit")) == 1
+
+
+def test_a_range_of_nothing_but_gaps_is_committed() -> None:
+    """Trailing gaps: a range in which nothing came is committed to its end, with no pre_commit, and keeps metadata."""
+    harness = reading(OffsetRange(5, 10), committed={P0: OffsetAndMetadata(5, "mine")})
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(10, "mine")}
+    assert harness.called("pre_commit") == []
+    assert harness.names()[-1] == "close"
+
+
+def test_tokens_of_the_last_record_cover_the_trailing_gaps() -> None:
+    """Trailing gaps: tokens are committed together with the range's end, and published."""
+    harness = reading(OffsetRange(0, 10), TwoPhaseSink)
+    harness.deliver(P0, rows(P0, 0, 3))
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+    assert harness.task.world.offsets(P0) == [0, 3]
+
+
+def test_a_tail_that_is_kept_back_stays_uncommitted() -> None:
+    """Late consumption: at a planned end the last pre_commit is periodic; what the sink keeps back is read again."""
+    harness = reading(OffsetRange(0, 10), BufferingSink)
+    harness.deliver(P0, rows(P0, 0, 2, 4, 6, 8))
+    harness.finish(P0)
+    assert [call.is_closing for call in harness.called("pre_commit")] == [False]
+    assert harness.committed == {P0: OffsetAndMetadata(5)}
+    outcome = harness.outcome(P0)
+    assert (outcome.tail, outcome.delivered, outcome.read_to) == (2, 9, 10)
+    assert harness.names()[-1] == "close"
+
+
+def test_a_due_end_is_closing() -> None:
+    """Late consumption: where the range is due its end is closing with reason DUE, and nothing is kept back."""
+    reasons = []
+
+    class Asking(BufferingSink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            reasons.append(self.context.closing_reason())
+            return super().pre_commit(offsets)
+
+    harness = reading(OffsetRange(0, 10), Asking)
+    harness.deliver(P0, rows(P0, 0, 2, 4, 6, 8))
+    harness.finish(P0, ClosingReason.DUE)
+    assert reasons == [ClosingReason.DUE]
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+    assert harness.outcome(P0).tail == 0
+
+
+def test_the_end_of_a_range_is_not_committed_when_its_last_records_are_not() -> None:
+    """Trailing gaps: as long as one delivered record is uncommitted, so is the range's end."""
+    harness = reading(OffsetRange(0, 10), BufferingSink)
+    harness.deliver(P0, rows(P0, 0, 1, 2, 3))
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+@pytest.mark.parametrize("method", ["pre_commit", "publish"])
+def test_the_end_of_a_range_that_failed_is_not_committed(method: str) -> None:
+    """Trailing gaps: a partition that fails at its end is not committed past its last commit."""
+    harness = reading(OffsetRange(0, 10), TwoPhaseSink)
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.commit()
+    harness.deliver(P0, rows(P0, 2))
+    harness.task.faults[method].append(ConnectException("no"))
+    harness.finish(P0)
+    (token,) = harness.committed[P0].publish or (None,)
+    assert harness.committed[P0].offset == (2 if method == "pre_commit" else 10)
+    assert token == (None if method == "pre_commit" else Token("upload-1", {"first": 2}))
+
+
+def test_an_interrupted_range_is_not_committed_to_its_end() -> None:
+    """Closing: a range that was not read to its end is committed only as far as it was."""
+    harness = reading(OffsetRange(0, 10))
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.revoke()
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    outcome = harness.outcome(P0)
+    assert (outcome.delivered, outcome.read_to) == (2, 2)
+
+
+def test_each_partition_ends_alone() -> None:
+    """The end of one range closes its partition; the others go on."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0, P1, limits=OffsetRange(0, 5))
+    harness.deliver(P0, rows(P0, 0))
+    harness.finish(P0)
+    harness.deliver(P1, rows(P1, 0))
+    harness.stop()
+    assert harness.committed == {P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(1)}
+    assert [call.arguments[0] for call in harness.called("close")] == [[P0], [P1]]
+
+
+def test_records_beyond_the_range_end_the_partition() -> None:
+    """A range: the source must not deliver beyond it; the partition ends, and says which offset it was."""
+    harness = reading(OffsetRange(0, 3))
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.deliver(P0, rows(P0, 2, 3))
+    assert "delivers offset 3, beyond the range that ends at 3" in harness.outcome(P0).failure.message
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+
+
+def test_a_range_that_begins_beyond_the_commit() -> None:
+    """A range: where the source lost records the range begins beyond the commit, and so does the least commit."""
+    harness = reading(OffsetRange(50, 60), committed={P0: 10})
+    harness.deliver(P0, rows(P0, 20, 55))
+    assert harness.task.taken == {P0: [55]}
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(60)}
+
+
+def test_a_range_whose_begin_an_earlier_attempt_committed() -> None:
+    """A range: rows that an earlier attempt of this generation committed are dropped, not put again."""
+    harness = reading(OffsetRange(0, 10), committed={P0: 4})
+    harness.deliver(P0, rows(P0, 0, 1, 2))
+    harness.deliver(P0, rows(P0, 3, 4, 5))
+    assert harness.task.taken == {P0: [4, 5]}
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+
+
+def test_a_range_an_earlier_attempt_finished() -> None:
+    """A range that an earlier attempt committed whole delivers nothing and commits nothing."""
+    harness = reading(OffsetRange(0, 10), committed={P0: 10})
+    before = harness.log.saved
+    harness.deliver(P0, rows(P0, 0, 9))
+    harness.finish(P0)
+    assert harness.log.saved is before
+    assert harness.called("put") == []
+    assert harness.names()[-1] == "close"
+
+
+def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
+    """The end of a range whose partition has failed before calls nothing and commits nothing."""
+    harness = reading(OffsetRange(0, 10))
+    harness.task.faults["put"].append(ConnectException("no"))
+    harness.deliver(P0, rows(P0, 0))
+    calls = len(harness.calls)
+    harness.finish(P0, ClosingReason.DUE)
+    assert len(harness.calls) == calls
+    assert harness.committed == {}

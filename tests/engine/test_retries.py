@@ -1,0 +1,328 @@
+"""RetriableException: the same call again, within a budget, and never a dropped record."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, RetriableException, SinkRecords
+from sinksdk.engine import EngineOptions
+from sinksdk.engine.retry import Attempts, RetryPolicy
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Sink, TwoPhaseSink
+
+
+def busy(times: int, **options: object) -> list[RetriableException]:
+    return [RetriableException("busy", **options) for _ in range(times)]
+
+
+def retrying(*, timeout: float | None = 300.0, max_delay: float = 60.0, **engine: object) -> SinkTaskHarness:
+    options = EngineOptions(retry=RetryPolicy(timeout, max_delay), **engine)
+    harness = SinkTaskHarness(Sink, options=options)
+    harness.start()
+    harness.assign(P0, P1)
+    return harness
+
+
+# -- put ---------------------------------------------------------------------------------------------
+
+
+def test_the_same_batch_is_put_again_after_a_growing_delay() -> None:
+    """RetriableException from put: the same batch again after 0.3, 0.6, 1.2 … seconds, not the commit interval (B11)."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(4))
+    harness.deliver(P0, ["a", "b"])
+    waits = []
+    while harness.worker.pending:
+        waits.append(round(harness.worker.wait(), 3))
+        harness.advance(harness.worker.wait())
+    assert waits == [0.3, 0.6, 1.2, 2.4]
+    batches = [call.arguments[0] for call in harness.called("put")]
+    assert all(batch is batches[0] for batch in batches)
+    assert harness.task.taken == {P0: [0, 1]}
+
+
+def test_nothing_is_put_before_the_delay_is_over() -> None:
+    """RetriableException from put: no attempt before its time."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    harness.advance(0.29)
+    assert len(harness.called("put")) == 1
+    harness.advance(0.01)
+    assert len(harness.called("put")) == 2
+
+
+def test_the_delay_is_capped() -> None:
+    """RetriableException from put: the delay grows to errors.retry.delay.max.ms and no further."""
+    policy = RetryPolicy(timeout=None, max_delay=5.0)
+    assert [policy.delay(failures) for failures in (1, 4, 5, 6, 10_000)] == [0.3, 2.4, 4.8, 5.0, 5.0]
+
+
+def test_the_delay_the_task_asks_for() -> None:
+    """RetriableException from put: context.timeout sets the delay once; retry_after sets it for that failure (B11)."""
+
+    class Asking(Sink):
+        def put(self, records: SinkRecords) -> None:
+            if not self.faults["put"]:
+                return
+            if len(self.faults["put"]) == 3:
+                self.context.timeout(17)
+            super().put(records)
+
+    harness = SinkTaskHarness(Asking)
+    harness.start()
+    harness.assign(P0)
+    harness.task.faults["put"].extend([*busy(1), *busy(1, retry_after=4), *busy(1)])
+    harness.deliver(P0, ["a"])
+    waits = []
+    while harness.worker.pending:
+        waits.append(round(harness.worker.wait(), 3))
+        harness.advance(harness.worker.wait())
+    assert waits == [17, 4, 1.2]
+
+
+def test_a_delay_asked_for_in_vain_is_forgotten() -> None:
+    """context.timeout: one-shot; asked for in a put that then succeeds, it does not meet a later failure."""
+
+    class Cautious(Sink):
+        def put(self, records: SinkRecords) -> None:
+            if records.first_offset == 0:
+                self.context.timeout(50)
+            super().put(records)
+
+    harness = SinkTaskHarness(Cautious)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["b"])
+    assert harness.worker.wait() == pytest.approx(0.3)
+
+
+def test_commits_go_on_while_a_batch_waits() -> None:
+    """RetriableException from put: commits go on meanwhile with what was accepted, and nothing of the waiting batch."""
+    harness = retrying(commit_interval=1.0)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.task.faults["put"].extend(busy(3))
+    harness.deliver(P0, ["b"])
+    harness.advance(1.0)
+    assert harness.committed == {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(1)}
+    assert harness.worker.pending
+
+
+def test_a_spent_budget_fails_the_partition() -> None:
+    """RetriableException from put: when errors.retry.timeout is spent the partition fails, never a silent drop."""
+    harness = retrying(timeout=6.0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["put"].extend(busy(99))
+    harness.deliver(P0, ["b"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert len(harness.called("put")) == 1 + 6  # at 0, 0.3, 0.9, 2.1, 4.5 and 6 s, as in Connect
+    failure = harness.outcome(P0).failure
+    assert "put of flights-0 at offset 1 failed 6 times" in failure.message
+    assert "errors.retry.timeout" in failure.message
+    assert "busy" in failure.trace
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert harness.task.context.assignment() == {P1}
+    harness.task.faults["put"].clear()
+    harness.deliver(P0, ["b"])
+    harness.deliver(P1, ["x"])
+    assert harness.task.taken == {P0: [0], P1: [0]}
+
+
+def test_without_a_budget_the_first_failure_is_the_last() -> None:
+    """RetriableException from put: errors.retry.timeout=0 makes no second attempt."""
+    harness = retrying(timeout=0)
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    assert not harness.worker.pending
+    assert harness.outcome(P0).failure is not None
+
+
+def test_an_endless_budget() -> None:
+    """RetriableException from put: errors.retry.timeout=-1 tries for ever."""
+    harness = retrying(timeout=None, max_delay=1.0)
+    harness.task.faults["put"].extend(busy(2_000))
+    harness.deliver(P0, ["a"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert harness.task.taken == {P0: [0]}
+
+
+def test_a_new_batch_has_a_new_budget() -> None:
+    """RetriableException from put: the budget is each batch's own; so is the growing delay."""
+    harness = retrying(timeout=1.0)
+    for _ in range(5):
+        harness.task.faults["put"].extend(busy(2))
+        harness.deliver(P0, ["a"])
+        harness.advance(0.3)
+        harness.advance(0.6)
+    assert harness.task.taken == {P0: [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize("start", [0.0, 1_000.0, 12_345.678, 1_700_000_000.123])
+@pytest.mark.parametrize("timeout", [0.1, 1.0, 2.5, 6.0, 7.7, 300.0])
+def test_a_budget_ends_whatever_the_clock_rounds(start: float, timeout: float) -> None:
+    """Retry budget: the last delay is clipped to it and then it is spent; rounding never leaves a rest to spin on."""
+    attempts, now, failures = Attempts(RetryPolicy(timeout)), start, 0
+    while (delay := attempts.failed(now)) is not None:
+        failures += 1
+        assert now + delay > now
+        now += delay
+    assert now - start == pytest.approx(timeout, abs=1e-5)
+    assert failures < 30
+
+
+def test_a_batch_offered_while_another_waits_is_refused() -> None:
+    """RetriableException from put: the caller must not go on reading; a further batch is an error, not a loss."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    with pytest.raises(RuntimeError, match="awaits redelivery"):
+        harness.deliver(P1, ["x"])
+    assert harness.position(P1) == 0
+    harness.advance(0.3)
+    harness.deliver(P1, ["x"])
+    assert harness.task.taken == {P0: [0], P1: [0]}
+
+
+# -- partitions that go while a batch waits ------------------------------------------------------------
+
+
+def test_a_waiting_batch_goes_with_its_partition() -> None:
+    """A batch awaiting redelivery whose partition is closed is dropped with it, and is in no commit."""
+    harness = retrying()
+    harness.deliver(P0, ["a"])
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["b", "c"])
+    harness.revoke(P0)
+    assert not harness.worker.pending
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    harness.advance(3600)
+    assert harness.task.taken == {P0: [0]}
+
+
+def test_a_waiting_batch_of_a_partition_that_comes_back() -> None:
+    """B1: nothing undelivered is ever committed: a partition that comes back has no memory of a waiting batch."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a", "b", "c"])
+    harness.revoke(P0)
+    harness.assign(P0)
+    harness.advance(3600)
+    harness.commit()
+    assert harness.committed == {}
+    assert harness.position(P0) == 0
+    harness.deliver(P0, ["a", "b", "c"])
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+def test_a_waiting_batch_stays_when_another_partition_goes() -> None:
+    """A batch awaiting redelivery stays when other partitions are closed or lost."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    harness.revoke(P1)
+    assert harness.worker.pending
+    harness.advance(0.3)
+    assert harness.task.taken == {P0: [0]}
+
+
+def test_a_lost_partition_takes_its_waiting_batch_along() -> None:
+    """A batch awaiting redelivery whose partition is lost is dropped with it."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    harness.lose(P0)
+    harness.advance(3600)
+    assert not harness.worker.pending
+    assert harness.task.taken == {}
+
+
+def test_a_pause_leaves_no_batch_waiting() -> None:
+    """B7: a paused task gets no put: pausing closes its partitions, and a waiting batch goes with them."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    harness.revoke(reason=ClosingReason.PAUSE)
+    harness.advance(3600)
+    assert len(harness.called("put")) == 1
+    assert harness.task.context.assignment() == frozenset()
+
+
+# -- publish -----------------------------------------------------------------------------------------
+
+
+def publishing(timeout: float | None = 300.0) -> SinkTaskHarness:
+    harness = SinkTaskHarness(TwoPhaseSink, options=EngineOptions(retry=RetryPolicy(timeout)))
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    return harness
+
+
+def test_publish_is_tried_again() -> None:
+    """RetriableException from publish: the same tokens again after the growing delay, or retry_after."""
+    harness = publishing()
+    harness.task.faults["publish"].extend([*busy(2), *busy(1, retry_after=9)])
+    before = harness.clock.now()
+    harness.commit()
+    assert harness.clock.now() - before == pytest.approx(0.3 + 0.6 + 9)
+    assert harness.task.world.visible == ["upload-0"]
+    assert len({call.arguments for call in harness.called("publish")}) == 1
+
+
+def test_publish_has_a_budget() -> None:
+    """RetriableException from publish: spent, the partition ends, its commit and its tokens stand."""
+    harness = publishing(timeout=6.0)
+    harness.task.faults["publish"].extend(busy(99))
+    harness.commit()
+    assert len(harness.called("publish")) == 6
+    assert harness.committed[P0].offset == 1
+    assert [token.id for token in harness.committed[P0].publish] == ["upload-0"]
+    assert harness.outcome(P0).failure.at_once
+
+
+def test_publish_is_not_tried_beyond_the_closing_deadline() -> None:
+    """RetriableException from publish while closing: no attempt later than the deadline; a successor publishes."""
+    harness = publishing()
+    harness.task.faults["publish"].extend(busy(99))
+    before = harness.clock.now()
+    harness.revoke(timeout=2.0)
+    assert harness.clock.now() - before <= 2.0
+    assert [token.id for token in harness.committed[P0].publish] == ["upload-0"]
+    assert harness.names()[-1] == "close"
+
+
+# -- what is not retried -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ConnectException("no"), ValueError("no"), AssertionError()])
+def test_other_errors_of_put_end_the_partition_at_once(error: Exception) -> None:
+    """Any other exception from put ends the partition at once, with its cause; the task's others go on."""
+    harness = retrying()
+    harness.task.faults["put"].append(error)
+    harness.deliver(P0, ["a"])
+    assert harness.outcome(P0).failure.kind == type(error).__name__
+    assert harness.task.context.assignment() == {P1}
+    assert len(harness.called("put")) == 1
+
+
+def test_a_task_that_fails_its_own_partition_is_not_retried() -> None:
+    """context.fail in a put that raises RetriableException: the partition ends, the batch is not put again."""
+
+    class GivingUp(Sink):
+        def put(self, records: SinkRecords) -> None:
+            self.context.fail(P0, ConnectException("enough"))
+            super().put(records)
+
+    harness = SinkTaskHarness(GivingUp)
+    harness.start()
+    harness.assign(P0)
+    harness.task.faults["put"].extend(busy(1))
+    harness.deliver(P0, ["a"])
+    assert not harness.worker.pending
+    assert harness.outcome(P0).failure.message == "enough"

@@ -1,0 +1,467 @@
+"""Two-phase commit: prepared, committed with its offset, published after it, discarded by whoever comes next."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from sinksdk import (
+    ConnectException,
+    FencedException,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkRecords,
+    SinkTask,
+    Token,
+)
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, World, rows
+
+
+def opened(*partitions: object) -> tuple[SinkTaskHarness, World]:
+    """A started two-phase sink, and its outside world, which survives a crash."""
+    world = World()
+    harness = SinkTaskHarness(functools.partial(TwoPhaseSink, world))
+    harness.start()
+    harness.assign(*partitions or (P0,))
+    return harness, world
+
+
+def ids(tokens: object) -> list[str]:
+    return [token.id for token in tokens]
+
+
+# -- the good case -----------------------------------------------------------------------------------
+
+
+def test_publish_comes_after_the_commit_that_carries_its_tokens() -> None:
+    """publish: called after the commit is durable, with exactly the tokens it carries, as they were committed."""
+    harness, _ = opened()
+    harness.deliver(P0, ["a", "b"])
+    durable = []
+    publish = harness.task.publish
+
+    def publishing(*arguments: object) -> None:
+        durable.append(harness.committed[P0])
+        publish(*arguments)
+
+    harness.task.publish = publishing
+    harness.commit()
+    token = Token("upload-0", {"first": 0})
+    assert durable == [OffsetAndMetadata(2, publish=(token,))]
+    assert harness.called("publish")[0].arguments == (P0, (token,))
+
+
+def test_published_tokens_leave_the_record() -> None:
+    """publish: what is published is no longer to be published; durable with the next write."""
+    harness, _ = opened()
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert ids(harness.committed[P0].publish) == ["upload-0"]
+    harness.worker.settle()
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+def test_offset_and_tokens_are_one_write() -> None:
+    """prepared, committed: the tokens leave the notes in the very write that commits them with their offset."""
+    harness, _ = opened()
+    saved = []
+    save = harness.log._save
+    harness.log._save = lambda record: (saved.append(record), save(record))
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    noted, committed = saved
+    assert [ids(row.tokens) for row in noted.prepared] == [["upload-0"]]
+    assert noted.entries == ()
+    assert committed.prepared == ()
+    assert [(entry.offset, ids(entry.publish)) for entry in committed.entries] == [(1, ["upload-0"])]
+
+
+def test_several_partitions_are_one_write() -> None:
+    """A commit of several partitions is one atomic write; each is published after it."""
+    harness, world = opened(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    saved = []
+    save = harness.log._save
+    harness.log._save = lambda record: (saved.append(record), save(record))
+    harness.commit()
+    assert len(saved) == 1
+    assert world.visible == ["upload-0", "upload-1"]
+
+
+def test_what_is_known_only_at_the_end_is_committed_with_the_token() -> None:
+    """A token's data may grow between prepared and the commit: publish gets what was committed."""
+
+    class Growing(TwoPhaseSink):
+        def finished(self, partition: object) -> OffsetAndMetadata:
+            token, content = self.files.pop(partition)
+            return OffsetAndMetadata(content[-1] + 1, publish=[Token(token.id, {"bytes": 17})])
+
+    harness = SinkTaskHarness(Growing)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert harness.called("publish")[0].arguments == (P0, (Token("upload-0", {"bytes": 17}),))
+
+
+def test_plain_ids_are_tokens() -> None:
+    """Prepared and publish take plain ids for tokens without data."""
+
+    class Plain(Sink):
+        def put(self, records: SinkRecords) -> None:
+            self.context.prepared({P0: ["transaction-7"]})
+
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return {P0: OffsetAndMetadata(1, publish=["transaction-7"])}
+
+    harness = SinkTaskHarness(Plain)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert harness.called("publish")[0].arguments == (P0, (Token("transaction-7"),))
+
+
+# -- prepared ----------------------------------------------------------------------------------------
+
+
+def test_prepared_is_one_write_and_durable_when_it_returns() -> None:
+    """prepared: one write for all tokens given, durable when it returns; nothing to note is no write."""
+
+    class Opening(Sink):
+        def open(self, partitions: object) -> None:
+            self.context.prepared({P0: ["a", "b"], P1: ["c"]})
+
+    harness = SinkTaskHarness(Opening)
+    harness.start()
+    saved = []
+    save = harness.log._save
+    harness.log._save = lambda record: (saved.append(record), save(record))
+    harness.assign(P0, P1)
+    assert harness.log.noted == {P0: ["a", "b"], P1: ["c"]}
+    harness.task.context.prepared({})
+    harness.task.context.prepared({P0: []})
+    assert len(saved) == 1
+
+
+def test_prepared_outside_an_open_partition_is_refused() -> None:
+    """prepared: raises for a partition that is not open, before open and after close; nothing is noted."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    with pytest.raises(ConnectException, match="noted for flights-0, which is not open here"):
+        harness.task.context.prepared({P0: ["x"]})
+    harness.assign(P0, P1)
+    harness.revoke(P0)
+    with pytest.raises(ConnectException, match="flights-0, which is not open"):
+        harness.task.context.prepared({P1: ["y"], P0: ["x"]})
+    assert harness.log.noted == {}
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "upload-0",
+        Token("upload-0"),
+        7,
+        [7],
+        [None],
+        [Token(7)],
+        [Token("x", {"etag": b"bytes"})],
+        [Token("x", [1])],
+    ],
+    ids=repr,
+)
+def test_prepared_refuses_what_is_no_list_of_tokens(tokens: object) -> None:
+    """prepared: what is no list of tokens with JSON data ends the partition that asked, not the whole task."""
+
+    class Confused(Sink):
+        def put(self, records: SinkRecords) -> None:
+            if records.partition == P0:
+                self.context.prepared({P0: tokens})
+            super().put(records)
+
+    harness = SinkTaskHarness(Confused)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    assert "flights-0" in harness.outcome(P0).failure.message
+    assert harness.outcome(P0).failure.kind == "ConnectException"
+    harness.deliver(P1, ["x"])
+    harness.stop()
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+    assert harness.log.noted == {}
+
+
+def test_prepared_takes_plain_tuples_for_partitions() -> None:
+    """prepared: any (topic, number) names a partition."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.task.context.prepared({("flights", 0): ["x"]})
+    assert harness.log.noted == {P0: ["x"]}
+
+
+# -- publish fails -----------------------------------------------------------------------------------
+
+
+def test_publish_raising_ends_the_partition_with_nothing_further_committed() -> None:
+    """Publish raising ends the partition; its next commit would overwrite the tokens, so there is none."""
+    harness, world = opened(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.task.faults["publish"].append(ConnectException("access denied"))
+    harness.commit()
+
+    failure = harness.outcome(P0).failure
+    assert failure.at_once, "the planner opens it again without a back-off"
+    assert failure.message == "access denied"
+    harness.deliver(P0, ["b"])
+    harness.stop()
+    assert ids(harness.committed[P0].publish) == ["upload-0"]
+    assert harness.committed[P0].offset == 1
+    assert harness.committed[P1] == OffsetAndMetadata(1)
+    assert world.offsets(P0) == []
+    assert world.undone == [], "a committed token is never discarded"
+
+
+def test_publish_raising_while_closing_still_closes() -> None:
+    """Publish raising while closing: the commit stands, the partition is closed, once."""
+    harness, _ = opened()
+    harness.deliver(P0, ["a"])
+    harness.task.faults["publish"].append(ConnectException("access denied"))
+    harness.stop()
+    assert harness.committed[P0].offset == 1
+    assert len(harness.called("close")) == 1
+
+
+def test_a_sink_without_publish_is_told_so() -> None:
+    """publish: a sink that notes tokens but has no publish ends its partition and is told what is missing."""
+
+    class Half(SinkTask):
+        def put(self, records: SinkRecords) -> None:
+            self.context.prepared({P0: ["upload-0"]})
+
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return {P0: OffsetAndMetadata(1, publish=["upload-0"])}
+
+    harness = SinkTaskHarness(Half)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert (
+        "Half noted tokens with context.prepared but has no publish()" in harness.outcome(P0).failure.message
+    )
+
+
+# -- after a crash -----------------------------------------------------------------------------------
+
+
+def test_the_next_owner_publishes_what_is_committed_before_anything_else() -> None:
+    """publish: after a crash the next owner publishes what is committed, before open and before any record."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.task.faults["publish"].append(ConnectException("down"))
+    harness.commit()
+    harness.crash()
+    harness.calls.clear()
+    harness.start()
+    harness.assign(P0)
+    assert harness.names() == ["initialize", "start", "publish", "open"]
+    assert world.offsets(P0) == [0]
+    assert harness.position(P0) == 1
+
+
+def test_a_next_owner_that_cannot_publish_opens_nothing() -> None:
+    """Publish raising at open: the partition is not opened and not closed; others are."""
+    harness, _ = opened(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["publish"].append(ConnectException("down"))
+    harness.commit()
+    harness.crash()
+    harness.start()
+    harness.calls.clear()
+    harness.task.faults["publish"].append(ConnectException("still down"))
+    harness.assign(P0, P1)
+    assert harness.called("open")[0].arguments == ([P1],)
+    assert harness.outcome(P0).failure.at_once
+    harness.deliver(P0, ["b"])
+    harness.stop()
+    assert harness.called("put") == []
+    assert [call.arguments for call in harness.called("close")] == [([P1],)]
+    assert ids(harness.committed[P0].publish) == ["upload-0"]
+
+
+def test_the_next_owner_discards_what_no_commit_covers() -> None:
+    """discard: tokens that no commit covered reach the next owner, before open; then they are noted no longer."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.crash()
+    assert harness.log.noted == {P0: ["upload-0"]}
+    harness.start()
+    harness.calls.clear()
+    harness.assign(P0)
+    assert harness.names() == ["discard", "open"]
+    assert world.undone == ["upload-0"]
+    harness.worker.settle()
+    assert harness.log.noted == {}
+
+
+def test_discard_raising_leaves_the_tokens_noted(caplog: pytest.LogCaptureFixture) -> None:
+    """Discard raising leaves the tokens noted for a later generation; the partition works on all the same."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.crash()
+    harness.start()
+    harness.task.faults["discard"].append(RetriableException("slow down"))
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert harness.log.noted == {P0: ["upload-0"]}
+    assert "discarding upload-0 of flights-0 failed; a later generation tries again" in caplog.text
+    harness.crash()
+    harness.start()
+    harness.assign(P0)
+    assert world.undone == ["upload-0"]
+    assert world.offsets(P0) == [0]
+
+
+def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:
+    """discard: idempotent by contract, since a crash before the next write lets the successor call it again."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    for _ in range(2):
+        harness.crash()
+        harness.start()
+        harness.assign(P0)
+    assert world.undone == ["upload-0", "upload-0"]
+
+
+# -- the task's own leftovers ------------------------------------------------------------------------
+
+
+def test_what_was_prepared_and_not_committed_is_discarded_at_the_end() -> None:
+    """discard: the task's own tokens that no commit covered are discarded before close."""
+
+    class KeepingBack(TwoPhaseSink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return {}
+
+    harness = SinkTaskHarness(KeepingBack)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert harness.names()[-2:] == ["discard", "close"]
+    assert harness.task.world.undone == ["upload-0"]
+    assert harness.log.noted == {}
+
+
+@pytest.mark.parametrize("method", ["put", "pre_commit"])
+def test_a_partition_that_fails_discards_its_own(method: str) -> None:
+    """discard: a partition that ends early discards what it prepared since its last commit, and only that."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P0, ["b"])
+    harness.task.faults["pre_commit"].append(ConnectException("no"))
+    if method == "put":
+        harness.task.faults["put"].append(ConnectException("no"))
+        harness.deliver(P0, ["c"])
+    else:
+        harness.commit()
+    assert world.undone == ["upload-1"]
+    assert world.offsets(P0) == [0]
+
+
+def test_a_lost_partition_discards_nothing() -> None:
+    """LOST: nothing that was ever named in a write is discarded; only the successor may know what it was for."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.lose()
+    assert harness.called("discard") == []
+    assert world.undone == []
+    assert harness.log.noted == {P0: ["upload-0"]}
+
+
+@pytest.mark.parametrize("step", ["commit", "revoke", "stop"])
+def test_a_fenced_task_cleans_nothing_up(step: str) -> None:
+    """A fenced task aborts nothing that it ever named in a write: its commit may have happened."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    with pytest.raises(FencedException):
+        getattr(harness, step)()
+    assert world.undone == []
+    assert harness.called("publish") == harness.called("discard") == []
+    assert harness.names()[-1] == ("stop" if step == "stop" else "close")
+
+
+def test_a_commit_whose_answer_is_lost_is_published_by_the_successor() -> None:
+    """An unknown outcome: the commit took effect, the task never knew; its successor publishes, nothing is discarded."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    save = harness.log._save
+
+    def lose_the_answer(record: object) -> None:
+        save(record)
+        raise ConnectException("no answer")
+
+    harness.log._save = lose_the_answer
+    with pytest.raises(ConnectException, match="no answer"):
+        harness.commit()
+    harness.worker.lose()
+    assert harness.called("publish") == harness.called("discard") == []
+    harness.crash()
+    harness.start()
+    harness.assign(P0)
+    assert world.offsets(P0) == [0]
+    assert world.undone == []
+    assert harness.position(P0) == 1
+
+
+def test_a_zombie_that_wakes_up_changes_nothing() -> None:
+    """A zombie: what it prepares, commits or publishes after its successor took over fails, for ever."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    zombie = harness.worker
+    harness.crash()
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    for _ in range(2):
+        with pytest.raises(FencedException):
+            zombie.commit()
+    with pytest.raises(FencedException):
+        zombie.settle()
+    zombie.lose()
+    assert world.offsets(P0) == [0]
+    assert world.undone == ["upload-0"]
+
+
+def test_ids_used_again_are_not_forgotten() -> None:
+    """discard: an id noted again after it was discarded is noted again: a crash does not leak it."""
+
+    class SameId(Sink):
+        undone: list[str] = []  # noqa: RUF012 - the outside world, shared by the task and its successors
+
+        def put(self, records: SinkRecords) -> None:
+            self.context.prepared({P0: [f"file-{records.first_offset}"]})
+
+        def discard(self, partition: object, tokens: object) -> None:
+            self.undone.extend(ids(tokens))
+
+    harness = SinkTaskHarness(SameId)
+    for _ in range(3):
+        harness.start()
+        harness.assign(P0)
+        harness.deliver(P0, rows(P0, 0))
+        harness.crash()
+    harness.start()
+    harness.assign(P0)
+    assert SameId.undone == ["file-0"] * 3

@@ -1,0 +1,344 @@
+"""SinkTaskRun: one task from start to stop, its ranges one after the other, closing seen between batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConnectException,
+    FencedException,
+    OffsetAndMetadata,
+    OffsetRange,
+    RetriableException,
+    SinkRecords,
+    TopicPartition,
+)
+from sinksdk.engine import TaskName, WorkerSinkTask
+from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
+from sinksdk.testing import ManualClock, MemoryCommitLog
+from tests.engine.sinks import P0, P1, P2, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
+
+REBALANCE = ClosingRequest(ClosingReason.REBALANCE, 30.0)
+RANGE = OffsetRange(0, 10)
+
+
+class Run:
+    """A task, its commit log and its clock, run over batches; ``calls`` is what the sink was called."""
+
+    def __init__(self, sink: Sink, committed: dict[TopicPartition, int] | None = None) -> None:
+        self.sink = sink
+        self.clock = ManualClock()
+        self.log = MemoryCommitLog({p: OffsetAndMetadata(offset) for p, offset in (committed or {}).items()})
+        self.calls: list[str] = []
+        for name in ("initialize", "start", "open", "put", "pre_commit", "publish", "close", "stop"):
+            self._record(name)
+        self.worker = WorkerSinkTask(
+            sink, TaskName("archive", 3), None, commits=self.log, clock=self.clock, generation=7
+        )
+
+    def _record(self, name: str) -> None:
+        method = getattr(self.sink, name)
+
+        def recorded(*arguments: object) -> object:
+            self.calls.append(name)
+            return method(*arguments)
+
+        setattr(self.sink, name, recorded)
+
+    def over(
+        self,
+        batches: Iterable[SinkRecords | None],
+        *assigned: AssignedRange,
+        closing: Callable[[], ClosingRequest | None] = lambda: None,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> dict[TopicPartition, object]:
+        ranges = assigned or (AssignedRange(P0, RANGE), AssignedRange(P1, RANGE))
+        run = SinkTaskRun(
+            self.worker, ranges, batches, closing=closing, clock=self.clock, on_progress=on_progress
+        )
+        return {outcome.partition: outcome for outcome in run.run()}
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        return {p: offset.offset for p, offset in self.log.offsets.items()}
+
+
+def after(looks: int, request: ClosingRequest = REBALANCE) -> Callable[[], ClosingRequest | None]:
+    """Closing is asked for at the look after so many."""
+    left = iter([None] * looks)
+    return lambda: next(left, request)
+
+
+# -- the whole life ----------------------------------------------------------------------------------
+
+
+def test_the_calls_of_a_whole_life() -> None:
+    """A run: initialize, start, one open for all ranges, put … pre_commit, close range by range, stop last."""
+    run = Run(Sink())
+    outcomes = run.over([rows(P0, 0, 1), rows(P0, 5), rows(P1, 3)])
+    assert run.calls == [
+        *("initialize", "start", "open"),
+        *("put", "put", "pre_commit", "close"),
+        *("put", "pre_commit", "close"),
+        "stop",
+    ]
+    assert run.committed == {P0: 10, P1: 10}
+    assert [(o.committed, o.records, o.tail, o.failure) for o in outcomes.values()] == [
+        (10, 3, 0, None),
+        (10, 1, 0, None),
+    ]
+
+
+def test_ranges_without_a_row() -> None:
+    """A run: ranges in which nothing came, in front, between and at the end, are committed to their ends."""
+    run = Run(Sink())
+    run.over([None, rows(P1, 3), None], *(AssignedRange(p, RANGE) for p in (P0, P1, P2)))
+    assert run.committed == {P0: 10, P1: 10, P2: 10}
+    assert run.sink.taken == {P1: [3]}
+
+
+def test_a_due_range_ends_closing_and_another_does_not() -> None:
+    """A run: a range that is due is flushed at its end; one that is not keeps its tail for the next generation."""
+    run = Run(BufferingSink())
+    outcomes = run.over(
+        [rows(P0, 0, 1), rows(P1, 0, 1)], AssignedRange(P0, RANGE, due=True), AssignedRange(P1, RANGE)
+    )
+    assert run.committed == {P0: 10}
+    assert run.sink.files == [(P0, [0, 1])]
+    assert (outcomes[P1].committed, outcomes[P1].tail) == (None, 2)
+
+
+def test_what_was_published_is_durable_at_the_end() -> None:
+    """A run: the end settles what waits for a write, so that nothing is published a second time."""
+    run = Run(TwoPhaseSink())
+    run.over([rows(P0, 0), rows(P1, 0)])
+    assert run.log.offsets == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(10)}
+
+
+def test_progress_is_told_between_batches() -> None:
+    """A run: on_progress is called after each batch, also while none comes."""
+    run, positions = Run(Sink()), []
+    run.over(
+        [rows(P0, 0), None, rows(P0, 1)],
+        AssignedRange(P0, RANGE),
+        on_progress=lambda: positions.append(run.worker.outcomes()[0].delivered),
+    )
+    assert positions == [1, 1, 2]
+
+
+def test_commits_are_made_while_nothing_comes() -> None:
+    """A run: periodic commits go on while the source is silent."""
+    run = Run(Sink())
+    seen = []
+
+    def silent() -> Iterator[SinkRecords | None]:
+        yield rows(P0, 0)
+        run.clock.advance(61)
+        yield None
+        seen.append(run.committed)
+
+    run.over(silent(), AssignedRange(P0, RANGE))
+    assert seen == [{P0: 1}]
+
+
+# -- closing -----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_opened_once_closing_was_asked() -> None:
+    """B12: a task started after closing was asked opens nothing, and a task never started gets no stop."""
+    run = Run(Sink())
+    assert run.over([rows(P0, 0)], closing=lambda: REBALANCE) == {}
+    assert run.calls == []
+
+
+def test_closing_is_seen_between_batches() -> None:
+    """Closing: the task stops reading, commits with is_closing() true, closes and stops; nothing read is in between."""
+    seen = []
+
+    class Asking(BufferingSink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            seen.append((self.context.is_closing(), self.context.closing_reason(), self.context.deadline()))
+            return super().pre_commit(offsets)
+
+    run = Run(Asking())
+    outcomes = run.over([rows(P0, 0, 1), rows(P0, 2, 3), rows(P0, 4)], closing=after(3))
+    assert seen == [(True, ClosingReason.REBALANCE, 30.0)]
+    assert run.committed == {P0: 4}
+    assert run.calls[-3:] == ["pre_commit", "close", "stop"]
+    assert (outcomes[P0].delivered, outcomes[P0].tail) == (4, 0)
+    assert outcomes[P1].committed is None
+
+
+def test_a_batch_in_hand_when_closing_is_seen_is_read_again() -> None:
+    """B2: a batch that came together with the closing request is not delivered, not committed, and read again."""
+    first = Run(Sink())
+    first.over([rows(P0, 0), rows(P0, 1), rows(P0, 2)], closing=after(2))
+    assert first.sink.taken == {P0: [0]}
+    assert first.committed == {P0: 1}
+    second = Run(Sink(), committed=first.committed)
+    second.over([rows(P0, 0, 1, 2)])
+    assert second.sink.taken == {P0: [1, 2]}
+
+
+def test_closing_is_seen_while_nothing_comes() -> None:
+    """Closing: seen also while the source is silent."""
+    run = Run(BufferingSink())
+    run.over([rows(P0, 0), None, None, None, rows(P0, 1)], closing=after(3))
+    assert run.committed == {P0: 1}
+
+
+def test_closing_at_the_end_of_the_input() -> None:
+    """Closing: asked for when everything has been read, it is a closing end, and what was kept back is flushed."""
+    run = Run(BufferingSink())
+    run.over([rows(P0, 0)], AssignedRange(P0, RANGE), closing=after(2))
+    assert run.sink.files == [(P0, [0])]
+
+
+def test_closing_is_seen_while_a_batch_awaits_redelivery() -> None:
+    """Closing: seen while a batch waits; what was accepted is committed, the waiting batch is read again."""
+    run = Run(Sink())
+    run.sink.faults["put"].extend([None, *[RetriableException("busy")] * 99])
+    run.over([rows(P0, 0), rows(P0, 1)], closing=after(6))
+    assert run.committed == {P0: 1}
+    assert run.clock.now() < 1_010
+
+
+def test_a_waiting_batch_is_put_before_anything_else_is_read() -> None:
+    """RetriableException: reading waits until the batch is taken; the order of records is kept."""
+    run = Run(Sink())
+    run.sink.faults["put"].extend([RetriableException("busy")] * 3)
+    run.over([rows(P0, 0), rows(P0, 1), rows(P1, 0)])
+    assert run.sink.taken == {P0: [0, 1], P1: [0]}
+    assert run.clock.now() == pytest.approx(1_000 + 0.3 + 0.6 + 1.2, abs=0.5)
+    assert run.committed == {P0: 10, P1: 10}
+
+
+# -- failures ----------------------------------------------------------------------------------------
+
+
+def test_the_rows_of_a_failed_partition_are_skipped() -> None:
+    """One partition's failure is its own: its remaining rows are skipped, the others run to their ends."""
+    run = Run(Sink())
+    run.sink.faults["put"].extend([None, ConnectException("no")])
+    outcomes = run.over([rows(P0, 0), rows(P0, 1), rows(P0, 2), rows(P1, 0)])
+    assert run.sink.taken == {P0: [0], P1: [0]}
+    assert run.committed == {P0: 1, P1: 10}
+    assert outcomes[P0].failure.message == "no"
+    assert outcomes[P1].failure is None
+
+
+def test_reading_ends_when_every_partition_has() -> None:
+    """A run: when no partition is open any more the rest of the input is not read."""
+    run, read = Run(Sink()), []
+
+    def input_rows() -> Iterator[SinkRecords]:
+        for offset in range(5):
+            read.append(offset)
+            yield rows(P0, offset)
+
+    run.sink.faults["put"].append(ConnectException("no"))
+    run.over(input_rows(), AssignedRange(P0, RANGE))
+    assert read == [0]
+    assert run.committed == {}
+
+
+@pytest.mark.parametrize("method", ["initialize", "start"])
+def test_a_task_that_does_not_start(method: str) -> None:
+    """A run: initialize or start raising fails every range with the cause; nothing is opened, stop is called once."""
+    run = Run(Sink(), committed={P0: 4})
+    run.sink.faults[method].append(ConnectException("no route to host"))
+    outcomes = run.over([rows(P0, 0)])
+    assert run.calls == ["initialize", *(["start"] if method == "start" else []), "stop"]
+    assert {o.failure.message for o in outcomes.values()} == {"no route to host"}
+    assert [(p, o.committed, o.delivered, o.records, o.tail) for p, o in outcomes.items()] == [
+        (P0, 4, 0, 0, 0),
+        (P1, None, 0, 0, 0),
+    ]
+
+
+def test_a_fenced_task_loses_everything() -> None:
+    """A run: fenced, it closes what is open, commits and cleans up nothing, stops, and raises FencedException."""
+    run = Run(TwoPhaseSink())
+
+    def fenced_meanwhile() -> Iterator[SinkRecords]:
+        yield rows(P0, 0)
+        run.log.succeed()
+        yield rows(P1, 0)
+
+    with pytest.raises(FencedException):
+        run.over(fenced_meanwhile())
+    assert run.calls[-2:] == ["close", "stop"]
+    assert run.committed == {}
+    assert run.sink.world.undone == []
+
+
+def test_an_input_that_fails() -> None:
+    """A run: an input that cannot be read closes what is open, commits nothing more, stops, and raises."""
+    run = Run(BufferingSink())
+
+    def broken() -> Iterator[SinkRecords]:
+        yield rows(P0, 0)
+        raise OSError("socket closed")
+
+    with pytest.raises(OSError, match="socket closed"):
+        run.over(broken())
+    assert run.calls == ["initialize", "start", "open", "put", "close", "stop"]
+    assert run.committed == {}
+
+
+def test_an_interrupt_in_the_authors_code() -> None:
+    """A run: a KeyboardInterrupt is no failure of a partition: everything is lost and closed, and it is raised."""
+    run = Run(Sink())
+    run.sink.faults["put"].append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run.over([rows(P0, 0)])
+    assert run.calls[-2:] == ["close", "stop"]
+    assert run.committed == {}
+
+
+def test_a_look_whether_to_close_that_fails() -> None:
+    """A run: when the look whether to close finds the generation over, nothing more is committed."""
+    run = Run(Sink())
+    looks = iter([None, None])
+
+    def over() -> None:
+        try:
+            return next(looks)
+        except StopIteration:
+            raise FencedException("the generation is over") from None
+
+    with pytest.raises(FencedException):
+        run.over([rows(P0, 0), rows(P0, 1)], closing=over)
+    assert run.committed == {}
+    assert run.calls[-2:] == ["close", "stop"]
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [rows(P0, 0), rows(P2, 0)],
+        [rows(P0, 0), rows(P1, 0), rows(P0, 1)],
+    ],
+    ids=["a partition that is not assigned", "a range that ended before"],
+)
+def test_rows_out_of_turn_are_an_error(batches: list[SinkRecords]) -> None:
+    """A run: rows that do not come range by range are an error of the input, never a skipped record.
+
+    Taken for the beginning of the next range they would end, and commit, ranges not read yet.
+    """
+    run = Run(Sink())
+    with pytest.raises(ConnectException, match="out of turn"):
+        run.over(batches)
+    assert P1 not in run.committed or run.committed[P1] <= 10
+    assert run.calls[-2:] == ["close", "stop"] or run.calls[-1] == "stop"
+
+
+def test_rows_of_a_stranger_end_no_range() -> None:
+    """A run: rows of a partition that is not assigned commit nothing of the ranges that are still to be read."""
+    run = Run(Sink())
+    with pytest.raises(ConnectException, match="out of turn"):
+        run.over([rows(P2, 0), rows(P0, 0), rows(P1, 0)])
+    assert run.committed == {}

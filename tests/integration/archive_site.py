@@ -1,0 +1,252 @@
+"""A place to archive from and to: a topic directory, a store, and moto behind a layer that can be slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import numpy as np
+import pyarrow as pa
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from sinksdk import TopicPartition, committed_offsets
+from sinksdk.sources.topic_directory import write_records
+from tests.s3_archiver.faulty_s3 import operation_of
+
+PATIENCE = 120.0  # seconds until a test gives up waiting
+
+
+class Quiet(WSGIRequestHandler):
+    """Logs no requests."""
+
+    def log(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def nothing(operation: str, path: str) -> bool:
+    """Refuse nothing."""
+    return False
+
+
+@dataclass
+class SlowS3:
+    """Takes its time, and refuses what it is told to refuse."""
+
+    app: Callable[..., Any]
+    delays: dict[str, float] = field(default_factory=dict)
+    refuses: Callable[[str, str], bool] = nothing
+    operations: list[str] = field(default_factory=list)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        operation = operation_of(environ)
+        self.operations.append(operation)
+        time.sleep(self.delays.get(operation, 0.0))
+        if self.refuses(operation, environ["PATH_INFO"]):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            body = b"<Error><Code>AccessDenied</Code><Message>refused by the test</Message></Error>"
+            start_response("403 Forbidden", [("Content-Length", str(len(body)))])
+            return [body]
+        return self.app(environ, start_response)
+
+
+@dataclass
+class Site:
+    """Everything one connector needs, in a folder of its own."""
+
+    folder: Path
+    endpoint: str
+    s3: SlowS3
+    bucket: str
+    topic: str = "orders"
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.folder}/store.sqlite"
+
+    @property
+    def topics(self) -> Path:
+        return self.folder / "topics"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "archive.json"
+
+    def configure(self, **settings: object) -> None:
+        """Write the connector's configuration; keyword ``flush_size`` is key ``flush.size``."""
+        config = {
+            "connector.class": "s3-archiver",
+            "topics": self.topic,
+            "tasks.max": 4,
+            "s3.bucket.name": self.bucket,
+            "store.url": self.endpoint,
+            "aws.access.key.id": "key",
+            "aws.secret.access.key": "secret",
+            "flush.size": 10_000,
+            "s3.part.size": 5 * 1024 * 1024,
+            "closing.poll.ms": 100,
+            "poll.interval.ms": 200,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        self.config.write_text(json.dumps({"name": "archive", "config": config}))
+
+    def produce(self, partitions: int, records: int, *, size: int = 200, first: int = 0) -> None:
+        """Write records with random values of so many bytes to each partition."""
+        random = np.random.default_rng(first)
+        for partition in range(partitions):
+            offsets = np.arange(first, first + records)
+            data = random.integers(0, 256, (records, size), dtype=np.uint8)
+            table = pa.table(
+                {
+                    "key": pa.array([b"key-%d" % offset for offset in offsets], pa.binary()),
+                    "value": pa.array([row.tobytes() for row in data], pa.binary()),
+                    "offset": offsets,
+                    "timestamp": pa.array(1_700_000_000_000 + offsets, pa.timestamp("ms", tz="UTC")),
+                }
+            )
+            write_records(self.topics, TopicPartition(self.topic, partition), table)
+
+    def start(
+        self, *options: str, master: str = "local[2]", env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """``sinksdk run`` in a process group of its own."""
+        command = [sys.executable, "-m", "sinksdk.cli", "run", str(self.config)]
+        command += ["--source-directory", str(self.topics), "--store", self.store, "--master", master]
+        return subprocess.Popen(
+            [*command, *options],
+            cwd=self.folder,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *options: str, master: str = "local[2]", env: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
+        """Run to the end: exit code and what was printed."""
+        return ended(self.start(*options, master=master, env=env))
+
+    def verify(self) -> tuple[int, str]:
+        """``verify`` with the source: exit code and what was printed."""
+        command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
+        found = subprocess.run(
+            [*command, "--store", self.store, "--source-directory", str(self.topics)],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        return found.returncode, found.stdout + found.stderr
+
+    def committed(self) -> dict[int, int]:
+        """Committed offset of each partition; empty before there is a store."""
+        if not (self.folder / "store.sqlite").exists():
+            return {}
+        try:
+            return {
+                p.partition: offset.offset for p, offset in committed_offsets(self.store, "archive").items()
+            }
+        except Exception:  # noqa: BLE001 - the driver is just making the store
+            return {}
+
+    def uploads_with_data(self) -> list[str]:
+        """Uploads that are neither complete nor aborted and hold parts."""
+        s3 = client(self.endpoint)
+        pending = s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+        return [
+            upload["Key"]
+            for upload in pending
+            if s3.list_parts(Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]).get("Parts")
+        ]
+
+
+def client(endpoint: str) -> Any:
+    """boto3, as an outsider would use it."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+    )
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    """A site with an empty bucket; its server ends with the block."""
+    s3 = SlowS3(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    try:
+        bucket = f"bucket-{uuid.uuid4().hex}"  # moto keeps its buckets as long as the process lives
+        client(endpoint).create_bucket(Bucket=bucket)
+        made = Site(folder, endpoint, s3, bucket)
+        made.configure()
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def ended(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str]:
+    """Wait for a process's end: exit code and what it printed."""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        message = f"the process did not end within {timeout:g} s and printed:\n{output}"
+        raise TimeoutError(message) from None
+    return process.returncode, output
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], what: str) -> None:
+    """Wait until something is so, while a process runs."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        if process.poll() is not None:
+            message = f"it ended before {what}: {process.communicate()[0]}"
+            raise AssertionError(message)
+        time.sleep(0.05)
+    message = f"never came: {what}"
+    raise TimeoutError(message)
+
+
+def descendants(pid: int) -> list[tuple[int, str]]:
+    """Every process below one, with its command line."""
+    children: dict[int, list[int]] = {}
+    commands = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it ended meanwhile
+            children.setdefault(int(status[1]), []).append(int(entry.name))
+    found, todo = [], [pid]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            found.append((child, commands[child]))
+            todo.append(child)
+    return found

@@ -1,0 +1,222 @@
+"""``sinksdk run`` as a process of its own: what it ends with, and what a signal does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import TopicPartition, committed_offsets
+from sinksdk.sources import write_records
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 2
+RECORDS = 200_000  # of each partition: twenty Arrow batches
+BATCH = 25_000
+
+
+class Bench:
+    """A working directory with a topic and a connector, and processes of ``sinksdk run`` in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self.out.mkdir()
+        shutil.copy(Path(__file__).with_name("line_sink.py"), folder)
+        rows = pa.table({"offset": range(RECORDS), "key": [b"k"] * RECORDS, "value": [b"v"] * RECORDS})
+        for number in range(PARTITIONS):
+            write_records(folder / "topics", TopicPartition("t", number), rows)
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, **config: object) -> subprocess.Popen[str]:
+        """Start a run in a process group of its own, as a shell would."""
+        keys = {
+            "connector.class": "line_sink:LineSink",
+            "topics": "t",
+            "tasks.max": PARTITIONS,
+            "out.folder": str(self.out),
+            "batch.size": BATCH,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+        (self.folder / "lines.json").write_text(json.dumps({"name": "lines", "config": keys}))
+        command = [sys.executable, "-m", "sinksdk.cli", "run", "lines.json"]
+        process = subprocess.Popen(
+            [*command, "--source-directory", "topics", "--master", "local[2]", *arguments],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str, **config: object) -> tuple[int, str, str]:
+        """Run to the end: exit code, stdout, stderr."""
+        process = self.start(*arguments, **config)
+        out, err = process.communicate(timeout=180)
+        return process.returncode, out, err
+
+    def await_writing(self) -> None:
+        """Until every task has written its first batch."""
+        wait_for(lambda: len(list(self.out.glob("*.txt"))) == PARTITIONS)
+
+    def offsets(self, partition: int) -> list[int]:
+        return [int(line) for line in (self.out / f"t-{partition}.txt").read_text().splitlines()]
+
+    def committed(self) -> dict[int, int]:
+        found = committed_offsets(f"sqlite:///{self.folder / 'sinksdk.sqlite'}", "lines")
+        return {partition.partition: entry.offset for partition, entry in found.items()}
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def children_of(group: int) -> list[int]:
+    """Processes that still are in a process group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(of) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.end()
+
+
+def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> None:
+    """Exit code 0; a connector from the working directory; lines of text in a pipe, nothing on stderr."""
+    code, out, err = bench.run("--until-caught-up")
+
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"lines: store sqlite:///{bench.folder / 'sinksdk.sqlite'}, Spark on local[2]"
+    assert lines[1] == "generation 1: 2 tasks, 2 partitions, 400,000 offsets to read"
+    assert lines[-1].startswith("caught up: 400,000 records committed, 16 files (2.6 MB), ")
+    assert "\x1b" not in out
+    assert [bench.offsets(p) for p in range(PARTITIONS)] == [list(range(RECORDS))] * PARTITIONS
+    assert bench.committed() == {0: RECORDS, 1: RECORDS}
+
+
+@pytest.mark.parametrize(
+    ("number", "to"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.killpg), (signal.SIGTERM, os.kill)]
+)
+def test_a_signal_commits_partial_batches_and_the_next_run_goes_on_there(
+    bench: Bench, number: signal.Signals, to: Callable[[int, int], None]
+) -> None:
+    """Ctrl-C and SIGTERM, to the whole process group or to the process alone: exit code 0, nothing twice."""
+    process = bench.start(pause_seconds=0.5)
+    bench.await_writing()
+    to(process.pid, number)
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, err) == (0, "")
+    assert f"{number.name}: closing, partial batches are flushed and committed" in out
+    assert "generation 1: closing, SHUTDOWN" in out
+    assert out.splitlines()[-1].startswith("stopped: ")
+    committed = bench.committed()
+    assert all(0 < offset < RECORDS and offset % BATCH for offset in committed.values()), committed
+    assert {p: len(bench.offsets(p)) for p in committed} == committed
+
+    code, out, _ = bench.run("--until-caught-up")
+
+    assert code == 0
+    assert f"generation 2: 2 tasks, 2 partitions, {2 * RECORDS - sum(committed.values()):,} offsets" in out
+    assert [bench.offsets(p) for p in range(PARTITIONS)] == [list(range(RECORDS))] * PARTITIONS
+
+
+def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
+    """Exit code 130, no process stays behind; the next run goes on from what was committed."""
+    process = bench.start(pause_seconds=2)
+    bench.await_writing()
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    asked = time.monotonic()
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "stopped at once: what was not committed is read again by the next run" in err
+    assert time.monotonic() - asked < 5
+    wait_for(lambda: not children_of(process.pid))
+
+    code, _, _ = bench.run("--until-caught-up", pause_seconds=0)
+
+    assert code == 0
+    assert bench.committed() == {0: RECORDS, 1: RECORDS}
+    assert [sorted(set(bench.offsets(p))) for p in range(PARTITIONS)] == [list(range(RECORDS))] * PARTITIONS
+
+
+def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> None:
+    """There is nothing to flush, and Spark is not started for it."""
+    process = bench.start(topics=None, topics_regex="nothing.*")
+    assert process.stdout
+    assert process.stdout.readline().startswith("lines: store ")
+    time.sleep(1)
+    os.kill(process.pid, signal.SIGTERM)
+
+    out, err = process.communicate(timeout=5)
+    assert (process.returncode, err) == (0, "")
+    assert "starting Spark" not in out
+
+
+def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: Bench) -> None:
+    """One message; the healthy partition's records are committed."""
+    rows = pa.table({"offset": [RECORDS, RECORDS + 1], "key": [b"k"] * 2, "value": [b"v"] * 2})
+    write_records(bench.folder / "topics", TopicPartition("t", 1), rows)
+
+    code, out, err = bench.run("--until-caught-up", poison_offset=RECORDS + 1, restart_max_attempts=0)
+
+    assert code == 1
+    assert "t-1 failed at offset 199,999: offset 200001 is poison" in out
+    message = next(line for line in err.splitlines() if line.startswith("error: "))
+    assert "connector lines has FAILED: t-1 failed at offset 199999" in message
+    assert message.endswith("offset 200001 is poison")
+    assert "Traceback" not in err
+    assert bench.committed()[0] == RECORDS
+    assert out.splitlines()[-1].startswith("failed: ")
+
+
+def test_the_older_of_two_drivers_exits_3(bench: Bench) -> None:
+    """The newest wins, whoever it is."""
+    idle = {"topics": None, "topics_regex": "nothing.*"}
+    older = bench.start(**idle)
+    assert older.stdout
+    assert older.stdout.readline().startswith("lines: store ")
+    time.sleep(1.5)
+    newer = bench.start(**idle)
+
+    _, err = older.communicate(timeout=30)
+    assert older.returncode == 3
+    assert err == "error: connector lines: a newer driver has taken over\n"
+    newer.terminate()
+    newer.communicate(timeout=30)
+    assert newer.returncode == 0

@@ -1,0 +1,36 @@
+"""``sinksdk demo``, as a person would see it whose terminal is a pipe."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.spark
+def test_the_demonstration_archives_every_flight_once(tmp_path: Path) -> None:
+    """It is interrupted in mid-file, commits what was in hand, verifies all 336,776 records, and cleans up."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sinksdk.cli", "demo"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    out = done.stdout
+    assert "generation 1: closing, REBALANCE" in out
+    dropped = re.search(r"it would drop ([\d,]+) records", out)
+    assert dropped
+    assert int(dropped[1].replace(",", "")) > 50_000
+    assert re.search(r"^total +[\d,]+ +[\d,]+ +[\d,]+ +[\d,]+ +0$", out, re.MULTILINE)
+    assert "336,776 records committed" in out
+    assert "336,776 records in" in out
+    assert "each offset once, nothing missing" in out
+    assert not list(tmp_path.glob("sinksdk-demo-*"))

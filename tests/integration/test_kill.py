@@ -1,0 +1,127 @@
+"""Real processes, killed in the middle; then the data is looked at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import Site, descendants, ended, site, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, RECORDS = 4, 60_000
+TOTAL = PARTITIONS * RECORDS
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        made.produce(PARTITIONS, RECORDS)
+        made.s3.delays["CompleteMultipartUpload"] = 0.15
+        yield made
+
+
+def in_the_middle(archive: Site) -> bool:
+    return 20_000 <= sum(archive.committed().values()) < TOTAL
+
+
+def assert_complete(archive: Site) -> None:
+    """Everything is committed and archived once, and nothing is left behind."""
+    assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
+    code, output = archive.verify()
+    assert code == 0, output
+    assert f"{TOTAL:,}" in output
+    assert archive.uploads_with_data() == []
+
+
+def test_a_killed_driver_leaves_nothing_behind_that_its_successor_does_not_settle(archive: Site) -> None:
+    """Kill -9 of the driver in mid-run: the next run archives the rest, each record once."""
+    driver = archive.start("--until-caught-up")
+    wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
+    driver.kill()
+    ended(driver)
+    assert sum(archive.committed().values()) < TOTAL
+
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
+    """Kill -9 of a task's Python worker: Spark runs the task again, from its last commit."""
+    driver = archive.start("--until-caught-up")
+    wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
+    workers = [pid for pid, command in descendants(driver.pid) if "pyspark.daemon" in command]
+    os.kill(max(workers), signal.SIGKILL)  # the daemon itself is the oldest of them
+
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
+    """Kill -9 of an executor's JVM in mid-file on a local cluster: its tasks run elsewhere."""
+    driver = archive.start("--until-caught-up", master="local-cluster[2,1,1024]")
+    wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
+    executors = [pid for pid, command in descendants(driver.pid) if "CoarseGrainedExecutorBackend" in command]
+    os.kill(executors[0], signal.SIGKILL)
+
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: Site, number: int) -> None:
+    """Ctrl-C and SIGTERM to the whole process group in mid-file: exit 0, and nothing is read again."""
+    archive.configure(flush_size=50_000, generation_max_records=1_000_000)
+    archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
+    driver = archive.start("--until-caught-up")
+    wait_until(lambda: "UploadPart" in archive.s3.operations, driver, "a part was sent")
+    os.killpg(driver.pid, number)
+    code, output = ended(driver)
+
+    assert code == 0, output
+    committed = archive.committed()
+    assert any(offset % 50_000 for offset in committed.values()), f"no partial file: {committed}\n{output}"
+    assert sum(committed.values()) < TOTAL
+    assert archive.uploads_with_data() == []
+    code, output = archive.verify()
+    assert code == 0, output
+
+    archive.s3.delays.clear()
+    code, output = archive.run("--until-caught-up")
+    assert code == 0, output
+    assert f"{TOTAL - sum(committed.values()):,} records committed" in output
+    assert_complete(archive)
+
+
+def test_another_python_on_the_path_changes_nothing(archive: Site, tmp_path: Path) -> None:
+    """Executors run the project's interpreter, whatever `python3` and `python` are."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python3", "python"):
+        fake = folder / name
+        fake.write_text("#!/bin/sh\necho 'the wrong python' >&2\nexit 97\n")
+        fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+
+    code, output = archive.run("--until-caught-up", env={"PATH": f"{folder}:{os.environ['PATH']}"})
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+def test_a_standalone_master_works(archive: Site, standalone_master: str) -> None:
+    """A standalone Spark master on this machine archives everything."""
+    code, output = archive.run("--until-caught-up", master=standalone_master)
+
+    assert code == 0, output
+    assert_complete(archive)

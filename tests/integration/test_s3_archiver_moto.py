@@ -1,0 +1,333 @@
+"""The archiver's S3 side with real boto3 requests over real sockets."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from connectors.s3_archiver import S3ArchiverConnector, crc
+from connectors.s3_archiver.boto_client import BotoS3, connect
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from connectors.s3_archiver.errors import NO_SUCH_KEY, S3Error, S3Trouble
+from connectors.s3_archiver.part import PartBuffer
+from connectors.s3_archiver.task import S3ArchiverTask
+from connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
+from connectors.s3_archiver.verify import verify
+from sinksdk import ConfigException, Token
+from sinksdk.connector import ConnectorIdentity
+from sinksdk.testing import SinkTaskHarness
+from tests.s3_archiver import support
+from tests.s3_archiver.faulty_s3 import FaultyS3, serving
+from tests.s3_archiver.support import OTHER, TP, records
+
+KEY = "topics/orders/file.avro"
+_buckets = itertools.count()
+IDENTITY = ConnectorIdentity("store-1", "archive", "first")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, FaultyS3]]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with serving() as (url, layer):
+        yield url, layer
+
+
+@pytest.fixture
+def layer(server: tuple[str, FaultyS3]) -> FaultyS3:
+    """The spoiling layer, with nothing seen and nothing planned."""
+    server[1].seen.clear()
+    server[1].spoiled.clear()
+    return server[1]
+
+
+@pytest.fixture
+def bucket(server: tuple[str, FaultyS3], layer: FaultyS3) -> str:
+    """A new, empty bucket."""
+    name = f"bucket-{next(_buckets)}"
+    connect(configured(server[0], name))._client.create_bucket(
+        Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"}
+    )
+    layer.seen.clear()
+    return name
+
+
+def configured(url: str, bucket: str, **keys: str) -> S3ArchiverConfig:
+    return support.config(
+        {
+            "s3.bucket.name": bucket,
+            "store.url": url,
+            "aws.access.key.id": "key",
+            "aws.secret.access.key": "secret",
+            "s3.part.retries": "0",
+            **keys,
+        }
+    )
+
+
+@pytest.fixture
+def config(server: tuple[str, FaultyS3], bucket: str) -> S3ArchiverConfig:
+    """No retries within boto3, so that each fault is seen."""
+    return configured(server[0], bucket)
+
+
+@pytest.fixture
+def s3(config: S3ArchiverConfig) -> BotoS3:
+    return connect(config)
+
+
+def finished(s3: BotoS3, bucket: str, data: bytes = b"data", nonce: str = "mine") -> Token:
+    upload = Upload(s3, Location(bucket, KEY), PartBuffer(5 * MIB), nonce, {"sinksdk-connector": "archive"})
+    upload.create()
+    upload.noted()
+    upload.write(data)
+    upload.finish()
+    return upload.token
+
+
+def test_an_object_arrives_whole_with_metadata_and_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+    """Three parts: sizes, nonce, and a CRC32 over the whole that we computed part by part."""
+    data = bytes(range(256)) * (11 * MIB // 256)
+    complete(s3, finished(s3, bucket, data))
+
+    info = s3.head(Location(bucket, KEY))
+    assert info is not None
+    assert info.size == len(data)
+    assert info.metadata == {NONCE: "mine", "sinksdk-connector": "archive"}
+    assert info.crc32 == crc.encode(zlib.crc32(data))
+    assert [seen.size for seen in layer.seen if seen.operation == "UploadPart"] == [5 * MIB, 5 * MIB, MIB]
+    with s3.read(Location(bucket, KEY)) as content:
+        assert content.read() == data
+
+
+def test_a_part_travels_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+    """No SHA-256 over the body, no signed chunks: the CRC32 that was computed while filling."""
+    finished(s3, bucket)
+
+    (part,) = (seen for seen in layer.seen if seen.operation == "UploadPart")
+    assert part.headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+    assert part.headers["x-amz-checksum-crc32"] == crc.encode(zlib.crc32(b"data"))
+    assert part.headers.get("content-encoding") is None
+    assert part.size == 4
+
+
+def test_nothing_is_visible_before_completion(s3: BotoS3, bucket: str) -> None:
+    """HEAD and LIST see nothing of a finished upload; the listing of uploads does."""
+    token = finished(s3, bucket)
+
+    assert s3.head(Location(bucket, KEY)) is None
+    assert list(s3.list(bucket, "")) == []
+    (pending,) = s3.list_uploads(bucket, "topics/")
+    assert (pending.key, pending.upload_id) == (KEY, token.id)
+    assert s3.uploaded_bytes(Location(bucket, KEY), token.id) == 4
+
+
+def test_completion_is_conditional(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+    """If-None-Match goes with it, and another's object is not overwritten."""
+    theirs = finished(s3, bucket, b"theirs", "theirs")
+    mine = finished(s3, bucket, b"mine", "mine")
+    complete(s3, theirs)
+
+    with pytest.raises(ForeignObject, match="nonce theirs"):
+        complete(s3, mine)
+    completions = [seen for seen in layer.seen if seen.operation == "CompleteMultipartUpload"]
+    assert all(seen.headers["if-none-match"] == "*" for seen in completions)
+    with s3.read(Location(bucket, KEY)) as content:
+        assert content.read() == b"theirs"
+
+
+@pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
+def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, operation: str) -> None:
+    """The connection breaks after S3 did it: retriable, and the second attempt is right."""
+    layer.spoil(operation, takes_effect=True)
+    upload = Upload(s3, Location(bucket, KEY), PartBuffer(5 * MIB), "mine", {})
+    upload.write(b"data")
+
+    def publish() -> None:
+        upload.create()
+        upload.noted()
+        upload.finish()
+        complete(s3, upload.token)
+
+    with pytest.raises(S3Trouble) as caught:
+        publish()
+    publish()
+
+    assert caught.value.code == "NoAnswer"
+    with s3.read(Location(bucket, KEY)) as content:
+        assert content.read() == b"data"
+
+
+def test_boto3s_own_retry_meets_its_own_object(server: Any, bucket: str, layer: FaultyS3) -> None:
+    """A lost answer, then 412 to boto3's retry: told from a conflict by the nonce."""
+    s3 = connect(configured(server[0], bucket, **{"s3.part.retries": "2"}))
+    token = finished(s3, bucket)
+    layer.spoil("CompleteMultipartUpload", takes_effect=True)
+    layer.spoil("CompleteMultipartUpload", status=412, code="PreconditionFailed")
+
+    complete(s3, token)
+
+    assert layer.operations()[-3:] == ["CompleteMultipartUpload", "CompleteMultipartUpload", "HeadObject"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_passing"),
+    [
+        (503, "SlowDown", True),
+        (500, "InternalError", True),
+        (409, "ConditionalRequestConflict", True),
+        (400, "RequestTimeout", True),
+        (200, "InternalError", True),
+        (403, "AccessDenied", False),
+        (400, "EntityTooSmall", False),
+    ],
+)
+def test_answers_to_a_completion_are_classified_by_code(
+    *, s3: BotoS3, bucket: str, layer: FaultyS3, status: int, code: str, is_passing: bool
+) -> None:
+    """Also an error that comes with status 200, which boto3 shows as a 500."""
+    token = finished(s3, bucket)
+    layer.spoil("CompleteMultipartUpload", status=status, code=code)
+
+    with pytest.raises(S3Trouble if is_passing else S3Error, match=code):
+        complete(s3, token)
+
+
+def test_a_412_inside_a_200_is_a_412(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+    """Code before status: it leads to a look at the object, not to endless retries."""
+    token = finished(s3, bucket)
+    complete(s3, token)
+    layer.spoil("CompleteMultipartUpload", status=200, code="PreconditionFailed")
+
+    complete(s3, token)
+    assert layer.operations()[-1] == "HeadObject"
+
+
+def test_an_expired_upload_is_told(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+    """AWS answers NoSuchUpload (moto has a 500 there, so the layer says it)."""
+    token = finished(s3, bucket)
+    abort(s3, token)
+    layer.spoil("CompleteMultipartUpload", status=404, code="NoSuchUpload")
+
+    with pytest.raises(Exception, match="was committed but is gone"):
+        complete(s3, Token(token.id, {**token.data, "start": 0, "end": 1}))
+
+
+def test_aborting_twice_leaves_nothing(s3: BotoS3, bucket: str) -> None:
+    """Idempotent, also when the upload is gone."""
+    token = finished(s3, bucket)
+    abort(s3, token)
+    abort(s3, token)
+
+    assert list(s3.list_uploads(bucket, "")) == []
+    assert s3.uploaded_bytes(Location(bucket, KEY), token.id) == 0
+
+
+def test_small_objects_are_put_only_where_nothing_is(s3: BotoS3, bucket: str) -> None:
+    """The owner marker's primitive."""
+    there = Location(bucket, "marker.json")
+
+    assert s3.put_if_absent(there, b"first")
+    assert not s3.put_if_absent(there, b"second")
+    with s3.read(there) as content:
+        assert content.read() == b"first"
+    s3.put(there, b"third")
+    with s3.read(there) as content:
+        assert content.read() == b"third"
+    with pytest.raises(S3Error) as caught:
+        s3.read(Location(bucket, "nothing"))
+    assert caught.value.code == NO_SUCH_KEY
+
+
+def test_tags_and_creation_options_arrive(server: Any, bucket: str) -> None:
+    """Encryption and storage class at creation, tags afterwards."""
+    keys = {"s3.ssea.name": "AES256", "s3.storage.class": "STANDARD_IA"}
+    s3 = connect(configured(server[0], bucket, **keys))
+    complete(s3, finished(s3, bucket))
+    s3.tag(Location(bucket, KEY), {"team": "data"})
+
+    answer = s3._client.head_object(Bucket=bucket, Key=KEY)
+    tags = s3._client.get_object_tagging(Bucket=bucket, Key=KEY)["TagSet"]
+    assert (answer["ServerSideEncryption"], answer["StorageClass"]) == ("AES256", "STANDARD_IA")
+    assert answer["ContentType"] == "application/avro"
+    assert tags == [{"Key": "team", "Value": "data"}]
+
+
+# -- the connector's start -----------------------------------------------------------------------
+
+
+def start(config: S3ArchiverConfig) -> None:
+    connector = S3ArchiverConnector()
+    connector.identity = IDENTITY
+    connector.start(config)
+
+
+def test_a_start_checks_and_claims(config: S3ArchiverConfig, s3: BotoS3, bucket: str) -> None:
+    """Twice is as good as once; another connector is refused."""
+    start(config)
+    start(config)
+
+    assert [item.key for item in s3.list(bucket, "")] == ["topics/_sinksdk/orders.json"]
+    other = S3ArchiverConnector()
+    other.identity = ConnectorIdentity("store-2", "archive", "first")
+    with pytest.raises(ConfigException, match="in another store"):
+        other.start(config)
+
+
+def test_a_missing_bucket_is_named(server: Any) -> None:
+    """One message, with what to do."""
+    with pytest.raises(ConfigException, match=r"bucket 'nowhere' does not exist at http://127\.0\.0\.1"):
+        start(configured(server[0], "nowhere"))
+
+
+def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> None:
+    """HEAD has no body: the status is all there is to go by."""
+    layer.spoil("HeadBucket", status=403, code="AccessDenied")
+
+    with pytest.raises(ConfigException, match=r"access to bucket .* is denied.*s3:ListBucket"):
+        start(config)
+
+
+def test_an_endpoint_that_is_down_is_named() -> None:
+    """Nobody listens there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    with pytest.raises(ConfigException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"):
+        start(configured(f"http://127.0.0.1:{port}", "bucket"))
+
+
+# -- the whole task ------------------------------------------------------------------------------
+
+
+def test_a_task_archives_over_real_requests(config: S3ArchiverConfig, s3: BotoS3, layer: FaultyS3) -> None:
+    """Full files, a partial one on close, faults on the way; verify finds it whole."""
+    for operation in ("CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"):
+        layer.spoil(operation, takes_effect=True)
+        layer.spoil(operation, status=503, code="SlowDown")
+    harness = SinkTaskHarness(lambda: S3ArchiverTask(sleep=lambda _: None), config)
+    harness.start()
+    harness.assign(TP, OTHER)
+    for first in range(0, 250, 50):
+        harness.deliver(TP, records(TP, 50, first=first))
+        harness.deliver(OTHER, records(OTHER, 10, first=first))
+    harness.commit()
+    harness.revoke()
+    harness.stop()
+
+    report = verify(config, s3, lambda: harness.committed)
+
+    assert report.problems == []
+    assert [(found.files, found.records, found.committed) for found in report.partitions] == [
+        (3, 250, 250),
+        (1, 50, 210),
+    ]
+    assert layer.spoiled == []
+    assert [note for note in report.notes if "empty" not in note] == []

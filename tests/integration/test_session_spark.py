@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sinksdk.errors import ConfigException
+from sinksdk.spark.session import create_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DRIVER = """
+import signal, sys, threading, time
+from pathlib import Path
+import pyarrow as pa
+from sinksdk.spark.session import create_session
+
+folder, master = Path(sys.argv[1]), sys.argv[2]
+seen = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
+spark = create_session("driver", master, extra_conf={"spark.executor.memory": "512m"})
+
+def task(batches):
+    rows = sum(batch.num_rows for batch in batches)
+    (folder / "running").touch()
+    while not (folder / "finish").exists():
+        time.sleep(0.05)
+    yield pa.RecordBatch.from_pydict({"rows": [rows], "python": [sys.executable]})
+
+def run():
+    frame = spark.range(1000, numPartitions=1).mapInArrow(task, "rows long, python string")
+    print(*frame.collect()[0], flush=True)
+
+job = threading.Thread(target=run)
+job.start()
+while job.is_alive():
+    job.join(0.1)
+print(*seen, flush=True)
+spark.stop()
+"""
+
+
+class Driver:
+    """A process in a process group of its own that runs one job, which waits for ``finish``."""
+
+    def __init__(self, folder: Path, master: str, **environment: str) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(folder), master],
+            cwd=folder,
+            env={**os.environ, **environment},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def await_task(self) -> None:
+        """Wait until the task runs."""
+        deadline = time.monotonic() + 90
+        while not (self._folder / "running").exists():
+            assert self._process.poll() is None, self._process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def signal_group(self, number: int) -> None:
+        """As a terminal does on Ctrl-C, and `timeout` on SIGTERM."""
+        os.killpg(self._process.pid, number)
+        time.sleep(1)
+
+    def finish(self) -> list[str]:
+        """Let the task end; what the process printed, once it has ended well and without other output."""
+        (self._folder / "finish").touch()
+        output, errors = self._process.communicate(timeout=90)
+        assert self._process.returncode == 0
+        assert errors == ""
+        return output.splitlines()
+
+    def close(self) -> None:
+        """Leave nothing behind; the JVM ends with the process."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The driver's working directory; the work folders of `local-cluster` are removed too."""
+    import pyspark  # noqa: PLC0415 - only for its path
+
+    work = Path(pyspark.__file__).parent / "work"
+    before = set(work.glob("app-*"))
+    yield tmp_path
+    for path in set(work.glob("app-*")) - before:
+        shutil.rmtree(path)
+
+
+def test_a_job_survives_signals_to_the_whole_process_group(folder: Path) -> None:
+    """Ctrl-C, SIGTERM and SIGHUP reach our own handlers, and neither the JVM nor a worker dies of them."""
+    driver = Driver(folder, "local[2]")
+    try:
+        driver.await_task()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            driver.signal_group(number)
+        assert driver.finish() == [f"1000 {sys.executable}", "SIGINT SIGTERM SIGHUP"]
+    finally:
+        driver.close()
+
+
+def test_a_job_on_executor_processes_survives_ctrl_c(folder: Path) -> None:
+    """Executors are in the terminal's process group too, where Spark itself starts them."""
+    driver = Driver(folder, "local-cluster[1,1,512]")
+    try:
+        driver.await_task()
+        driver.signal_group(signal.SIGINT)
+        assert driver.finish() == [f"1000 {sys.executable}", "SIGINT"]
+    finally:
+        driver.close()
+
+
+def test_another_python_on_the_path_changes_nothing(folder: Path) -> None:
+    """Workers run the driver's interpreter, whatever PATH and pyspark's own variables say."""
+    other = folder / "bin/python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho 'another Python' >&2\nexit 1\n")
+    other.chmod(0o755)
+    path = f"{other.parent}:{os.environ['PATH']}"
+    driver = Driver(folder, "local[1]", PATH=path, PYSPARK_PYTHON=str(other), PYSPARK_DRIVER_PYTHON="jupyter")
+    try:
+        driver.await_task()
+        assert driver.finish() == [f"1000 {sys.executable}", ""]
+        assert sorted(path.name for path in folder.iterdir()) == ["bin", "finish", "running"]
+    finally:
+        driver.close()
+
+
+def test_a_standalone_master_runs_this_interpreter(folder: Path, standalone_master: str) -> None:
+    """As on a local master; its daemons were started by somebody else."""
+    driver = Driver(folder, standalone_master)
+    try:
+        driver.await_task()
+        assert driver.finish() == [f"1000 {sys.executable}", ""]
+    finally:
+        driver.close()
+
+
+def test_the_jvm_ends_with_the_driver(folder: Path) -> None:
+    """However it ends: killed drivers leave no JVM and no workers behind, though those ignore signals."""
+    driver = Driver(folder, "local[1]")
+    try:
+        driver.await_task()
+        group = driver._process.pid
+        assert _processes_of_session(group)
+        driver._process.kill()
+        driver._process.communicate()
+        deadline = time.monotonic() + 30
+        while _processes_of_session(group):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        driver.close()
+
+
+def test_a_session_listens_on_the_loopback_interface_only(spark: SparkSession) -> None:
+    """No port of the JVM can be reached from another host."""
+    addresses = _listening(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr] # it has started
+    assert addresses
+    loopback = {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}
+    assert addresses <= loopback
+
+
+def test_a_second_session_is_refused(spark: SparkSession) -> None:
+    """It would silently be the first one with another configuration."""
+    with pytest.raises(ConfigException, match="runs in this process already"):
+        create_session("another", "local[1]")
+    assert not spark.sparkContext._jsc.sc().isStopped()
+
+
+def test_the_signal_handler_stays_our_own(spark: SparkSession) -> None:
+    """The SIGINT handler of pytest is still there, not that of pyspark."""
+    assert spark.sparkContext.appName == "sinksdk-tests"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_configuration_that_spark_refuses_is_a_config_error(folder: Path) -> None:
+    """One sentence with Spark's own reason, no stack trace."""
+    script = (
+        "from sinksdk.spark.session import create_session\n"
+        "from sinksdk import ConfigException\n"
+        "try: create_session('x', 'local[1]', extra_conf={'spark.executor.heartbeatInterval': '1000s'})\n"
+        "except ConfigException as error: print(error)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=90, check=True
+    )
+    assert re.fullmatch(r"Spark could not start on master local\[1,4\]: .*heartbeatInterval.*\n", run.stdout)
+
+
+def _processes_of_session(session: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # ended while we looked
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _listening(pid: int) -> set[str]:
+    """Addresses of a process' listening sockets, as /proc writes them."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        match = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
+        if match:
+            inodes.add(match[1])
+    addresses = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                addresses.add(fields[1].partition(":")[0])
+    return addresses

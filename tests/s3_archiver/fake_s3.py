@@ -1,0 +1,325 @@
+"""S3 in memory, as honest as the archiver needs it: conditions, multipart uploads, faults on request.
+
+Deterministic (ids count up), takes microseconds a request, and shows what it holds: objects, uploads
+with their parts, and a log of all requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, NamedTuple, TypeVar
+
+from connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
+from connectors.s3_archiver.errors import (
+    NO_ANSWER,
+    NO_SUCH_BUCKET,
+    NO_SUCH_KEY,
+    NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    Request,
+    failure_of,
+)
+
+T = TypeVar("T")
+MIN_PART = 5 * 1024 * 1024
+
+
+class Asked(NamedTuple):
+    """One request, as the log and the fault plan see it."""
+
+    operation: str
+    bucket: str
+    key: str
+    upload_id: str | None = None
+    part: int | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with a request: ``error`` is raised, before or after the request took effect."""
+
+    error: BaseException
+    after_effect: bool = False
+
+
+@dataclass
+class FakeObject:
+    data: bytes
+    metadata: Mapping[str, str]
+    crc32: str
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class FakeUpload:
+    location: Location
+    metadata: Mapping[str, str]
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts.values()))
+
+
+def slow_down() -> BaseException:
+    """The error of a throttled request."""
+    return failure_of(Request("any", "bucket", "key", "memory"), "SlowDown", "reduce your request rate", 503)
+
+
+def no_answer() -> BaseException:
+    """The error of a connection that broke."""
+    return failure_of(Request("any", "bucket", "key", "memory"), NO_ANSWER, "connection reset")
+
+
+def denied() -> BaseException:
+    """The error of a request that is not allowed."""
+    return failure_of(Request("any", "bucket", "key", "memory"), "AccessDenied", "no", 403)
+
+
+class FakeS3:
+    """One endpoint.
+
+    Args:
+        buckets: buckets that exist.
+        plan: asked at each request what goes wrong with it; None: nothing.
+        min_part: least bytes of a part that is not the last; tests lower it to stay small.
+        knows_conditions: False answers ``NotImplemented`` to If-None-Match, as some stores do.
+        forgets_completed: True answers ``NoSuchUpload`` to a Complete made again, as AWS does after a
+            while; False answers success, as AWS does at first.
+        endpoint: its address.
+    """
+
+    def __init__(
+        self,
+        *buckets: str,
+        plan: Callable[[Asked], Fault | None] | None = None,
+        min_part: int = 1,
+        knows_conditions: bool = True,
+        forgets_completed: bool = False,
+        endpoint: str = "memory:",
+    ) -> None:
+        self.buckets = set(buckets or ("bucket",))
+        self.plan = plan
+        self.min_part = min_part
+        self.knows_conditions = knows_conditions
+        self.forgets_completed = forgets_completed
+        self._endpoint = endpoint
+        self.objects: dict[Location, FakeObject] = {}
+        self.uploads: dict[str, FakeUpload] = {}
+        self.completed: dict[str, Location] = {}
+        self.log: list[Asked] = []
+        self._faults: list[tuple[str, Fault]] = []
+        self._count = 0
+
+    # -- for tests -------------------------------------------------------------------------------
+
+    @property
+    def endpoint(self) -> str:
+        return self._endpoint
+
+    def fail_next(
+        self, operation: str, error: BaseException, *, after_effect: bool = False, times: int = 1
+    ) -> None:
+        """The next request of this operation fails; several of these are used up in order."""
+        self._faults += [(operation, Fault(error, after_effect))] * times
+
+    def operations(self) -> list[str]:
+        """Names of the requests so far."""
+        return [asked.operation for asked in self.log]
+
+    def visible(self) -> list[str]:
+        """Keys of all visible objects."""
+        return sorted(location.key for location in self.objects)
+
+    def data(self, key: str, bucket: str = "bucket") -> bytes:
+        """Content of a visible object."""
+        return self.objects[Location(bucket, key)].data
+
+    def uploads_with_data(self) -> list[FakeUpload]:
+        """Uploads that cost money: neither completed nor aborted, and not empty."""
+        return [upload for upload in self.uploads.values() if upload.size]
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def head_bucket(self, bucket: str) -> None:
+        self._do(Asked("HeadBucket", bucket, ""), lambda: None)
+
+    def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
+        def effect() -> str:
+            self._count += 1
+            upload_id = f"upload-{self._count:06d}"
+            self.uploads[upload_id] = FakeUpload(location, dict(metadata))
+            return upload_id
+
+        return self._do(Asked("CreateMultipartUpload", *location), effect)
+
+    def upload_part(
+        self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
+    ) -> Part:
+        asked = Asked("UploadPart", *location, upload_id, number)
+
+        def effect() -> Part:
+            upload = self._upload(asked)
+            data = bytes(body)
+            if crc32 != _crc32(data):
+                raise self._refuse(asked, "BadDigest", 400)
+            upload.parts[number] = data
+            return Part(_etag(data), crc32)
+
+        return self._do(asked, effect)
+
+    def complete_upload(
+        self,
+        location: Location,
+        upload_id: str,
+        parts: Sequence[Part],
+        *,
+        size: int,
+        crc32: str,
+        if_absent: bool = True,
+    ) -> None:
+        asked = Asked("CompleteMultipartUpload", *location, upload_id)
+
+        def effect() -> None:
+            if if_absent and not self.knows_conditions:
+                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+            if upload_id in self.completed and not self.forgets_completed:
+                return
+            upload = self._upload(asked)
+            if if_absent and location in self.objects:
+                raise self._refuse(asked, PRECONDITION_FAILED, 412)
+            data = self._assemble(asked, upload, parts)
+            if len(data) != size or _crc32(data) != crc32:
+                raise self._refuse(asked, "InvalidRequest", 400)
+            self.objects[location] = FakeObject(data, upload.metadata, crc32)
+            self.completed[upload_id] = location
+            del self.uploads[upload_id]
+
+        self._do(asked, effect)
+
+    def abort_upload(self, location: Location, upload_id: str) -> None:
+        asked = Asked("AbortMultipartUpload", *location, upload_id)
+
+        def effect() -> None:
+            self._upload(asked)
+            del self.uploads[upload_id]
+
+        self._do(asked, effect)
+
+    def head(self, location: Location) -> ObjectInfo | None:
+        def effect() -> ObjectInfo | None:
+            found = self.objects.get(location)
+            return ObjectInfo(len(found.data), found.metadata, found.crc32) if found else None
+
+        return self._do(Asked("HeadObject", *location), effect)
+
+    def put_if_absent(self, location: Location, body: bytes) -> bool:
+        asked = Asked("PutObject", *location)
+
+        def effect() -> bool:
+            if not self.knows_conditions:
+                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+            if location in self.objects:
+                return False
+            self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
+            return True
+
+        return self._do(asked, effect)
+
+    def put(self, location: Location, body: bytes) -> None:
+        def effect() -> None:
+            self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
+
+        self._do(Asked("PutObject", *location), effect)
+
+    def read(self, location: Location) -> BinaryIO:
+        asked = Asked("GetObject", *location)
+
+        def effect() -> BinaryIO:
+            if location not in self.objects:
+                raise self._refuse(asked, NO_SUCH_KEY, 404)
+            return io.BytesIO(self.objects[location].data)
+
+        return self._do(asked, effect)
+
+    def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
+        def effect() -> list[ObjectSummary]:
+            return [
+                ObjectSummary(location.key, len(found.data))
+                for location, found in sorted(self.objects.items())
+                if location.bucket == bucket and location.key.startswith(prefix)
+            ]
+
+        yield from self._do(Asked("ListObjectsV2", bucket, prefix), effect)
+
+    def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
+        def effect() -> list[PendingUpload]:
+            return [
+                PendingUpload(upload.location.key, upload_id)
+                for upload_id, upload in self.uploads.items()
+                if upload.location.bucket == bucket and upload.location.key.startswith(prefix)
+            ]
+
+        yield from self._do(Asked("ListMultipartUploads", bucket, prefix), effect)
+
+    def uploaded_bytes(self, location: Location, upload_id: str) -> int:
+        upload = self.uploads.get(upload_id)
+        return self._do(Asked("ListParts", *location, upload_id), lambda: upload.size if upload else 0)
+
+    def tag(self, location: Location, tags: Mapping[str, str]) -> None:
+        self._do(Asked("PutObjectTagging", *location), lambda: self.objects[location].tags.update(tags))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
+        self.log.append(asked)
+        fault = self._fault(asked)
+        if fault and not fault.after_effect:
+            raise fault.error
+        if asked.bucket not in self.buckets:
+            raise self._refuse(asked, NO_SUCH_BUCKET, 404)
+        result = effect()
+        if fault:
+            raise fault.error
+        return result
+
+    def _fault(self, asked: Asked) -> Fault | None:
+        for index, (operation, fault) in enumerate(self._faults):
+            if operation == asked.operation:
+                del self._faults[index]
+                return fault
+        return self.plan(asked) if self.plan else None
+
+    def _refuse(self, asked: Asked, code: str, status: int) -> BaseException:
+        request = Request(asked.operation, asked.bucket, asked.key, self._endpoint)
+        return failure_of(request, code, "", status)
+
+    def _upload(self, asked: Asked) -> FakeUpload:
+        upload = self.uploads.get(asked.upload_id or "")
+        if upload is None or upload.location != (asked.bucket, asked.key):
+            raise self._refuse(asked, NO_SUCH_UPLOAD, 404)
+        return upload
+
+    def _assemble(self, asked: Asked, upload: FakeUpload, parts: Sequence[Part]) -> bytes:
+        chosen = [upload.parts.get(number) for number in range(1, len(parts) + 1)]
+        if not parts or any(
+            data is None or _etag(data) != part.etag for data, part in zip(chosen, parts, strict=True)
+        ):
+            raise self._refuse(asked, "InvalidPart", 400)
+        if any(data is not None and len(data) < self.min_part for data in chosen[:-1]):
+            raise self._refuse(asked, "EntityTooSmall", 400)
+        return b"".join(data for data in chosen if data is not None)
+
+
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+def _crc32(data: bytes) -> str:
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()

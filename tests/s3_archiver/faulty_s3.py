@@ -1,0 +1,112 @@
+"""Moto behind a layer that spoils requests: real HTTP, real boto3, the answers of a bad day."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+
+@dataclass(frozen=True)
+class Spoiled:
+    """What becomes of one request.
+
+    Args:
+        operation: as in :func:`operation_of`.
+        status: answered instead of the real one; None cuts the connection without an answer.
+        code: S3's error code in that answer.
+        takes_effect: whether the request reaches S3 all the same.
+    """
+
+    operation: str
+    status: int | None = None
+    code: str = ""
+    takes_effect: bool = False
+
+
+@dataclass
+class Seen:
+    """One request as it came over the wire."""
+
+    operation: str
+    headers: dict[str, str]
+    size: int
+
+
+@dataclass
+class FaultyS3:
+    """The layer. Spoils each request at most once, in the order given."""
+
+    app: App
+    spoiled: list[Spoiled] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        operation = operation_of(environ)
+        headers = {k[5:].replace("_", "-").lower(): v for k, v in environ.items() if k.startswith("HTTP_")}
+        self.seen.append(Seen(operation, headers, int(environ.get("CONTENT_LENGTH") or 0)))
+        fault = next((fault for fault in self.spoiled if fault.operation == operation), None)
+        if fault is None:
+            return self.app(environ, start_response)
+        self.spoiled.remove(fault)
+        if fault.takes_effect:
+            list(self.app(environ, lambda *_: None))
+        else:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        if fault.status is None:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return [b""]
+        body = f"<Error><Code>{fault.code}</Code><Message>spoiled</Message></Error>".encode()
+        start_response(f"{fault.status} Spoiled", [("Content-Length", str(len(body)))])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    def spoil(self, operation: str, **what: Any) -> None:
+        """The next request of this operation goes wrong."""
+        self.spoiled.append(Spoiled(operation, **what))
+
+    def operations(self) -> list[str]:
+        """Requests so far."""
+        return [seen.operation for seen in self.seen]
+
+
+def operation_of(environ: Environ) -> str:
+    """S3's name of a request (of those that the archiver makes)."""
+    method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
+    is_bucket = re.fullmatch(r"/[^/]+/?", environ["PATH_INFO"]) is not None
+    if "uploadId=" in query:
+        names = {"PUT": "UploadPart", "POST": "CompleteMultipartUpload", "DELETE": "AbortMultipartUpload"}
+        return names.get(method, "ListParts")
+    if "uploads" in query:
+        return "CreateMultipartUpload" if method == "POST" else "ListMultipartUploads"
+    if "tagging" in query:
+        return "PutObjectTagging"
+    return {
+        "GET": "List" if is_bucket else "GetObject",
+        "HEAD": "HeadBucket" if is_bucket else "HeadObject",
+    }.get(method, "PutObject")
+
+
+@contextmanager
+def serving() -> Iterator[tuple[str, FaultyS3]]:
+    """A server on a free port of this machine: its address, and the layer."""
+    layer = FaultyS3(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, layer, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", layer
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,124 @@
+"""What the archiver's tests share: configurations, records, a task in the harness, files read back."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import fastavro
+
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.files import Grain
+from connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.testing import SinkTaskHarness
+from tests.s3_archiver.fake_s3 import FakeS3
+
+TP = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+
+FINE = Grain(rows=1, block_bytes=64)
+"""Passes everything on at once, so that a few records fill parts."""
+
+MINIMAL = {"name": "archive", "topics": "orders", "s3.bucket.name": "bucket", "flush.size": "100"}
+
+
+def config(
+    keys: Mapping[str, str] | None = None, *, part_size: int | None = None, **fields: Any
+) -> S3ArchiverConfig:
+    """A configuration of dotted keys, or of fields with ``_`` for each dot.
+
+    ``part_size`` may be smaller than S3 allows, so that tests stay small.
+    """
+    dotted = {name.replace("_", "."): value for name, value in fields.items()}
+    parsed = S3ArchiverConfig.parse({**MINIMAL, **(keys or {}), **dotted})
+    return parsed if part_size is None else parsed.model_copy(update={"s3_part_size": part_size})
+
+
+def records(partition: TopicPartition = TP, count: int = 1, *, first: int = 0, size: int = 10) -> SinkRecords:
+    """``count`` records with values of ``size`` bytes that say their offset."""
+    return SinkRecords.of(
+        partition,
+        [
+            SinkRecord(*partition, offset=offset, key=b"k", value=b"%0*d" % (size, offset), timestamp=1)
+            for offset in range(first, first + count)
+        ],
+    )
+
+
+class HandClock:
+    """Wall clock of the task: stands at a whole hour until it is moved; sleeping moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_002_800.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@dataclass
+class Bench:
+    """A task in the harness, in front of S3 in memory."""
+
+    harness: SinkTaskHarness
+    s3: FakeS3
+    clock: HandClock
+
+    def put(self, count: int, partition: TopicPartition = TP, *, size: int = 10) -> None:
+        """Deliver the next records of a partition, as one batch."""
+        first = self.harness.position(partition)
+        self.harness.deliver(partition, records(partition, count, first=first, size=size))
+
+    def offsets(self, partition: TopicPartition = TP) -> list[int]:
+        """Offsets that readers see, file by file."""
+        return [row["offset"] for row in self.rows(partition)]
+
+    def rows(self, partition: TopicPartition = TP) -> list[dict[str, Any]]:
+        """Records that readers see, file by file."""
+        folder = f"topics/{partition.topic}/partition={partition.partition}/"
+        return [row for key in self.visible() if key.startswith(folder) for row in read(self.s3.data(key))]
+
+    def visible(self) -> list[str]:
+        """Keys of visible objects."""
+        return self.s3.visible()
+
+    def committed(self, partition: TopicPartition = TP) -> int | None:
+        """The partition's committed offset."""
+        found = self.harness.committed.get(partition)
+        return found.offset if found else None
+
+
+def bench(
+    *partitions: TopicPartition,
+    s3: FakeS3 | None = None,
+    settings: S3ArchiverConfig | None = None,
+    **fields: Any,
+) -> Bench:
+    """A started task with these partitions open (:data:`TP` if none is named)."""
+    s3, clock = s3 or FakeS3(), HandClock()
+    harness = SinkTaskHarness(
+        lambda: S3ArchiverTask(
+            connect=lambda _config, _endpoint=None: s3, clock=clock, sleep=clock.sleep, grain=FINE
+        ),
+        settings or config(**fields),
+    )
+    harness.start()
+    harness.assign(*(partitions or (TP,)))
+    return Bench(harness, s3, clock)
+
+
+def read(data: bytes) -> Sequence[dict[str, Any]]:
+    """The records of an Avro file."""
+    return cast("Sequence[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
+
+
+def header(data: bytes) -> dict[str, str]:
+    """The metadata of an Avro file."""
+    return dict(fastavro.reader(io.BytesIO(data)).metadata)

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import pickle
+import zlib
+from typing import Any, cast
+
+import pytest
+from botocore import exceptions as boto
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.s3_archiver import boto_client, crc
+from connectors.s3_archiver.boto_client import BotoS3, leaves_payload_unsigned
+from connectors.s3_archiver.client import Location, Part
+from connectors.s3_archiver.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of, is_passing
+from connectors.s3_archiver.part import PartBuffer, PartPool
+from sinksdk import ConnectException, RetriableException
+from tests.s3_archiver.support import config
+
+WHERE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
+REQUEST = Request("UploadPart", *WHERE, "https://s3.example")
+
+
+class StubClient:
+    """Boto3's client, of which every request fails with the same error or gives the same answer."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self.asked: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        def request(**arguments: Any) -> Any:
+            self.asked = arguments
+            if isinstance(self.outcome, Exception):
+                raise self.outcome
+            return self.outcome
+
+        return request
+
+
+def client_error(code: str, status: int, message: str = "") -> boto.ClientError:
+    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return boto.ClientError(cast("Any", answer), "UploadPart")
+
+
+def answering(outcome: Any) -> BotoS3:
+    return BotoS3(cast("Any", StubClient(outcome)), "https://s3.example")
+
+
+def send(outcome: Any) -> Part:
+    return answering(outcome).upload_part(WHERE, "id", 1, b"data", crc.encode(zlib.crc32(b"data")))
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("SlowDown", 503),
+        ("InternalError", 500),
+        ("InternalError", 200),
+        ("ServiceUnavailable", 503),
+        ("RequestTimeout", 400),
+        ("ThrottlingException", 400),
+        ("ExpiredToken", 400),
+        ("BadDigest", 400),
+        ("ConditionalRequestConflict", 409),
+        ("OperationAborted", 409),
+        ("500", 500),
+        ("502", 502),
+        ("503", 503),
+        ("429", 429),
+        ("SomethingNew", 500),
+    ],
+)
+def test_what_passes_is_retriable(code: str, status: int) -> None:
+    """Throttling, time-outs, server errors and conflicts are tried again, also with statuses that lie."""
+    with pytest.raises(S3Trouble) as caught:
+        send(client_error(code, status))
+
+    assert isinstance(caught.value, RetriableException)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("AccessDenied", 403),
+        ("AccessDenied", 500),
+        ("NoSuchBucket", 404),
+        ("NoSuchUpload", 404),
+        ("NoSuchUpload", 500),
+        ("PreconditionFailed", 412),
+        ("PreconditionFailed", 500),
+        ("InvalidPart", 500),
+        ("KMS.DisabledException", 400),
+        ("KMS.NotFoundException", 500),
+        ("InvalidAccessKeyId", 403),
+        ("SignatureDoesNotMatch", 403),
+        ("NotImplemented", 501),
+        ("403", 403),
+        ("SomethingNew", 400),
+    ],
+)
+def test_what_does_not_pass_is_fatal_by_its_code(code: str, status: int) -> None:
+    """A refusal inside a 200 arrives as a 500: the code decides, not the status."""
+    with pytest.raises(S3Error) as caught:
+        send(client_error(code, status))
+
+    assert not isinstance(caught.value, RetriableException)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        boto.EndpointConnectionError(endpoint_url="https://s3.example"),
+        boto.ConnectTimeoutError(endpoint_url="https://s3.example"),
+        boto.ReadTimeoutError(endpoint_url="https://s3.example"),
+        boto.ConnectionClosedError(endpoint_url="https://s3.example"),
+        boto.HTTPClientError(error="reset"),
+        boto.IncompleteReadError(actual_bytes=1, expected_bytes=2),
+        boto.CredentialRetrievalError(provider="web-identity", error_msg="timeout"),
+    ],
+)
+def test_no_answer_is_retriable(error: Exception) -> None:
+    """A lost connection may have lost the request or only its answer."""
+    with pytest.raises(S3Trouble) as caught:
+        send(error)
+
+    assert caught.value.code == NO_ANSWER
+
+
+def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
+    """Asking again would not find any."""
+    with pytest.raises(S3Error, match=r"aws\.access\.key\.id.*default credential chain"):
+        send(boto.NoCredentialsError())
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("NoSuchBucket", "create the bucket"),
+        ("AccessDenied", "s3:PutObject"),
+        ("KMS.DisabledException", "s3.sse.kms.key.id"),
+        ("PermanentRedirect", "s3.region"),
+        ("InvalidAccessKeyId", "aws.access.key.id"),
+    ],
+)
+def test_a_refusal_names_bucket_key_endpoint_code_and_what_to_do(code: str, advice: str) -> None:
+    """One sentence is enough to act on."""
+    message = str(failure_of(REQUEST, code, "words of S3.", 403))
+
+    for part in (WHERE.bucket, WHERE.key, "https://s3.example", code, "words of S3", advice):
+        assert part in message
+
+
+def test_errors_survive_the_way_from_an_executor() -> None:
+    """Spark pickles what a task reports."""
+    for error in (S3Error("denied", "AccessDenied"), S3Trouble("slow", "SlowDown")):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+
+        assert (type(copy), str(copy), copy.code) == (type(error), str(error), error.code)
+        assert isinstance(copy, ConnectException)
+
+
+def test_a_number_alone_is_believed_since_there_is_nothing_else() -> None:
+    """HEAD has no body, so botocore gives the status as the code."""
+    assert is_passing("503")
+    assert not is_passing("404")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_unsigned"),
+    [
+        ("", True),
+        ("https://minio.example:9000", True),
+        ("http://127.0.0.1:9000", True),
+        ("http://localhost:9000", True),
+        ("http://minio.example:9000", False),
+    ],
+)
+def test_payload_is_unsigned_where_that_is_safe(*, endpoint: str, is_unsigned: bool) -> None:
+    """Over TLS, and to this machine; over http on a network the signature protects the body."""
+    assert leaves_payload_unsigned(endpoint) is is_unsigned
+
+
+def test_a_part_goes_with_our_own_checksum() -> None:
+    """The CRC32 computed while filling is sent, so that boto3 computes none."""
+    client = StubClient({"ETag": '"e"'})
+
+    part = BotoS3(cast("Any", client), "").upload_part(WHERE, "id", 3, bytearray(b"data"), "AAAAAA==")
+
+    assert part == Part('"e"', "AAAAAA==")
+    assert client.asked["ChecksumCRC32"] == "AAAAAA=="
+    assert client.asked["PartNumber"] == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "crc32"),
+    [
+        ({"ChecksumCRC32": "AAAAAA==", "ChecksumType": "FULL_OBJECT"}, "AAAAAA=="),
+        ({"ChecksumCRC32": "AAAAAA=="}, "AAAAAA=="),
+        ({"ChecksumCRC32": "AAAAAA==-3", "ChecksumType": "COMPOSITE"}, None),
+        ({"ChecksumCRC32": "AAAAAA==", "ChecksumType": "COMPOSITE"}, None),
+        ({}, None),
+    ],
+)
+def test_only_a_checksum_of_the_whole_counts(answer: dict[str, str], crc32: str | None) -> None:
+    """A checksum of checksums says nothing about the bytes that are read back."""
+    info = answering({"ContentLength": 4, "Metadata": {}, **answer}).head(WHERE)
+
+    assert info is not None
+    assert info.crc32 == crc32
+
+
+def test_a_missing_object_is_none() -> None:
+    """HEAD says 404 and nothing else."""
+    assert answering(client_error("404", 404)).head(WHERE) is None
+
+
+def test_a_client_is_made_once_per_process_and_configuration() -> None:
+    """Half a second that every generation would pay otherwise."""
+    one = config(store_url="http://127.0.0.1:1", aws_access_key_id="a", aws_secret_access_key="b")
+    two = config(store_url="http://127.0.0.1:2", aws_access_key_id="a", aws_secret_access_key="b")
+
+    assert boto_client.connect(one)._client is boto_client.connect(one)._client
+    assert boto_client.connect(one)._client is not boto_client.connect(two)._client
+    assert boto_client.connect(one, "http://127.0.0.1:2")._client is boto_client.connect(two)._client
+
+
+@given(st.lists(st.binary(max_size=300), max_size=6))
+def test_checksums_of_pieces_combine_to_that_of_the_whole(pieces: list[bytes]) -> None:
+    """So a whole object's CRC32 costs no second pass over its bytes."""
+    combined = 0
+    for piece in pieces:
+        combined = crc.combine(combined, zlib.crc32(piece), len(piece))
+
+    assert combined == zlib.crc32(b"".join(pieces))
+
+
+@given(st.lists(st.binary(max_size=300_000 // 64), max_size=8), st.integers(1, 5000))
+def test_a_part_holds_what_was_filled_in(chunks: list[bytes], capacity: int) -> None:
+    """Body and CRC32 are those of the bytes taken; what does not fit is given back."""
+    buffer, taken, whole = PartBuffer(capacity), b"", b"".join(chunks)
+
+    for chunk in chunks:
+        rest = buffer.fill(memoryview(chunk))
+        taken += chunk[: len(chunk) - len(rest)]
+
+    assert bytes(buffer.body()) == taken
+    assert buffer.crc32 == zlib.crc32(taken)
+    assert buffer.is_full == (len(taken) == capacity)
+    assert len(whole) <= capacity or buffer.is_full
+
+
+def test_a_part_buffer_grows_as_it_fills_and_keeps_its_memory() -> None:
+    """200 small files must not take 200 parts of memory; one large file must not ask for it anew."""
+    buffer = PartBuffer(8 * 1024 * 1024)
+    buffer.fill(memoryview(b"x" * 1000))
+    small = len(buffer._data)
+    for _ in range(100):
+        buffer.fill(memoryview(b"x" * 100_000))
+    assert buffer.is_full
+    whole = buffer.body()
+    buffer.clear()
+
+    assert small <= 64 * 1024
+    assert buffer._data is whole
+    assert len(buffer._data) == 8 * 1024 * 1024
+    assert (buffer.filled, buffer.crc32) == (0, 0)
+
+
+def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
+    """One spare buffer serves file after file."""
+    pool = PartPool(100)
+    first, second = pool.take(), pool.take()
+    first.fill(memoryview(b"abc"))
+    pool.give(first)
+    pool.give(second)
+
+    again = pool.take()
+    assert again is first
+    assert again.filled == 0
+    assert pool.take() is not second

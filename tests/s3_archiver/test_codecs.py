@@ -1,0 +1,93 @@
+"""Codecs: what they store is what Avro says, at the levels they know."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+
+import pyarrow as pa
+import pytest
+
+from connectors.s3_archiver import codecs
+from connectors.s3_archiver.codecs import CODEC_NAMES, codec
+from sinksdk import ConfigException
+
+BLOCK = b"carrier=UA;origin=EWR;dest=IAH;" * 500
+
+
+def decompressed(name: str, stored: bytes) -> bytes:
+    """The block again, by other code than what made it, and checksums checked."""
+    match name:
+        case "null":
+            return stored
+        case "deflate":
+            return zlib.decompress(stored, wbits=-15)
+        case "snappy":
+            block: bytes = pa.Codec("snappy").decompress(stored[:-4], len(BLOCK), asbytes=True)
+            assert stored[-4:] == zlib.crc32(block).to_bytes(4, "big")
+            return block
+        case "zstandard":
+            return bytes(pa.input_stream(pa.py_buffer(stored), compression="zstd").read())
+        case "bzip2":
+            return bz2.decompress(stored)
+        case _:
+            return lzma.decompress(stored)
+
+
+@pytest.mark.parametrize("name", CODEC_NAMES)
+@pytest.mark.parametrize("view", [bytes, memoryview])
+def test_what_is_stored_is_the_block(name: str, view: type[bytes | memoryview]) -> None:
+    """Every codec gives the block back, from bytes as from a view, and carries Avro's name."""
+    made = codec(name)
+    stored = bytes(made.compress(view(BLOCK)))
+    assert made.name == name
+    assert decompressed(name, stored) == BLOCK
+    assert name == "null" or len(stored) < len(BLOCK) / 10
+
+
+def test_deflate_is_raw() -> None:
+    """No zlib header in front, and nothing behind the end of the deflated data."""
+    inflate = zlib.decompressobj(wbits=-15)
+    assert inflate.decompress(codec("deflate").compress(BLOCK)) == BLOCK
+    assert (inflate.eof, inflate.unused_data) == (True, b"")
+
+
+def test_null_copies_nothing() -> None:
+    """The null codec hands back the very block."""
+    assert codec("null").compress(BLOCK) is BLOCK
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("deflate", 9), ("deflate", 6), ("zstandard", 19), ("bzip2", 1), ("xz", 0)]
+)
+def test_levels(name: str, level: int) -> None:
+    """A level that the codec has is used, and the block is still the same."""
+    assert decompressed(name, bytes(codec(name, level).compress(BLOCK))) == BLOCK
+
+
+def test_deflate_levels_above_isals_are_zlibs() -> None:
+    """Level 6 is none of isal: zlib does it, so that the files are as small as asked for."""
+    assert codec("deflate", 6).compress(BLOCK) == zlib.compress(BLOCK, 6, wbits=-15)
+
+
+def test_deflate_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where isal is not installed, zlib's level 1 takes its place."""
+    monkeypatch.setattr(codecs, "isal_zlib", None)
+    assert codec("deflate").compress(BLOCK) == zlib.compress(BLOCK, 1, wbits=-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "message"),
+    [
+        ("zstd", None, "there is no Avro codec 'zstd': choose one of null, deflate, snappy, zstandard"),
+        ("zstandard", 23, "has no level 23: choose one from 1 to 22"),
+        ("deflate", -1, "has no level -1: choose one from 0 to 9"),
+        ("snappy", 3, "'snappy' has no levels: leave level 3 out"),
+        ("null", 0, "'null' has no levels: leave level 0 out"),
+    ],
+)
+def test_codecs_that_do_not_exist(name: str, level: int | None, message: str) -> None:
+    """Unknown names and levels are the operator's to correct, and the message says how."""
+    with pytest.raises(ConfigException, match=message):
+        codec(name, level)

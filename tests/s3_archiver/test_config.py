@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from connectors.s3_archiver import S3ArchiverConnector
+from connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from sinksdk import ConfigException, TopicPartition
+from tests.s3_archiver.support import MINIMAL
+
+CONFLUENT = {
+    "name": "s3-sink",
+    "connector.class": "io.confluent.connect.s3.S3SinkConnector",
+    "tasks.max": "4",
+    "topics": "orders,payments",
+    "s3.region": "eu-central-1",
+    "s3.bucket.name": "archive",
+    "s3.part.size": "26214400",
+    "flush.size": "100000",
+    "rotate.schedule.interval.ms": "600000",
+    "timezone": "Europe/Berlin",
+    "storage.class": "io.confluent.connect.s3.storage.S3Storage",
+    "format.class": "io.confluent.connect.s3.format.avro.AvroFormat",
+    "partitioner.class": "io.confluent.connect.storage.partitioner.DefaultPartitioner",
+    "schema.compatibility": "NONE",
+    "avro.codec": "snappy",
+    "s3.credentials.provider.class": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.schema.registry.url": "http://registry:8081",
+}
+
+
+def checked(**raw: str) -> list[str]:
+    return S3ArchiverConfig.check({**MINIMAL, **raw})[1]
+
+
+def test_a_confluent_configuration_runs_as_it_is() -> None:
+    """A usual S3 sink JSON of Confluent's parses, and every key of it is known or named as without effect."""
+    config = S3ArchiverConfig.parse(CONFLUENT)
+
+    assert S3ArchiverConfig.unknown_keys(CONFLUENT) == {}
+    assert (config.flush_size, config.s3_part_size, config.avro_codec) == (100_000, 25 * MIB, "snappy")
+    assert config.topics == ("orders", "payments")
+
+
+def test_defaults_are_confluents_where_it_has_them() -> None:
+    """Region, folder, codec, path style, offset width and delimiters need not be set."""
+    config = S3ArchiverConfig.parse(MINIMAL)
+
+    assert config.s3_region == "us-west-2"
+    assert config.topics_dir == "topics"
+    assert config.avro_codec == "null"
+    assert config.s3_path_style_access is True
+    key = config.layout().file(TopicPartition("orders", 3), 42)
+    assert key == "topics/orders/partition=3/orders+3+0000000042.avro"
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    """One attempt names all that is wrong, each as a sentence with its key."""
+    found = checked(
+        **{
+            "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+            "partitioner.class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
+            "rotate.interval.ms": "3600000",
+            "aws.access.key.id": "key",
+            "timezone": "Mars/Olympus",
+            "store.url": "minio:9000",
+            "transforms": "route",
+        }
+    )
+
+    for key in (
+        "format.class",
+        "partitioner.class",
+        "rotate.interval.ms",
+        "aws.access.key.id",
+        "timezone",
+        "store.url",
+        "transforms",
+    ):
+        assert any(f"'{key}'" in problem for problem in found), key
+    assert len(found) == 7
+
+
+def test_required_keys_are_named() -> None:
+    """Without bucket and flush.size nothing can run, as with Confluent's sink."""
+    _, found = S3ArchiverConfig.check({"name": "archive", "topics": "orders"})
+
+    assert found == ["'s3.bucket.name' is required and not set", "'flush.size' is required and not set"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("archive.content", "value", "only 'record' is supported"),
+        ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "only AvroFormat"),
+        ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "only S3Storage"),
+        ("partitioner.class", "FieldPartitioner", "only DefaultPartitioner"),
+        ("s3.credentials.provider.class", "com.example.Provider", "AWS_ROLE_ARN"),
+        ("s3.proxy.url", "http://proxy:3128", "HTTPS_PROXY"),
+        ("s3.sse.customer.key", "secret", "s3.ssea.name"),
+        ("aws.secret.access.key", "secret", "both, or neither"),
+        ("s3.sse.kms.key.id", "key", "aws:kms"),
+        ("flush.bytes", "0", "at least 1"),
+        ("rotate.schedule.interval.ms", "0", "at least 1"),
+        ("avro.codec.level", "3", "no levels"),
+        ("topics.dir", "/topics/", "slashes"),
+        ("s3.object.tagging.key.value.pairs", "team", "name:value"),
+        ("s3.object.tagging.key.value.pairs", ",".join(f"k{n}:v" for n in range(8)), "S3 allows 10"),
+        ("s3.part.size", "1048576", "greater than or equal to 5242880"),
+        ("avro.codec", "lzo", "zstandard"),
+        ("schema.compatibility", "SOMETIMES", "FORWARD"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_what_to_do(key: str, value: str, hint: str) -> None:
+    """A key whose meaning would be lost is refused, never ignored, and the sentence says what will do."""
+    found = checked(**{key: value})
+
+    assert len(found) == 1
+    assert f"'{key}'" in found[0]
+    assert hint in found[0]
+
+
+def test_a_secret_is_in_no_message_and_no_representation() -> None:
+    """Secrets do not print, not even where the configuration is wrong."""
+    config = S3ArchiverConfig.parse(
+        {**MINIMAL, "aws.access.key.id": "AKIA", "aws.secret.access.key": "hunter2"}
+    )
+
+    assert "hunter2" not in repr(config)
+    assert "hunter2" not in str(config.model_dump())
+    with pytest.raises(ConfigException) as caught:
+        S3ArchiverConfig.parse({**MINIMAL, "aws.secret.access.key": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
+    """What is archived as bytes must not be converted first, nor fail on a class that is not there."""
+    config = S3ArchiverConfig.parse(CONFLUENT)
+
+    assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
+
+
+def test_keys_without_effect_each_have_a_reason_and_no_field_of_their_own() -> None:
+    """What has no effect is not also a setting; converters are, since the engine reads them."""
+    both = set(S3ArchiverConfig.no_effect) & set(S3ArchiverConfig.keys())
+
+    assert both == {"key.converter", "value.converter"}
+    assert all(len(reason) > 10 for reason in S3ArchiverConfig.no_effect.values())
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (100, None, None)),
+        ({"rotate.schedule.interval.ms": "60000"}, (100, 60.0, "UTC")),
+        ({"rotate.schedule.interval.ms": "60000", "timezone": "Asia/Tokyo"}, (100, 60.0, "Asia/Tokyo")),
+    ],
+)
+def test_the_batch_policy_follows_from_the_rotation(
+    fields: dict[str, str], expected: tuple[Any, ...]
+) -> None:
+    """A partition is read for a whole file, or when the schedule is due."""
+    config = S3ArchiverConfig.parse({**MINIMAL, **fields})
+
+    policy = S3ArchiverConnector().batch_policy(config)
+
+    assert (policy.max_records, policy.max_wait, policy.align_to) == expected
+
+
+def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() -> None:
+    """They are fixed when a multipart upload begins; what is not set is the bucket's business."""
+    config = S3ArchiverConfig.parse(
+        {
+            **MINIMAL,
+            "s3.ssea.name": "aws:kms",
+            "s3.sse.kms.key.id": "alias/archive",
+            "s3.acl.canned": "bucket-owner-full-control",
+            "s3.storage.class": "STANDARD_IA",
+        }
+    )
+
+    assert config.creation_options() == {
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "alias/archive",
+        "ACL": "bucket-owner-full-control",
+        "StorageClass": "STANDARD_IA",
+    }
+    assert S3ArchiverConfig.parse(MINIMAL).creation_options() == {}
+
+
+def test_tags_are_pairs() -> None:
+    """`name:value, name:value`; a value may hold colons."""
+    config = S3ArchiverConfig.parse(
+        {**MINIMAL, "s3.object.tagging.key.value.pairs": "team:data, url:https://example.org"}
+    )
+
+    assert config.tags() == {"team": "data", "url": "https://example.org"}
+
+
+def test_the_configuration_travels() -> None:
+    """A task's configuration can be pickled to an executor."""
+    config = S3ArchiverConfig.parse(MINIMAL)
+
+    copy = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes
+    assert copy == config

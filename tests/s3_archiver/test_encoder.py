@@ -1,0 +1,255 @@
+"""Encoding batches: the datums are those fastavro writes for the same records."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from connectors.s3_archiver.datums import EncodedRows
+from connectors.s3_archiver.encoder import RecordEncoder
+from connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from connectors.s3_archiver.varints import varint
+from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.records import HEADERS_TYPE
+
+FLIGHTS = TopicPartition("flights", 3)
+SCHEMA = fastavro.parse_schema(dict(RECORD_SCHEMA))
+
+
+def datum(record: SinkRecord) -> bytes:
+    """What fastavro writes for a record."""
+    row = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": record.timestamp_type,
+        "key": record.key,
+        "value": record.value,
+        "headers": [header._asdict() for header in record.headers],
+    }
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, SCHEMA, row)
+    return out.getvalue()
+
+
+def split(rows: EncodedRows) -> list[bytes]:
+    """Each row's own bytes."""
+    return [bytes(rows[row : row + 1].payload) for row in range(len(rows))]
+
+
+def encode(batch: pa.RecordBatch, partition: TopicPartition = FLIGHTS) -> list[bytes]:
+    return split(RecordEncoder(partition).encode(batch))
+
+
+def record(offset: int, **fields: Any) -> SinkRecord:
+    return SinkRecord(FLIGHTS.topic, FLIGHTS.partition, offset, **fields)
+
+
+MIXED = [
+    record(
+        0, key=b"k", value=b"v", timestamp=1_700_000_000_123, headers=(Header("a", b"1"), Header("a", b"2"))
+    ),
+    record(5, key=None, value=b"", timestamp=None, timestamp_type=-1),
+    record(70_000, key=b"", value=None, timestamp=-1, timestamp_type=1, headers=(Header("b", None),)),
+    record(70_001, key=b"x" * 64, value=b"y" * 8_192, timestamp=-86_400_000, headers=(Header("", b""),)),
+]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param(MIXED, id="mixed rows"),
+        pytest.param([record(8)], id="one row of nothing but its offset"),
+        pytest.param([record(n, key=b"k", value=b"v") for n in range(3)], id="equal in all rows"),
+        pytest.param([record(n, value=None) for n in range(3)], id="all null"),
+        pytest.param(
+            [record(-(2**63), timestamp=2**63 - 1), record(2**63 - 1, timestamp=-(2**63))],
+            id="the ends of 64 bits",
+        ),
+        pytest.param(
+            [record(n, timestamp_type=kind) for n, kind in enumerate((-(2**31), 2**31 - 1))],
+            id="the ends of 32 bits",
+        ),
+        pytest.param(
+            [record(0), record(1, headers=tuple(Header(f"h{n}", b"%d" % n) for n in range(70)))],
+            id="70 headers",
+        ),
+        pytest.param(
+            [record(0, headers=(Header("Übergröße ✈", "é".encode()),))], id="header names beyond ASCII"
+        ),
+        pytest.param([record(0, value=b"z" * 1_000_000), record(1, value=b"")], id="a value of 1 MB"),
+        pytest.param(
+            [record(n, value=b"v" * length) for n, length in enumerate((63, 64, 8_191, 8_192, 1_048_576))],
+            id="lengths where a varint grows",
+        ),
+    ],
+)
+def test_bytes_are_fastavros(records: list[SinkRecord]) -> None:
+    """Row by row the datums are the bytes that fastavro writes."""
+    assert encode(SinkRecords.of(FLIGHTS, records).arrow) == [datum(r) for r in records]
+
+
+@pytest.mark.parametrize("partition", [TopicPartition("Flüge-✈", 0), TopicPartition("t" * 249, 2**31 - 1)])
+def test_topic_and_partition(partition: TopicPartition) -> None:
+    """Long topics, topics beyond ASCII and large partition numbers are written as fastavro does."""
+    records = [SinkRecord(*partition, offset=offset, value=b"v") for offset in (1, 2)]
+    assert encode(SinkRecords.of(partition, records).arrow, partition) == [datum(r) for r in records]
+
+
+def test_no_rows() -> None:
+    """A batch without rows encodes to no rows and no bytes."""
+    empty = RecordEncoder(FLIGHTS).encode(SinkRecords.of(FLIGHTS, MIXED).arrow.slice(2, 0))
+    assert (len(empty), empty.nbytes, bytes(empty.payload)) == (0, 0, b"")
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 2), (1, 3), (2, 4), (3, 4)])
+def test_slice_of_a_batch(start: int, stop: int) -> None:
+    """A slice encodes to its own rows, wherever in its buffers it begins."""
+    batch = SinkRecords.of(FLIGHTS, MIXED).arrow.slice(start, stop - start)
+    assert encode(batch) == [datum(r) for r in MIXED[start:stop]]
+
+
+def test_slicing_encoded_rows_copies_nothing() -> None:
+    """A slice of encoded rows shares the buffer, a slice of a slice too; only steps of 1 are known."""
+    rows = RecordEncoder(FLIGHTS).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
+    inner = rows[1:4][1:2]
+    assert inner.data is rows.data
+    assert bytes(inner.payload) == datum(MIXED[2])
+    assert inner.nbytes == len(datum(MIXED[2]))
+    assert len(rows[3:1]) == 0
+    with pytest.raises(ValueError, match="step of 1"):
+        rows[::2]
+
+
+def test_absent_columns_are_null() -> None:
+    """Without any column but the offset: null timestamp, key and value, type 0 and no headers."""
+    batch = pa.RecordBatch.from_pydict({"offset": pa.array([7, 9], pa.int64())})
+    assert encode(batch) == [datum(record(7)), datum(record(9))]
+
+
+def test_columns_of_type_null() -> None:
+    """Columns of Arrow's null type (a literal NULL in a query) are like absent ones."""
+    names = ("timestamp", "timestampType", "key", "value", "headers")
+    batch = pa.RecordBatch.from_pydict({"offset": [7], **{name: pa.nulls(1) for name in names}})
+    assert encode(batch) == [datum(record(7))]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.binary()),
+    ],
+    ids=str,
+)
+def test_types_of_key_and_value(kind: pa.DataType) -> None:
+    """Keys and values of any binary or string type are archived as their bytes."""
+    texts = [b"no", b"abc", None, b"", b"longer than an inlined view"]
+    plain = pa.array(texts, pa.binary())
+    column = (plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)).slice(1)
+    batch = pa.RecordBatch.from_pydict({"offset": list(range(4)), "key": column, "value": column})
+    assert encode(batch) == [datum(record(n, key=text, value=text)) for n, text in enumerate(texts[1:])]
+
+
+def test_value_bytes_under_a_null_are_not_written() -> None:
+    """Arrow allows bytes behind a null; they do not reach the archive."""
+    buffers = [pa.py_buffer(b"\x01"), pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"abc")]
+    values = pa.Array.from_buffers(pa.binary(), 2, buffers)
+    batch = pa.RecordBatch.from_pydict({"offset": [0, 1], "value": values})
+    assert encode(batch) == [datum(record(0, value=b"a")), datum(record(1))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "milliseconds"),
+    [
+        (pa.int64(), [1_700_000_000_123, -1, None], [1_700_000_000_123, -1, None]),
+        (pa.timestamp("ms", "UTC"), [0, -1, None], [0, -1, None]),
+        (pa.timestamp("us", "UTC"), [1_999, -1, -1_000, None], [1, -1, -1, None]),
+        (pa.timestamp("us"), [1_700_000_000_123_456], [1_700_000_000_123]),
+        (pa.timestamp("ns", "Europe/Berlin"), [1_999_999, -1], [1, -1]),
+        (pa.timestamp("s"), [1_700_000_000, -1], [1_700_000_000_000, -1_000]),
+    ],
+    ids=str,
+)
+def test_timestamps(kind: pa.DataType, stored: list[int | None], milliseconds: list[int | None]) -> None:
+    """Timestamps of any unit become milliseconds, rounded down; -1 ms and null stay what they are."""
+    column = pa.array(stored, pa.int64()).cast(kind)
+    batch = pa.RecordBatch.from_pydict({"offset": list(range(len(stored))), "timestamp": column})
+    assert encode(batch) == [datum(record(n, timestamp=ms)) for n, ms in enumerate(milliseconds)]
+
+
+@pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
+def test_headers_of_other_layouts(outer: Any) -> None:
+    """Null headers are none; the order of a header's fields, large lists and strings do not matter."""
+    item = pa.struct([("value", pa.string()), ("key", pa.large_string())])
+    rows: list[list[dict[str, str | None]] | None] = [
+        [],
+        None,
+        [{"key": "a", "value": "1"}, {"key": "b", "value": None}],
+    ]
+    batch = pa.RecordBatch.from_pydict({"offset": [0, 1, 2], "headers": pa.array(rows, outer(item))})
+    headers = (Header("a", b"1"), Header("b", None))
+    assert encode(batch) == [datum(record(0)), datum(record(1)), datum(record(2, headers=headers))]
+
+
+def test_headers_under_a_null_are_not_written() -> None:
+    """Arrow allows items behind a null list; they do not reach the archive, nor shift what follows."""
+    items = pa.array([{"key": name, "value": b"v"} for name in "abc"], HEADERS_TYPE.value_type)
+    headers = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2, 3], pa.int32()), items, mask=pa.array([False, True, False])
+    )
+    batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2]), headers], names=["offset", "headers"])
+    kept = [(Header("a", b"v"),), (), (Header("c", b"v"),)]
+    assert encode(batch) == [datum(record(n, headers=each)) for n, each in enumerate(kept)]
+
+
+@pytest.mark.parametrize("bad", [{"key": None, "value": b"v"}, None])
+def test_header_without_key(bad: dict[str, bytes | None] | None) -> None:
+    """A header without a key is a DataException that names the record."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = [None, [], [{"key": "a", "value": b"1"}], [{"key": "b", "value": b"2"}, bad], []]
+    batch = pa.RecordBatch.from_pydict({"offset": [10, 20, 30, 40, 50], "headers": pa.array(rows, kind)})
+    with pytest.raises(DataException, match=r"flights-3: the record at offset 40 has a header without a key"):
+        RecordEncoder(FLIGHTS).encode(batch)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
+def test_varint(value: int) -> None:
+    """One integer is written as fastavro writes a long."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, {"type": "long"}, value)
+    assert varint(value) == out.getvalue()
+
+
+def test_schema_is_the_documented_one() -> None:
+    """Fields, their order and types are the contract of archived files, and are not changed."""
+    nullable_bytes = ["null", "bytes"]
+    header = [("key", "string"), ("value", nullable_bytes)]
+    fields = {field["name"]: field["type"] for field in RECORD_SCHEMA["fields"]}
+    headers = fields.pop("headers")
+    assert list(fields.items()) == [
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "long"),
+        ("timestamp", ["null", {"type": "long", "logicalType": "timestamp-millis"}]),
+        ("timestamp_type", "int"),
+        ("key", nullable_bytes),
+        ("value", nullable_bytes),
+    ]
+    assert headers["type"] == "array"
+    assert [(field["name"], field["type"]) for field in headers["items"]["fields"]] == header
+
+
+def test_sync_marker_depends_on_the_object_key_alone() -> None:
+    """16 bytes, the same for the same key in every process, others for another key."""
+    assert sync_marker("topics/flights/a.avro").hex() == "c8d03d2e249b55d44be23371250b8304"
+    assert sync_marker("topics/flights/b.avro") != sync_marker("topics/flights/a.avro")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from connectors.s3_archiver.chain import Archived, FileHeader
+from connectors.s3_archiver.layout import FileName, Layout
+from sinksdk import OffsetAndMetadata, TopicPartition
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(), Layout("a/b"), Layout("t", directory_delim="|", file_delim="_"), Layout("t", offset_width=0)],
+)
+@pytest.mark.parametrize("topic", ["orders", "007", "2024-01-01", "a.avro", "a+b", "x_y", "partition=1"])
+@pytest.mark.parametrize("start", [0, 7, 12_345_678_901])
+def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int) -> None:
+    """parse() undoes file(), whatever delimiters and topic names."""
+    name = FileName(TopicPartition(topic, 12), start)
+
+    assert layout.parse(layout.file(*name)) == name
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "topics/orders/partition=0/orders+0+5.avro",
+        "topics/orders/partition=0/orders+1+0000000005.avro",
+        "topics/orders/partition=0/payments+0+0000000005.avro",
+        "topics/orders/partition=0/orders+0+0000000005.avro.tmp",
+        "topics/_sinksdk/orders.json",
+        "elsewhere/orders/partition=0/orders+0+0000000005.avro",
+    ],
+)
+def test_other_keys_are_no_files(key: str) -> None:
+    """An object that happens to lie there is not taken for a file of the archive."""
+    assert Layout().parse(key) is None
+
+
+def test_markers_are_outside_of_the_topics_folders() -> None:
+    """Whoever lists a topic's folder sees its files only."""
+    assert Layout().marker("orders") == "topics/_sinksdk/orders.json"
+    assert not Layout().marker("orders").startswith(Layout().folder("orders"))
+
+
+def test_a_header_reads_back() -> None:
+    """What a file says of itself survives the Avro header."""
+    for before in (Archived(), Archived(3, 300, 412), Archived(end=50)):
+        header = FileHeader(TopicPartition("orders", 1), 500, "archivé", 7, before)
+
+        metadata = {name: value.decode() for name, value in header.to_metadata().items()}
+
+        assert FileHeader.of(metadata) == header
+
+
+def test_a_file_of_somebody_else_is_told_as_such() -> None:
+    """An Avro file without our entries is no link of the chain."""
+    with pytest.raises(ValueError, match="not written by this archiver"):
+        FileHeader.of({"avro.codec": "null"})
+
+
+def test_a_commit_says_what_it_covers() -> None:
+    """Files, records and end travel in the commit's metadata."""
+    archived = Archived().with_file(100, 100).with_file(50, 163)
+
+    assert Archived.of(OffsetAndMetadata(170, archived.to_text())) == Archived(2, 150, 163)
+
+
+@pytest.mark.parametrize("metadata", ["", "by hand", "[]", '{"files": 1}'])
+def test_a_commit_made_by_hand_begins_a_new_chain(metadata: str) -> None:
+    """Without our metadata nothing is known but the offset."""
+    assert Archived.of(OffsetAndMetadata(170, metadata)) == Archived(0, 0, 170)
+
+
+def test_without_a_commit_the_chain_begins_from_nothing() -> None:
+    """No files, no records, no offset to follow."""
+    assert Archived.of(None) == Archived(0, 0, None)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from connectors.s3_archiver import S3ArchiverConnector
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.errors import NO_ANSWER, Request, S3Trouble, failure_of
+from connectors.s3_archiver.layout import Layout
+from connectors.s3_archiver.owner import Owners
+from sinksdk import ConfigException
+from sinksdk.connector import ConnectorIdentity
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied, no_answer
+from tests.s3_archiver.support import config
+
+MINE = ConnectorIdentity(store_id="store-1", connector="archive", incarnation="first")
+MARKER = Location("bucket", "topics/_sinksdk/orders.json")
+
+
+def owners(s3: FakeS3, identity: ConnectorIdentity = MINE) -> Owners:
+    return Owners(s3, "bucket", Layout(), identity)
+
+
+def connector(s3: FakeS3, identity: ConnectorIdentity = MINE) -> S3ArchiverConnector:
+    made = S3ArchiverConnector(connect=lambda _config, _endpoint=None: s3)
+    made.identity = identity
+    return made
+
+
+def test_a_topic_is_claimed_once_and_found_claimed_after() -> None:
+    """The first start writes the marker, later ones read it."""
+    s3 = FakeS3()
+    owners(s3).claim(["orders"])
+    owners(s3).claim(["orders"])
+
+    assert json.loads(s3.data(MARKER.key)) == {
+        "format": 1,
+        "store_id": "store-1",
+        "connector": "archive",
+        "incarnation": "first",
+    }
+    assert s3.operations().count("PutObject") == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "whose"),
+    [
+        (replace(MINE, connector="backup"), "belongs to connector 'archive'"),
+        (replace(MINE, store_id="store-2"), "whose commits are in another store (id store-1"),
+        (replace(MINE, incarnation="second"), "an earlier connector of the same name, which was deleted"),
+    ],
+)
+def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whose: str) -> None:
+    """Archiving a topic twice into one place is stopped before any data is written."""
+    s3 = FakeS3()
+    owners(s3).claim(["orders"])
+
+    with pytest.raises(ConfigException) as caught:
+        owners(s3, other).claim(["orders"])
+
+    for part in (whose, "topics.dir", str(MARKER), "topics/orders/"):
+        assert part in str(caught.value)
+    assert s3.visible() == [MARKER.key]
+
+
+def test_all_topics_that_belong_to_others_are_named_at_once() -> None:
+    """One attempt shows everything, and the free topic is ours already."""
+    s3 = FakeS3()
+    owners(s3, replace(MINE, connector="backup")).claim(["orders", "payments"])
+
+    with pytest.raises(ConfigException) as caught:
+        owners(s3).claim(["orders", "free", "payments"])
+
+    assert len(caught.value.problems) == 2
+
+
+def test_a_lost_answer_finds_its_own_marker() -> None:
+    """The first attempt took effect: the second one meets our marker, not another's."""
+    s3 = FakeS3()
+    s3.fail_next("PutObject", no_answer(), after_effect=True)
+
+    with pytest.raises(S3Trouble):
+        owners(s3).claim(["orders"])
+    owners(s3).claim(["orders"])
+
+
+def test_two_connectors_at_once_have_one_winner() -> None:
+    """Both find no marker; the condition lets one write, the other reads whose it is."""
+    s3, rival = FakeS3(), replace(MINE, connector="rival")
+    put = s3.put_if_absent
+
+    def second(location: Location, body: bytes) -> bool:
+        s3.put_if_absent = put  # type: ignore[method-assign] # once
+        owners(s3, rival).claim(["orders"])
+        return put(location, body)
+
+    s3.put_if_absent = second  # type: ignore[method-assign] # the rival comes in between
+    with pytest.raises(ConfigException, match="connector 'rival'"):
+        owners(s3).claim(["orders"])
+
+
+def test_a_store_that_ignores_conditions_is_read_back() -> None:
+    """Some stores overwrite in spite of If-None-Match: who reads another's marker stops."""
+    s3 = FakeS3()
+    put = s3.put_if_absent
+
+    def overwritten(location: Location, body: bytes) -> bool:
+        result = put(location, body)
+        marker = {"format": 1, "store_id": "s", "connector": "rival", "incarnation": "i"}
+        s3.objects[location] = FakeObject(json.dumps(marker).encode(), {}, "")
+        return result
+
+    s3.put_if_absent = overwritten  # type: ignore[method-assign] # the rival comes right after
+    with pytest.raises(ConfigException, match="connector 'rival'"):
+        owners(s3).claim(["orders"])
+
+
+def test_a_store_without_conditions_works() -> None:
+    """501: the marker is written all the same, since it was seen to be absent."""
+    s3 = FakeS3(knows_conditions=False)
+    owners(s3).claim(["orders"])
+    owners(s3).claim(["orders"])
+
+    assert s3.visible() == [MARKER.key]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 2}'])
+def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes) -> None:
+    """Damaged, or of a newer version: stop."""
+    s3 = FakeS3()
+    s3.objects[MARKER] = FakeObject(content, {}, "")
+
+    with pytest.raises(ConfigException, match="newer version"):
+        owners(s3).claim(["orders"])
+
+
+# -- the connector's start -----------------------------------------------------------------------
+
+
+def test_start_claims_the_topics_that_are_named() -> None:
+    """Each has its marker before any task starts."""
+    s3 = FakeS3()
+    connector(s3).start(config(topics="orders,payments"))
+
+    assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/payments.json"]
+
+
+def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen() -> None:
+    """The runtime says which they are."""
+    s3 = FakeS3()
+    made = connector(s3)
+    made.start(config({"topics": "", "topics.regex": "ord.*"}))
+    assert s3.visible() == []
+
+    made.claim(["orders"])
+    assert s3.visible() == [MARKER.key]
+
+
+def test_a_missing_bucket_is_one_clear_message() -> None:
+    """With the bucket's name, the endpoint and what to do."""
+    with pytest.raises(ConfigException, match=r"bucket 'bucket' does not exist.*create it"):
+        connector(FakeS3("elsewhere")).start(config())
+
+
+def test_denied_access_is_one_clear_message() -> None:
+    """With the permissions that are needed."""
+    s3 = FakeS3()
+    s3.fail_next("HeadBucket", denied())
+
+    with pytest.raises(ConfigException, match=r"access to bucket 'bucket'.*s3:PutObject"):
+        connector(s3).start(config())
+
+
+def test_an_endpoint_that_does_not_answer_is_one_clear_message() -> None:
+    """With the address that was tried."""
+    s3 = FakeS3()
+    request = Request("HeadBucket", "bucket", "", "http://minio:9000")
+    s3.fail_next("HeadBucket", failure_of(request, NO_ANSWER, "connection refused"))
+
+    with pytest.raises(ConfigException, match=r"no S3 endpoint answers at http://minio:9000"):
+        connector(s3).start(config(store_url="http://minio:9000"))
+
+
+def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start() -> None:
+    """The marker is the proof that objects can be made."""
+    s3 = FakeS3()
+    s3.fail_next("PutObject", denied())
+
+    with pytest.raises(ConfigException, match="AccessDenied"):
+        connector(s3).start(config())
+
+
+def test_deleting_the_connector_leaves_its_marker() -> None:
+    """The archive is still there: a connector created anew must not archive the topic a second time."""
+    s3 = FakeS3()
+    made = connector(s3)
+    made.start(config())
+    made.stop(is_deleted=True)
+
+    assert s3.visible() == [MARKER.key]

@@ -1,0 +1,454 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.errors import S3Error, S3Trouble
+from connectors.s3_archiver.upload import ForeignObject, UploadExpired
+from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, TopicPartition
+from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer, slow_down
+from tests.s3_archiver.support import OTHER, TP, Bench, bench, config
+
+FIRST_FILE = "topics/orders/partition=0/orders+0+0000000000.avro"
+
+
+def failing(operation: str, error: BaseException, folder: str = "partition=0/") -> FakeS3:
+    """S3 that refuses one operation under one folder, until its plan is taken away."""
+    return FakeS3(
+        plan=lambda asked: Fault(error) if asked.operation == operation and folder in asked.key else None
+    )
+
+
+def test_full_files_are_committed_and_the_tail_is_not() -> None:
+    """A periodic commit covers whole files; the open one keeps growing."""
+    b = bench(flush_size=100)
+    b.put(250)
+    b.harness.commit()
+
+    assert b.committed() == 200
+    assert b.offsets() == list(range(200))
+
+
+def test_a_partial_file_is_flushed_and_committed_on_close() -> None:
+    """KIP-275: what would have been read again is committed instead."""
+    b = bench(flush_size=100_000)
+    b.put(60)
+    b.harness.revoke()
+
+    assert b.committed() == 60
+    assert b.offsets() == list(range(60))
+
+
+def test_the_next_owner_goes_on_where_the_partial_file_ended() -> None:
+    """Over a rebalance each offset is archived once, in files that follow one another."""
+    b = bench(flush_size=100)
+    for count in (60, 70, 130):
+        b.put(count)
+        b.harness.revoke()
+        b.harness.assign(TP)
+
+    assert b.offsets() == list(range(260))
+    assert [key[-15:-5] for key in b.visible()] == ["0000000000", "0000000060", "0000000130", "0000000230"]
+
+
+def test_nothing_is_visible_before_its_commit() -> None:
+    """Whatever S3 holds, readers see nothing until the offsets are durable."""
+    b = bench(flush_size=100, settings=config(flush_size=100, part_size=500))
+    b.put(250)
+
+    assert b.s3.uploads_with_data()
+    assert b.offsets() == []
+
+
+def test_an_upload_is_noted_before_it_holds_data() -> None:
+    """At every request with data, the log already knows the upload."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    unnoted = []
+
+    def look(asked: Asked) -> None:
+        if asked.operation == "UploadPart" and asked.upload_id not in b.harness.log.noted.get(TP, ()):
+            unnoted.append(asked)
+
+    b.s3.plan = look
+    b.put(100)
+    b.harness.revoke()
+
+    assert "UploadPart" in b.s3.operations()
+    assert unnoted == []
+
+
+def test_one_note_serves_all_partitions_of_a_closing_commit() -> None:
+    """A note is a write to the store: 20 small files cost one."""
+    b = bench(TP, OTHER, flush_size=10)
+    b.put(45)
+    b.put(45, OTHER)
+    writes: list[int] = []
+    prepare = b.harness.log.prepare
+
+    def counted(tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
+        writes.append(len(tokens))
+        prepare(tokens)
+
+    b.harness.log.prepare = counted  # type: ignore[method-assign] # looks on
+    b.harness.revoke()
+
+    assert writes == [2]
+    assert len(b.visible()) == 10
+
+
+def test_a_due_file_is_committed_though_no_record_comes() -> None:
+    """The schedule ends a file at the next periodic commit."""
+    b = bench(flush_size=1000, rotate_schedule_interval_ms=60_000)
+    b.put(10)
+    b.harness.commit()
+    assert b.committed() is None
+
+    b.clock.now += 60
+    b.harness.commit()
+    assert b.committed() == 10
+    assert b.offsets() == list(range(10))
+
+
+def test_visible_files_and_bytes_are_counted() -> None:
+    """They stand in the progress of a run."""
+    b = bench(flush_size=10)
+    b.put(25)
+    b.harness.revoke()
+
+    sizes = [len(b.s3.data(key)) for key in b.visible()]
+    assert b.harness.outcome(TP).counts == {"files": 3, "bytes": sum(sizes)}
+
+
+def test_published_files_are_not_committed_again() -> None:
+    """A commit carries the tokens of new files only."""
+    b = bench(flush_size=10)
+    b.put(10)
+    b.harness.commit()
+    b.put(10)
+    b.harness.commit()
+
+    assert b.s3.operations().count("CompleteMultipartUpload") == 2
+    assert b.offsets() == list(range(20))
+
+
+# -- crashes -------------------------------------------------------------------------------------
+
+
+def restarted(b: Bench) -> None:
+    b.harness.crash()
+    b.harness.start()
+    b.harness.assign(TP)
+
+
+def test_a_crash_before_the_commit_leaves_nothing_behind() -> None:
+    """The next owner aborts what was noted and reads the records again."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    b.put(100)
+    restarted(b)
+
+    assert b.s3.uploads == {}
+    assert b.harness.position(TP) == 0
+    b.put(100)
+    b.harness.revoke()
+    assert b.offsets() == list(range(100))
+
+
+def test_a_crash_between_commit_and_publish_is_made_up_for() -> None:
+    """The next owner publishes what is committed, before it reads anything."""
+    b = bench(flush_size=10)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
+    b.put(10)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+    assert (b.committed(), b.offsets()) == (10, [])
+
+    restarted(b)
+
+    assert b.offsets() == list(range(10))
+    assert b.harness.position(TP) == 10
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_crash_after_publish_publishes_again_without_harm(*, forgets: bool) -> None:
+    """Complete is idempotent, also when S3 has forgotten the upload."""
+    b = bench(flush_size=10, s3=FakeS3(forgets_completed=forgets))
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    b.put(10)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+
+    restarted(b)
+
+    assert b.offsets() == list(range(10))
+    assert b.harness.outcome(TP).failure is None
+
+
+def test_a_fenced_task_aborts_nothing() -> None:
+    """Its commit may have taken effect: only the successor may say what is discarded."""
+    b = bench(settings=config(flush_size=100, part_size=500))
+    b.put(100)
+    b.harness.fence()
+    with pytest.raises(FencedException):
+        b.put(500)
+
+    assert "AbortMultipartUpload" not in b.s3.operations()
+    assert b.offsets() == []
+
+
+def test_lost_partitions_are_closed_and_nothing_else() -> None:
+    """They are somebody else's: no commit, no abort, no request at all."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    b.put(100)
+    before = len(b.s3.log)
+    b.harness.lose()
+
+    assert len(b.s3.log) == before
+    assert b.committed() is None
+
+
+# -- S3 in trouble -------------------------------------------------------------------------------
+
+
+def waits(b: Bench) -> bool:
+    """Whether a batch awaits redelivery."""
+    return b.harness.worker.pending
+
+
+def test_one_partitions_s3_failure_costs_the_others_nothing() -> None:
+    """Its sibling commits; the failed one is reported with the cause and starts from its last commit."""
+    b = bench(TP, OTHER, s3=failing("UploadPart", denied()), flush_size=100)
+    b.put(60)
+    b.put(60, OTHER)
+    b.harness.revoke()
+
+    assert b.committed(OTHER) == 60
+    assert b.offsets(OTHER) == list(range(60))
+    assert b.committed(TP) is None
+    failure = b.harness.outcome(TP).failure
+    assert failure is not None
+    assert "AccessDenied" in failure.message
+
+
+def test_a_throttled_closing_commit_is_tried_again_within_the_deadline() -> None:
+    """Three refusals, growing delays, and everything is committed."""
+    b = bench(flush_size=100)
+    b.put(60)
+    b.s3.fail_next("UploadPart", slow_down(), times=3)
+    b.harness.revoke(timeout=60)
+
+    assert b.committed() == 60
+    assert b.clock.slept == [0.2, 0.4, 0.8]
+
+
+def test_a_closing_commit_leaves_half_of_its_time_to_the_commit() -> None:
+    """When S3 stays down the others must still be committed before the deadline."""
+    b = bench(TP, OTHER, s3=failing("UploadPart", slow_down()), flush_size=100)
+    b.put(60)
+    b.put(60, OTHER)
+    b.harness.revoke(timeout=20)
+
+    assert sum(b.clock.slept) <= 10
+    assert b.committed(OTHER) == 60
+    failure = b.harness.outcome(TP).failure
+    assert failure is not None
+    assert "SlowDown" in failure.message
+
+
+def test_files_that_were_sent_are_committed_though_a_later_one_fails() -> None:
+    """Of a partition in trouble, what S3 has is kept; only the rest is read again."""
+    b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
+    b.put(100)
+    b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
+    b.put(60)
+    b.harness.revoke()
+
+    assert b.committed() == 100
+    assert b.offsets() == list(range(100))
+    assert b.harness.outcome(TP).failure is not None
+
+
+def test_a_part_that_fails_for_a_while_delays_its_batch_only() -> None:
+    """RetriableException: the engine puts the same batch again until S3 takes it."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    b.s3.fail_next("UploadPart", no_answer(), times=4)
+    b.put(100)
+    b.put(100)
+    assert waits(b)
+    for _ in range(10):
+        b.harness.advance(60)
+    assert not waits(b)
+    b.harness.revoke()
+
+    assert b.offsets() == list(range(200))
+
+
+def test_closing_while_a_batch_waits_commits_what_was_accepted() -> None:
+    """The waiting batch is dropped; what came before it is committed, not a row more."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    b.s3.fail_next("UploadPart", slow_down(), times=2)
+    b.put(100)
+    b.put(100)
+    assert waits(b)
+    b.harness.revoke(timeout=60)
+
+    assert b.committed() == 100
+    assert b.offsets() == list(range(100))
+
+
+def test_a_put_that_fails_for_good_keeps_the_files_before_it() -> None:
+    """Access denied in the middle: sent files are committed, the half-taken batch is not."""
+    b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
+    b.put(100)
+    b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
+    b.put(700)
+
+    assert b.committed() == 100
+    assert b.offsets() == list(range(100))
+    assert b.s3.uploads == {}
+
+
+def test_when_put_has_tried_for_long_the_closing_commit_tries_once() -> None:
+    """errors.retry.timeout is spent: another minute of waiting would only hold up the siblings."""
+    b = bench(s3=failing("UploadPart", slow_down()), settings=config(flush_size=1000, part_size=500))
+    b.put(100)
+    b.put(100)
+    for _ in range(10):
+        b.harness.advance(60)
+
+    assert b.harness.outcome(TP).failure is not None
+    assert b.clock.slept == []
+
+
+def test_every_upload_of_a_failed_partition_is_aborted() -> None:
+    """Nothing that costs money is left by a partition that ended."""
+    b = bench(s3=failing("UploadPart", denied()), flush_size=10)
+    b.put(55)
+    b.harness.revoke()
+
+    assert b.s3.uploads == {}
+
+
+# -- publishing ----------------------------------------------------------------------------------
+
+
+def test_publishing_is_tried_again_until_s3_does_it() -> None:
+    """The commit is durable; what it covers becomes visible as soon as S3 answers."""
+    b = bench(flush_size=10)
+    b.s3.fail_next("CompleteMultipartUpload", slow_down(), times=3)
+    b.put(10)
+    b.harness.commit()
+
+    assert b.offsets() == list(range(10))
+
+
+def test_a_foreign_object_stops_the_partition_loudly() -> None:
+    """Somebody else's object at the key is neither overwritten nor taken for ours."""
+    b = bench(flush_size=10)
+    b.s3.objects[Location("bucket", FIRST_FILE)] = FakeObject(b"theirs", {}, "")
+    b.put(10)
+    b.harness.commit()
+
+    failure = b.harness.outcome(TP).failure
+    assert failure is not None
+    assert failure.kind == ForeignObject.__name__
+    assert b.s3.data(FIRST_FILE) == b"theirs"
+    assert [token.id for token in b.harness.committed[TP].tokens] == ["upload-000001"]
+
+
+def test_an_expired_upload_stops_the_partition_loudly() -> None:
+    """What the commit covers is not in the archive, and the partition does not go on as if it were."""
+    b = bench(flush_size=10)
+    b.s3.plan = lambda asked: b.s3.uploads.clear() if asked.operation == "CompleteMultipartUpload" else None
+    b.put(10)
+    b.harness.commit()
+
+    failure = b.harness.outcome(TP).failure
+    assert failure is not None
+    assert failure.kind == UploadExpired.__name__
+    assert "[0, 10)" in failure.message
+
+
+def test_tokens_of_another_endpoint_are_published_there() -> None:
+    """The configuration was changed to another store while a commit was not published yet."""
+    old, new = FakeS3(endpoint="http://old"), FakeS3(endpoint="http://new")
+    b = bench(flush_size=10, s3=old)
+    old.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
+    b.put(10)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+
+    from connectors.s3_archiver.task import S3ArchiverTask  # noqa: PLC0415 - the second task differs
+
+    b.harness._make = lambda: S3ArchiverTask(
+        connect=lambda _config, endpoint=None: old if endpoint == "http://old" else new
+    )
+    restarted(b)
+    b.put(10)
+    b.harness.revoke()
+
+    assert old.visible() == [FIRST_FILE]
+    assert [key[-15:-5] for key in new.visible()] == ["0000000010"]
+
+
+def test_visible_objects_are_tagged_if_asked_for() -> None:
+    """Confluent's tags, and the configured ones, on every object, also after a crash."""
+    fields = {"s3.object.tagging": "true", "s3.object.tagging.key.value.pairs": "team:data"}
+    b = bench(settings=config(fields))
+    b.put(30)
+    b.harness.revoke()
+
+    (made,) = b.s3.objects.values()
+    assert made.tags == {"startOffset": "0", "endOffset": "29", "recordCount": "30", "team": "data"}
+
+
+@pytest.mark.parametrize(("behaviour", "fails"), [("ignore", False), ("fail", True)])
+def test_an_object_that_cannot_be_tagged_fails_only_if_asked_for(*, behaviour: str, fails: bool) -> None:
+    """By default it is archived and logged."""
+    fields = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": behaviour}
+    b = bench(settings=config(fields), s3=failing("PutObjectTagging", denied()))
+    b.put(30)
+    b.harness.revoke()
+
+    assert b.offsets() == list(range(30))
+    assert (b.harness.outcome(TP).failure is not None) == fails
+
+
+def test_stop_and_close_forget_and_ask_nothing() -> None:
+    """What is noted is discarded by the engine, never by close or stop."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    b.put(100)
+    before = len(b.s3.log)
+    b.harness.task.close([TP])
+    b.harness.task.stop()
+
+    assert len(b.s3.log) == before
+
+
+def test_committed_metadata_says_what_is_archived() -> None:
+    """Files, records and the last end, for the next file's header and for verify."""
+    b = bench(flush_size=100)
+    b.put(250)
+    b.harness.revoke()
+
+    assert b.harness.committed[TP].metadata == '{"files": 3, "records": 250, "end": 250}'
+
+
+def test_committed_offsets_of_others_begin_a_chain() -> None:
+    """An offset set by hand is where the archive begins."""
+    b = bench(flush_size=100)
+    b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(500)})
+    b.harness._build()
+    b.harness.start()
+    b.harness.assign(TP)
+    b.put(10)
+    b.harness.revoke(reason=ClosingReason.STOP)
+
+    assert b.offsets() == list(range(500, 510))
+
+
+def test_errors_are_the_sdks() -> None:
+    """The engine sees ConnectException and RetriableException, nothing of boto3's."""
+    assert isinstance(slow_down(), S3Trouble)
+    assert isinstance(denied(), S3Error)

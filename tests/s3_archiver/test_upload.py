@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.errors import S3Error, S3Trouble
+from connectors.s3_archiver.part import PartBuffer
+from connectors.s3_archiver.upload import (
+    ForeignObject,
+    Upload,
+    UploadExpired,
+    abort,
+    complete,
+)
+from sinksdk import ConnectException, Token
+from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
+
+WHERE = Location("bucket", "topics/orders/file.avro")
+
+
+def begun(s3: FakeS3, capacity: int = 100, nonce: str = "mine") -> Upload:
+    upload = Upload(s3, WHERE, PartBuffer(capacity), nonce, {"sinksdk-connector": "archive"})
+    upload.create()
+    upload.noted()
+    return upload
+
+
+def finished(s3: FakeS3, data: bytes = b"data", nonce: str = "mine") -> Token:
+    upload = begun(s3, nonce=nonce)
+    upload.write(data)
+    upload.finish()
+    return Token(upload.token.id, {**upload.token.data, "start": 0, "end": 10, "records": 10})
+
+
+def test_nothing_is_visible_before_it_is_completed() -> None:
+    """A finished upload is data on S3 that no reader sees."""
+    s3 = FakeS3()
+    token = finished(s3)
+
+    assert s3.objects == {}
+    complete(s3, token)
+    assert s3.data(WHERE.key) == b"data"
+    assert s3.uploads == {}
+
+
+def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished() -> None:
+    """Writing is memory only until a part is full."""
+    s3 = FakeS3()
+    upload = Upload(s3, WHERE, PartBuffer(100), "mine", {})
+    upload.write(b"x" * 100)
+
+    assert s3.log == []
+    assert not upload.has_full_part
+    upload.write(b"x")
+    assert upload.has_full_part
+
+
+def test_data_is_never_sent_before_it_is_noted() -> None:
+    """What a crash leaves un-noted must be empty: sending first is a programming error."""
+    s3 = FakeS3()
+    upload = Upload(s3, WHERE, PartBuffer(100), "mine", {})
+    upload.write(b"data")
+    upload.create()
+
+    with pytest.raises(ValueError, match="not noted"):
+        upload.finish()
+    assert s3.uploads_with_data() == []
+
+
+def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload() -> None:
+    """The second attempt's upload is the one that is noted and fed."""
+    s3 = FakeS3()
+    s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
+    upload = Upload(s3, WHERE, PartBuffer(100), "mine", {})
+
+    with pytest.raises(S3Trouble):
+        upload.create()
+    upload.create()
+    upload.noted()
+    upload.write(b"data")
+    upload.finish()
+
+    assert len(s3.uploads) == 2
+    assert [found.size for found in s3.uploads_with_data()] == [4]
+
+
+def test_parts_are_equal_but_for_the_last() -> None:
+    """Some stores want it so, and S3 wants 5 MiB of all but the last."""
+    s3 = FakeS3()
+    upload = begun(s3, capacity=10)
+    upload.write(b"x" * 25)
+    upload.finish()
+
+    (sent,) = s3.uploads.values()
+    assert [len(sent.parts[number]) for number in (1, 2, 3)] == [10, 10, 5]
+
+
+@given(
+    st.lists(st.binary(max_size=40), max_size=12),
+    st.integers(1, 25),
+    st.lists(st.sampled_from(["before", "after", "ok"]), max_size=12),
+)
+def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
+    chunks: list[bytes], capacity: int, outcomes: list[str]
+) -> None:
+    """Throttled parts, lost answers, at any point: each byte once, size and checksum of the whole."""
+    s3, plan = FakeS3(), iter(outcomes)
+
+    def troubled(action: Any) -> None:
+        for _ in range(len(outcomes) + 1):
+            fate = next(plan, "ok")
+            if fate != "ok":
+                s3.fail_next("UploadPart", no_answer(), after_effect=fate == "after")
+            try:
+                action()
+            except S3Trouble:
+                continue
+            s3._faults.clear()
+            return
+
+    upload = begun(s3, capacity)
+    for chunk in chunks:
+        upload.write(chunk)
+        if upload.has_full_part:
+            troubled(upload.send)
+    upload.write(b"!")
+    troubled(upload.finish)
+    complete(s3, upload.token)
+
+    assert s3.data(WHERE.key) == b"".join(chunks) + b"!"
+    assert upload.token.data["size"] == sum(map(len, chunks)) + 1
+
+
+def test_what_was_written_may_be_overwritten_by_the_caller() -> None:
+    """An encoder may use its buffer again: bytes beyond the part are copied too."""
+    s3, scratch = FakeS3(), bytearray(b"a" * 30)
+    upload = begun(s3, capacity=10)
+    upload.write(scratch)
+    scratch[:] = b"b" * 30
+    upload.write(scratch)
+    upload.finish()
+    complete(s3, upload.token)
+
+    assert s3.data(WHERE.key) == b"a" * 30 + b"b" * 30
+
+
+def test_finishing_twice_sends_once() -> None:
+    """finish() may be called again when something after it failed."""
+    s3 = FakeS3()
+    upload = begun(s3)
+    upload.write(b"data")
+    upload.finish()
+    upload.finish()
+
+    assert s3.operations().count("UploadPart") == 1
+
+
+def test_an_upload_ends_before_s3_has_no_more_parts() -> None:
+    """10,000 parts are S3's limit; a file rotates before."""
+    upload = Upload(FakeS3(), WHERE, PartBuffer(1), "mine", {})
+    upload.write(b"x" * 9_899)
+    assert not upload.is_at_limit
+    upload.write(b"x")
+    assert upload.is_at_limit
+
+
+def test_the_token_says_where_and_what() -> None:
+    """Its data is JSON and enough for another process to complete or abort the upload."""
+    s3 = FakeS3(endpoint="http://127.0.0.1:9000")
+    token = finished(s3)
+
+    assert token.data["endpoint"] == "http://127.0.0.1:9000"
+    assert (token.data["bucket"], token.data["key"]) == WHERE
+    assert len(token.data["parts"]) == 1
+
+
+# -- publishing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["while S3 remembers", "when S3 has forgotten"])
+def test_completing_again_is_as_good(*, forgets: bool) -> None:
+    """The next owner publishes what a crash left, done already or not."""
+    s3 = FakeS3(forgets_completed=forgets)
+    token = finished(s3)
+
+    complete(s3, token)
+    complete(s3, token)
+
+    assert s3.data(WHERE.key) == b"data"
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_lost_answer_to_complete_is_found_out(*, forgets: bool) -> None:
+    """It took effect: the second attempt recognises its own object by the nonce."""
+    s3 = FakeS3(forgets_completed=forgets)
+    token = finished(s3)
+    s3.fail_next("CompleteMultipartUpload", no_answer(), after_effect=True)
+
+    with pytest.raises(S3Trouble):
+        complete(s3, token)
+    complete(s3, token)
+
+    assert s3.data(WHERE.key) == b"data"
+
+
+def test_a_412_about_our_own_object_is_success() -> None:
+    """The client library itself repeats a Complete whose answer was lost, and meets its own object."""
+    s3 = FakeS3(forgets_completed=True)
+    token = finished(s3)
+    complete(s3, token)
+    s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
+
+    complete(s3, token)
+
+
+def test_another_ones_object_is_never_overwritten() -> None:
+    """A foreign object at the key stops the partition, and both writers are named."""
+    s3 = FakeS3()
+    theirs = finished(s3, b"theirs", nonce="theirs")
+    mine = finished(s3, b"mine", nonce="mine")
+    complete(s3, theirs)
+
+    with pytest.raises(ForeignObject, match=r"nonce theirs.*nonce mine"):
+        complete(s3, mine)
+    assert s3.data(WHERE.key) == b"theirs"
+
+
+def test_an_object_nobody_signed_is_foreign_too() -> None:
+    """Somebody copied something there by hand."""
+    s3 = FakeS3()
+    token = finished(s3)
+    s3.objects[WHERE] = FakeObject(b"by hand", {}, "")
+
+    with pytest.raises(ForeignObject, match="not written by this archiver"):
+        complete(s3, token)
+
+
+def test_an_expired_upload_says_which_records_are_missing_and_what_to_do() -> None:
+    """A lifecycle rule took a committed upload away: nothing can be published any more."""
+    s3 = FakeS3()
+    token = finished(s3)
+    s3.uploads.clear()
+
+    with pytest.raises(UploadExpired) as caught:
+        complete(s3, token)
+
+    assert caught.value.token == token
+    for part in (token.id, WHERE.key, "[0, 10)", "set this partition's offset back to 0", "lifecycle"):
+        assert part in str(caught.value)
+    assert isinstance(caught.value, ConnectException)
+    copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
+    assert copy.token == token
+
+
+def test_an_object_that_vanishes_between_two_answers_is_tried_again() -> None:
+    """412, and a moment later nothing is there: somebody deleted it, the next attempt decides."""
+    s3 = FakeS3()
+    token = finished(s3)
+    s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
+
+    with pytest.raises(S3Trouble):
+        complete(s3, token)
+    complete(s3, token)
+    assert s3.data(WHERE.key) == b"data"
+
+
+def test_a_conflict_is_tried_again() -> None:
+    """409: another request on the key was under way."""
+    s3 = FakeS3()
+    token = finished(s3)
+    s3.fail_next("CompleteMultipartUpload", S3Trouble("conflict", "ConditionalRequestConflict"))
+
+    with pytest.raises(S3Trouble):
+        complete(s3, token)
+    complete(s3, token)
+    assert s3.data(WHERE.key) == b"data"
+
+
+def test_a_store_without_conditions_is_looked_at_first() -> None:
+    """501 to If-None-Match: HEAD, then complete; a foreign object is still not overwritten."""
+    s3 = FakeS3(knows_conditions=False)
+    complete(s3, finished(s3, b"data", nonce="mine"))
+    assert s3.data(WHERE.key) == b"data"
+
+    with pytest.raises(ForeignObject):
+        complete(s3, finished(s3, b"other", nonce="other"))
+    assert s3.data(WHERE.key) == b"data"
+
+
+def test_a_store_without_conditions_recognises_a_lost_answer() -> None:
+    """Its second attempt sees its own object."""
+    s3 = FakeS3(knows_conditions=False, forgets_completed=True)
+    token = finished(s3)
+    complete(s3, token)
+    complete(s3, token)
+
+
+def test_a_refused_completion_is_fatal() -> None:
+    """Access denied at the last moment: said, and the object is not there."""
+    s3 = FakeS3()
+    token = finished(s3)
+    s3.fail_next("CompleteMultipartUpload", denied())
+
+    with pytest.raises(S3Error, match="AccessDenied"):
+        complete(s3, token)
+    assert s3.objects == {}
+
+
+# -- discarding ----------------------------------------------------------------------------------
+
+
+def test_aborting_frees_the_data_and_may_be_repeated() -> None:
+    """Nothing is left that costs money, however often it is asked."""
+    s3 = FakeS3()
+    token = finished(s3)
+
+    abort(s3, token)
+    abort(s3, token)
+
+    assert s3.uploads == {}
+
+
+def test_a_part_that_arrives_while_aborting_is_freed_too() -> None:
+    """A zombie's part may land after the first abort was answered: it is aborted until S3 forgets it."""
+    s3 = FakeS3()
+    token = finished(s3)
+    late, aborts = s3.uploads[token.id], 0
+
+    def part_arrives_after_the_first_abort(asked: Asked) -> None:
+        nonlocal aborts
+        aborts += 1
+        if aborts == 2:
+            s3.uploads[token.id] = late
+
+    s3.plan = part_arrives_after_the_first_abort
+    abort(s3, token)
+
+    assert s3.uploads == {}
+    assert aborts == 3
+
+
+def test_aborting_what_was_never_finished_works_from_the_noted_token() -> None:
+    """The note is written before there are parts; it is enough."""
+    s3 = FakeS3()
+    upload = begun(s3)
+
+    abort(s3, upload.token)
+
+    assert s3.uploads == {}
+
+
+def test_a_throttled_abort_is_retriable() -> None:
+    """The tokens stay noted, and a later generation tries again."""
+    s3 = FakeS3()
+    token = finished(s3)
+    s3.fail_next("AbortMultipartUpload", slow_down())
+
+    with pytest.raises(S3Trouble):
+        abort(s3, token)

@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from connectors.s3_archiver import __main__ as command
+from connectors.s3_archiver import report as reporting
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.compare import compare
+from connectors.s3_archiver.verify import Report, verify
+from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.records import HEADERS_TYPE, Header
+from tests.s3_archiver.fake_s3 import FakeS3, denied
+from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, bench, config
+
+
+def archive(*counts: int, flush_size: int = 100, codec: str = "null") -> Bench:
+    """An archive of one partition, closed after each of these counts of records."""
+    b = bench(flush_size=flush_size, avro_codec=codec)
+    for count in counts:
+        b.put(count)
+        b.harness.revoke()
+        b.harness.assign(TP)
+    return b
+
+
+def checked(b: Bench) -> Report:
+    return verify(config(), b.s3, lambda: b.harness.committed)
+
+
+def remove(b: Bench, index: int) -> str:
+    key = b.visible()[index]
+    del b.s3.objects[Location("bucket", key)]
+    return key
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
+def test_a_whole_archive_has_no_problems(codec: str) -> None:
+    """Files, records, first and last offset per partition, in any codec."""
+    report = checked(archive(250, 30, codec=codec))
+
+    assert report.problems == []
+    (found,) = report.partitions
+    assert (found.files, found.records, found.first, found.last, found.committed) == (4, 280, 0, 279, 280)
+    assert (found.gaps, found.overlaps) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("index", "words"), [(0, "the first 1 files"), (1, "in between"), (-1, "at the end")]
+)
+def test_a_missing_file_is_found_wherever_it_was(index: int, words: str) -> None:
+    """The chain breaks behind it, or the commit misses it at the end."""
+    b = archive(450)
+    remove(b, index)
+
+    report = checked(b)
+
+    assert len(report.problems) == 1
+    assert words in report.problems[0]
+
+
+def test_several_missing_files_are_counted() -> None:
+    """The last three of five."""
+    b = archive(450)
+    for _ in range(3):
+        remove(b, -1)
+
+    assert "3 files are missing at the end" in checked(b).problems[0]
+
+
+def test_an_archive_that_is_gone_is_missed() -> None:
+    """A commit without a single file."""
+    b = archive(250)
+    b.s3.objects.clear()
+
+    assert "3 files are missing" in checked(b).problems[0]
+
+
+def test_gaps_of_the_topic_are_counted_and_not_wrong() -> None:
+    """Compaction and transactions leave gaps within files, between them and at the end."""
+    b = bench(flush_size=3)
+    b.harness.deliver(
+        TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=offset, value=b"v") for offset in (5, 6, 9, 20, 22)])
+    )
+    b.harness.revoke()
+
+    report = checked(b)
+
+    assert report.problems == []
+    assert report.partitions[0].gaps == (2 + 10 + 1)
+
+
+def test_overlapping_files_are_found() -> None:
+    """Some offsets in two files: said with the keys and the offsets."""
+    b = archive(100)
+    other = bench(flush_size=100)
+    other.harness.log = type(other.harness.log)({TP: OffsetAndMetadata(90)})
+    other.harness._build()
+    other.harness.start()
+    other.harness.assign(TP)
+    other.put(30)
+    other.harness.revoke()
+    b.s3.objects.update(other.s3.objects)
+
+    report = checked(b)
+
+    assert report.partitions[0].overlaps == 10
+    assert any("offsets 90 to 99 are in" in problem for problem in report.problems)
+
+
+def test_what_is_visible_above_the_commit_is_found() -> None:
+    """Its records would come again."""
+    b = archive(250)
+    commits = {TP: OffsetAndMetadata(200, '{"files": 2, "records": 200, "end": 200}')}
+
+    report = verify(config(), b.s3, lambda: commits)
+
+    assert "offsets up to 249 are visible, but only those below 200 are committed" in report.problems[0]
+
+
+def test_an_archive_without_any_commit_is_not_ours() -> None:
+    """The store was lost, or it is another one's."""
+    b = archive(10)
+
+    assert "nothing is committed" in verify(config(), b.s3, dict).problems[0]
+
+
+def test_what_is_committed_and_not_yet_visible_is_said() -> None:
+    """A crash came between commit and publish: the next start makes it visible."""
+    b = bench(flush_size=10)
+    b.put(10)
+    b.harness.commit()
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
+    b.put(10)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+
+    report = checked(b)
+
+    assert len(report.problems) == 1
+    assert "offsets [10, 20), is committed but not visible yet" in report.problems[0]
+    assert any("will be published" in note for note in report.notes)
+
+
+def test_tokens_that_are_published_already_are_no_problem() -> None:
+    """The store learns of a publication with its next write; the object is there."""
+    b = archive(10)
+    assert b.harness.committed[TP].tokens or b.harness.committed[TP].offset == 10
+
+    assert checked(b).problems == []
+
+
+def test_a_running_connector_does_not_look_wrong() -> None:
+    """Files that appear while the archive is listed are below the commit read afterwards."""
+    b = archive(100)
+    early = dict(b.harness.committed)
+    b.put(100)
+    b.harness.commit()
+    answers = iter([early, b.harness.committed])
+
+    assert verify(config(), b.s3, lambda: next(answers)).problems == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        lambda _: b"not Avro at all",
+        lambda _: b"",
+        lambda data: data[:2000] + bytes([data[2000] ^ 1]) + data[2001:],
+        lambda data: data + b"more",
+    ],
+    ids=["cut in half", "last byte missing", "other content", "empty", "one bit", "more at the end"],
+)
+@pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "snappy"])
+def test_a_damaged_file_is_found(damage: Any, codec: str) -> None:
+    """Every byte is read, decoded and checksummed."""
+    b = archive(100, codec=codec, flush_size=1000)
+    made = b.s3.objects[Location("bucket", b.visible()[0])]
+    assert len(made.data) > 2000
+    made.data = damage(made.data)
+
+    problems = checked(b).problems
+
+    assert any(b.visible()[0] in problem for problem in problems)
+
+
+def test_a_file_under_another_name_is_found() -> None:
+    """A copy at another offset's key does not pass for that offset's file."""
+    b = archive(250)
+    one, two = (Location("bucket", key) for key in b.visible()[:2])
+    b.s3.objects[two] = b.s3.objects[one]
+
+    assert any("is not what its name says" in problem for problem in checked(b).problems)
+
+
+def test_a_file_of_another_partition_is_found() -> None:
+    """Its records say where they come from."""
+    b = bench(TP, OTHER, flush_size=100)
+    b.put(10)
+    b.put(10, OTHER)
+    b.harness.revoke()
+    mine, other = (Location("bucket", key) for key in b.visible())
+    b.s3.objects[mine] = b.s3.objects[other]
+
+    assert any("orders-1" in problem for problem in checked(b).problems)
+
+
+def test_offsets_altered_by_hand_begin_a_new_chain() -> None:
+    """A note, not a problem: somebody wanted it so."""
+    b = archive(100)
+    b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(150)})
+    b.harness._build()
+    b.harness.start()
+    b.harness.assign(TP)
+    b.put(10)
+    b.harness.revoke()
+
+    report = checked(b)
+
+    assert report.problems == []
+    assert "begins a new chain at offset 150" in report.partitions[0].notes[0]
+
+
+def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
+    """With data: a running task's, or left by a dead one; empty ones cost nothing."""
+    b = bench(settings=config(flush_size=1000, part_size=500))
+    b.s3.create_upload(Location("bucket", "topics/orders/partition=0/empty"), {})
+    b.put(100)
+
+    notes = checked(b).notes
+
+    assert any("empty, costs nothing" in note for note in notes)
+    assert any("bytes, is a running task's" in note for note in notes)
+
+
+def test_other_objects_in_the_folder_are_named() -> None:
+    """They are not read, and not hidden either."""
+    b = archive(10)
+    b.s3.put(Location("bucket", "topics/orders/_SUCCESS"), b"")
+
+    assert checked(b).notes == ["topics/orders/_SUCCESS is no file of this archive and was not read"]
+
+
+# -- comparing with the source -------------------------------------------------------------------
+
+RECORDS = [
+    SinkRecord(*TP, offset=0, key=None, value=None, timestamp=None, timestamp_type=-1),
+    SinkRecord(*TP, offset=3, key=b"k", value=b"v", timestamp=1_700_000_000_123, timestamp_type=1),
+    SinkRecord(*TP, offset=4, key=b"", value=b"x" * 1000, timestamp=0, headers=(Header("é", b"1"),) * 2),
+    SinkRecord(*TP, offset=9, value=b"last", timestamp=5, headers=(Header("h", None),)),
+]
+
+
+def write_source(directory: Path, records: list[SinkRecord], name: str = "a") -> None:
+    """Parquet as Spark writes it: microseconds."""
+    batch = SinkRecords.of(TP, records).arrow
+    index = batch.schema.get_field_index("timestamp")
+    batch = batch.set_column(index, "timestamp", batch.column(index).cast(pa.timestamp("us", tz="UTC")))
+    folder = directory / f"topic={TP.topic}" / f"partition={TP.partition}"
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_batches([batch]), folder / f"{name}.parquet")
+
+
+def compared(directory: Path, records: list[SinkRecord] = RECORDS) -> list[str]:
+    b = bench(flush_size=2)
+    b.harness.deliver(TP, SinkRecords.of(TP, records))
+    b.harness.revoke()
+    report = checked(b)
+    compare(config(), b.s3, directory, report)
+    return report.problems
+
+
+def test_an_archive_is_the_same_as_its_source(tmp_path: Path) -> None:
+    """Key, value, timestamp, its type and headers, byte for byte, with source files in any order."""
+    write_source(tmp_path, RECORDS[2:], "a")
+    write_source(tmp_path, RECORDS[:2], "b")
+    write_source(tmp_path, [SinkRecord(*TP, offset=10, value=b"not committed yet")], "c")
+
+    assert compared(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("key", b"other"),
+        ("value", None),
+        ("timestamp", 7),
+        ("timestamp_type", 0),
+        ("headers", (Header("h", b""),)),
+    ],
+)
+def test_a_record_that_differs_is_named_with_the_field(tmp_path: Path, field: str, value: Any) -> None:
+    """One sentence per record, with its offset."""
+    write_source(tmp_path, [RECORDS[0], replace(RECORDS[1], **{field: value}), *RECORDS[2:]])
+
+    (problem,) = compared(tmp_path)
+    assert "offset 3 has another" in problem
+    assert field in problem
+
+
+def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:
+    """In the source and not archived, or the other way round."""
+    write_source(tmp_path, [RECORDS[0], SinkRecord(*TP, offset=1, value=b"lost"), *RECORDS[1:3]])
+
+    assert compared(tmp_path) == [
+        "orders-0: offset 1 is in the topic directory and not in the archive",
+        "orders-0: offset 9 is in the archive and not in the topic directory",
+    ]
+
+
+def test_headers_have_the_type_the_source_has() -> None:
+    """The test's own source is what tasks see."""
+    assert SinkRecords.of(TP, RECORDS).arrow.schema.field("headers").type == HEADERS_TYPE
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def run(tmp_path: Path, b: Bench, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"name": "archive", "config": MINIMAL}))
+    monkeypatch.setattr(command, "committed_offsets", lambda _store, _name: b.harness.committed)
+    return command.main(
+        ["verify", str(path), "--store", "sqlite:///x", *options],
+        connect=lambda _config, _endpoint=None: b.s3,
+    )
+
+
+def test_the_command_ends_with_0_for_a_whole_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And says so in one line."""
+    assert run(tmp_path, archive(250), monkeypatch) == 0
+    assert "250 records in 3 files of 1 topic partitions: each offset once" in capsys.readouterr().out
+
+
+def test_the_command_ends_with_1_when_anything_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every problem has its line."""
+    b = archive(250)
+    remove(b, 1)
+
+    assert run(tmp_path, b, monkeypatch) == 1
+    assert "wrong: orders-0:" in capsys.readouterr().out
+
+
+def test_the_command_ends_with_2_when_it_cannot_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Access denied, no configuration: neither whole nor wrong."""
+    b = archive(10)
+    b.s3.fail_next("HeadBucket", denied())
+
+    assert run(tmp_path, b, monkeypatch) == 2
+    assert "AccessDenied" in capsys.readouterr().err
+    missing = tmp_path / "missing.json"
+    assert command.main(["verify", str(missing), "--store", "sqlite:///x"]) == 2
+
+
+def test_the_command_compares_with_a_source_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--source-directory makes differences problems."""
+    write_source(tmp_path, [SinkRecord(*TP, offset=0, value=b"other")])
+
+    assert run(tmp_path, archive(1), monkeypatch, "--source-directory", str(tmp_path)) == 1
+    assert "has another" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_report_is_a_table_on_a_terminal_and_lines_elsewhere(
+    *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same figures either way."""
+    monkeypatch.setenv("COLUMNS", "120")
+    out = io.StringIO()
+    out.isatty = lambda: is_terminal  # type: ignore[method-assign] # pretends
+    b = bench(TP, OTHER, flush_size=100)
+    b.put(50)
+    b.put(60, OTHER)
+    b.harness.revoke()
+
+    reporting.show(checked(b), out)
+
+    text = out.getvalue()
+    assert ("──" in text) == is_terminal
+    for word in ("orders-0", "orders-1", "total", "110"):
+        assert word in text
+
+
+def test_an_empty_archive_of_a_new_connector_is_whole() -> None:
+    """Nothing committed, nothing there."""
+    report = verify(config(), FakeS3(), dict)
+
+    assert report.problems == []
+    assert report.partitions == []
+    assert TopicPartition("orders", 0) not in {found.partition for found in report.partitions}

@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.s3_archiver.errors import S3Error, S3Trouble
+from connectors.s3_archiver.files import FileFactory
+from connectors.s3_archiver.upload import Upload, complete
+from connectors.s3_archiver.writer import PartitionWriter
+from sinksdk import OffsetAndMetadata, SinkRecords, TopicPartition
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
+from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read, records
+
+
+class Rig:
+    """A writer in front of S3 in memory; notes are counted, not kept."""
+
+    def __init__(self, committed: OffsetAndMetadata | None = None, **fields: Any) -> None:
+        self.s3, self.clock = FakeS3(), HandClock()
+        self.notes: list[int] = []
+        self.writer = PartitionWriter(
+            TP, FileFactory(config(**fields), self.s3, 1, FINE), self.begin, committed, self.clock
+        )
+        self.accepted = committed.offset if committed else 0
+
+    def begin(self, _partition: TopicPartition, uploads: Sequence[Upload]) -> None:
+        for upload in uploads:
+            upload.create()
+        self.notes.append(len(uploads))
+        for upload in uploads:
+            upload.noted()
+
+    def put(self, batch: SinkRecords) -> None:
+        self.writer.put(batch)
+        self.accepted = batch.next_offset
+
+    def close(self) -> OffsetAndMetadata | None:
+        """What a closing commit does."""
+        self.begin(TP, self.writer.prepare(is_closing=True))
+        self.writer.send()
+        return self.committable()
+
+    def committable(self) -> OffsetAndMetadata | None:
+        return self.writer.committable(OffsetAndMetadata(self.accepted))
+
+    def publish(self, offset: OffsetAndMetadata | None) -> list[list[int]]:
+        """Offsets of each visible file, after publishing."""
+        assert offset is not None
+        for token in offset.tokens:
+            complete(self.s3, token)
+        self.writer.published(offset.tokens)
+        return self.files()
+
+    def files(self) -> list[list[int]]:
+        return [[row["offset"] for row in read(self.s3.data(key))] for key in self.s3.visible()]
+
+
+def test_files_end_at_exactly_flush_size_whatever_the_batches() -> None:
+    """250 records in batches of 70 make files of 100, 100 and 50."""
+    rig = Rig(flush_size=100)
+    for first in range(0, 250, 70):
+        rig.put(records(count=min(70, 250 - first), first=first))
+
+    files = rig.publish(rig.close())
+
+    assert [len(file) for file in files] == [100, 100, 50]
+    assert list(itertools.chain(*files)) == list(range(250))
+
+
+def test_one_batch_may_fill_many_files() -> None:
+    """A batch of 1,000 records with flush.size 10 makes 100 files, each exact."""
+    rig = Rig(flush_size=10)
+    rig.put(records(count=1000))
+
+    files = rig.publish(rig.close())
+
+    assert [len(file) for file in files] == [10] * 100
+
+
+def test_small_files_share_their_notes() -> None:
+    """A note is a write to the store: small files wait for one another, or for the commit."""
+    rig = Rig(flush_size=10)
+    rig.put(records(count=1000))
+
+    assert rig.notes == []
+    assert rig.s3.log == []
+    rig.close()
+    assert rig.notes == [100]
+
+
+def test_small_files_do_not_wait_in_memory_for_ever() -> None:
+    """Once they make up a quarter part they are sent."""
+    rig = Rig(flush_size=10, part_size=40_000)
+    rig.put(records(count=100))
+
+    assert sum(rig.notes) >= 4
+    assert len(rig.s3.uploads_with_data()) >= 4
+
+
+def test_finished_files_hold_no_data() -> None:
+    """Between two commits there may be thousands: of each, only the token stays."""
+    rig = Rig(flush_size=100)
+    rig.put(records(count=1000))
+    rig.close()
+
+    buffers = [file.upload._buffer for file in rig.writer._finished]
+    assert len(buffers) == 10
+    assert sum(len(buffer.body()) for buffer in buffers) == 0
+
+
+def test_offsets_with_gaps_are_archived_as_they_are() -> None:
+    """Compaction leaves gaps; the files hold what there is, and the keys say where each begins."""
+    rig = Rig(flush_size=3)
+    batch = SinkRecords.of(TP, [r for r in records(count=40) if r.offset % 7 == 5])
+    rig.put(batch)
+
+    files = rig.publish(rig.close())
+
+    assert files == [[5, 12, 19], [26, 33]]
+    assert [key[-15:-5] for key in rig.s3.visible()] == ["0000000005", "0000000026"]
+
+
+def test_files_end_near_flush_bytes() -> None:
+    """Size is checked sixteen times per file, so a file is hardly larger."""
+    rig = Rig(flush_size=1_000_000, flush_bytes=2_000_000)
+    rig.put(records(count=20_000, size=500))
+
+    rig.publish(rig.close())
+
+    sizes = [len(rig.s3.data(key)) for key in rig.s3.visible()]
+    assert len(sizes) == 6, sizes
+    assert all(2_000_000 <= size < 2_200_000 for size in sizes[:-1])
+    assert sum(map(len, rig.files())) == 20_000
+
+
+def test_the_schedule_ends_a_file_at_the_next_multiple() -> None:
+    """A file begun at 10 past ends at the hour, and the next record begins another."""
+    rig = Rig(flush_size=100, rotate_schedule_interval_ms=3_600_000)
+    rig.clock.now += 600
+    rig.put(records(count=10))
+    rig.clock.now += 2999
+    rig.put(records(count=10, first=10))
+    rig.clock.now += 1
+    rig.put(records(count=10, first=20))
+
+    files = rig.publish(rig.close())
+
+    assert [len(file) for file in files] == [20, 10]
+
+
+def test_a_file_that_is_due_is_sealed_without_a_new_record() -> None:
+    """The periodic commit finds it due."""
+    rig = Rig(flush_size=100, rotate_schedule_interval_ms=60_000)
+    rig.put(records(count=10))
+
+    assert rig.writer.prepare(is_closing=False) == []
+    rig.clock.now += 60
+    assert len(rig.writer.prepare(is_closing=False)) == 1
+
+
+def test_only_finished_files_may_be_committed_while_one_is_open() -> None:
+    """The open file's records come again if nothing else happens."""
+    rig = Rig(flush_size=100)
+    rig.put(records(count=150))
+    rig.begin(TP, rig.writer.prepare(is_closing=False))
+    rig.writer.send()
+
+    found = rig.committable()
+
+    assert found is not None
+    assert found.offset == 100
+    assert len(found.tokens) == 1
+
+
+def test_with_nothing_open_everything_accepted_may_be_committed() -> None:
+    """Records that were filtered out behind the last one of a file leave no lag."""
+    rig = Rig(flush_size=100)
+    rig.put(records(count=100))
+    rig.accepted = 117
+    rig.begin(TP, rig.writer.prepare(is_closing=False))
+    rig.writer.send()
+
+    found = rig.committable()
+
+    assert found is not None
+    assert found.offset == 117
+
+
+def test_nothing_finished_means_nothing_to_commit() -> None:
+    """An open file alone commits nothing."""
+    rig = Rig(flush_size=100)
+    rig.put(records(count=10))
+
+    assert rig.committable() is None
+
+
+def test_each_file_says_what_it_follows() -> None:
+    """Number, records and end of what is before it, across writers and generations."""
+    rig = Rig(flush_size=100)
+    rig.put(records(count=150))
+    closed = rig.close()
+    rig.publish(closed)
+    assert closed is not None
+    successor = Rig(OffsetAndMetadata(160, closed.metadata), flush_size=100)
+    successor.put(records(count=10, first=163))
+    successor.publish(successor.close())
+
+    said = [
+        tuple(
+            header(rig_.s3.data(key))[f"sinksdk.{name}"]
+            for name in ("files_before", "records_before", "previous_end")
+        )
+        for rig_ in (rig, successor)
+        for key in rig_.s3.visible()
+    ]
+    assert said == [("0", "0", ""), ("1", "100", "100"), ("2", "150", "150")]
+
+
+def test_a_file_is_byte_for_byte_the_same_when_it_is_made_again() -> None:
+    """Same records, same generation: same bytes, sync markers included."""
+    made = []
+    for batches in ([100], [1] * 100, [33, 67]):
+        rig, first = Rig(flush_size=100, avro_codec="deflate"), 0
+        for count in batches:
+            rig.put(records(count=count, first=first))
+            first += count
+        rig.publish(rig.close())
+        made.append(rig.s3.data(rig.s3.visible()[0]))
+
+    assert made[0] == made[1] == made[2]
+
+
+# -- S3 in trouble -------------------------------------------------------------------------------
+
+
+def test_a_batch_is_accepted_though_a_part_could_not_be_sent() -> None:
+    """Its rows are in memory, all of them; the next put tries the part again before it takes anything."""
+    rig = Rig(flush_size=1000, part_size=2000)
+    rig.s3.fail_next("UploadPart", slow_down(), times=2)
+    rig.put(records(count=500))
+    with pytest.raises(S3Trouble):
+        rig.put(records(count=100, first=500))
+    rig.put(records(count=100, first=500))
+
+    assert rig.publish(rig.close()) == [list(range(600))]
+
+
+def test_a_batch_that_was_refused_is_not_in_the_file() -> None:
+    """Closing while S3 is in trouble commits what was accepted, and not a row of what was not."""
+    rig = Rig(flush_size=1000, part_size=2000)
+    rig.s3.fail_next("UploadPart", slow_down(), times=2)
+    rig.put(records(count=500))
+    with pytest.raises(S3Trouble):
+        rig.put(records(count=100, first=500))
+
+    closed = rig.close()
+
+    assert closed is not None
+    assert closed.offset == 500
+    assert rig.publish(closed) == [list(range(500))]
+
+
+def test_requests_are_not_repeated_within_a_put_once_one_failed() -> None:
+    """Each attempt costs seconds of retries; one failure is enough to know."""
+    rig = Rig(flush_size=10, part_size=400)
+    rig.s3.fail_next("CreateMultipartUpload", slow_down(), times=50)
+    rig.put(records(count=500))
+
+    assert rig.s3.operations() == ["CreateMultipartUpload"]
+
+
+def test_memory_does_not_grow_while_s3_is_down() -> None:
+    """Batches are refused until what is stuck has been sent."""
+    rig = Rig(flush_size=100_000, part_size=2000)
+    rig.s3.fail_next("UploadPart", slow_down(), times=20)
+    rig.put(records(count=500))
+    stuck = rig.writer._open
+    assert stuck is not None
+    size = stuck.upload.size
+    for _ in range(10):
+        with pytest.raises(S3Trouble):
+            rig.put(records(count=500, first=500))
+
+    assert stuck.upload.size == size
+
+
+def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:
+    """What took effect is made again or replaced; readers see each offset once."""
+    rig = Rig(flush_size=100, part_size=500)
+    rig.s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
+    rig.s3.fail_next("UploadPart", no_answer(), after_effect=True, times=3)
+    first = 0
+    while first < 250:
+        try:
+            rig.put(records(count=50, first=first))
+        except S3Trouble:
+            continue
+        first += 50
+    closed = None
+    while closed is None:
+        try:
+            closed = rig.close()
+        except S3Trouble:
+            continue
+
+    assert [len(file) for file in rig.publish(closed)] == [100, 100, 50]
+    assert all(upload.size == 0 for upload in rig.s3.uploads.values())
+
+
+def test_after_a_refusal_only_finished_files_count() -> None:
+    """A put that failed for good may have taken half a batch: the open file is never committed."""
+    rig = Rig(flush_size=100, part_size=500)
+    rig.put(records(count=120))
+    rig.s3.fail_next("UploadPart", denied(), times=1)
+    with pytest.raises(S3Error):
+        rig.put(records(count=200, first=120))
+
+    closed = rig.close()
+
+    assert closed is not None
+    assert closed.offset == 100
+    assert rig.publish(closed) == [list(range(100))]
+
+
+def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
+    """A batch can end one file and break in the next: it counts as not accepted, so neither file does."""
+    rig = Rig(flush_size=100, part_size=500)
+    rig.put(records(count=90))
+    rig.s3.fail_next("CreateMultipartUpload", denied())
+    with pytest.raises(S3Error):
+        rig.put(records(count=110, first=90))
+
+    assert len(rig.writer._finished) + len(rig.writer._sealed) >= 1
+    assert rig.committable() is None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    st.lists(st.sampled_from(["ok", "ok", "before", "after"]), max_size=40),
+    st.integers(5, 50),
+    st.integers(100, 5000),
+)
+def test_each_offset_is_archived_once_under_any_trouble(
+    batches: list[int], fates: list[str], flush_size: int, part_size: int
+) -> None:
+    """Any request may fail before or after its effect; batches are put again until they are taken."""
+    rig, plan = Rig(flush_size=flush_size, part_size=part_size), iter(fates)
+
+    def fault(_asked: Asked) -> Fault | None:
+        fate = next(plan, "ok")
+        return None if fate == "ok" else Fault(no_answer(), after_effect=fate == "after")
+
+    rig.s3.plan = fault
+    first = 0
+    for count in batches:
+        batch = records(count=count, first=first)
+        for _ in range(len(fates) + 1):
+            try:
+                rig.put(batch)
+                break
+            except S3Trouble:
+                continue
+        first += count
+    closed = None
+    while closed is None:
+        try:
+            closed = rig.close()
+        except S3Trouble:
+            continue
+    rig.s3.plan = None
+    files = rig.publish(closed)
+
+    assert list(itertools.chain(*files)) == list(range(sum(batches)))
+    assert all(len(file) == flush_size for file in files[:-1])
+    assert closed.offset == sum(batches)
+    assert rig.s3.uploads_with_data() == []

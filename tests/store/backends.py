@@ -1,0 +1,71 @@
+"""The stores the contract is run against, and a wrapper that loses answers of any of them.
+
+Another backend joins by one more entry in ``BACKENDS``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from sinksdk.store import MemoryStore, Store, open_store
+from sinksdk.store.base import Lost, Stored
+
+BACKENDS: Mapping[str, Callable[[Path], Store]] = {
+    "memory": lambda folder: MemoryStore(),
+    "sqlite": lambda folder: open_store(f"sqlite:///{folder}/store.db", create=True),
+}
+
+SHARED = ("sqlite",)
+"""Backends that other processes reach by their URL."""
+
+Primitive = Literal["read", "write", "remove", "keys"]
+Fault = Literal["before", "after"] | Callable[[], None] | None
+
+
+class LossyStore(Store):
+    """Another store whose answers get lost as told, per primitive and in order.
+
+    ``before``: the request never arrived. ``after``: it took effect, the answer got lost. A function is
+    run where an answer gets lost, and tells by its result whether the request took effect. None: all is
+    well; so is everything once the list is used up.
+    """
+
+    def __init__(self, inner: Store, *, patience: float = 5.0) -> None:
+        super().__init__(patience=patience, pause=0.0)
+        self.inner = inner
+        self.faults: dict[Primitive, deque[Fault]] = defaultdict(deque)
+        self.requests: list[Primitive] = []
+        self.is_down = False
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def _lossy(self, primitive: Primitive, request: Callable[[], object]) -> object:
+        self.requests.append(primitive)
+        if self.is_down:
+            raise Lost("down")
+        fault = self.faults[primitive].popleft() if self.faults[primitive] else None
+        if fault == "before":
+            raise Lost("the request never arrived")
+        answer = request()
+        if fault is not None:
+            if callable(fault):
+                fault()
+            raise Lost("the answer was lost")
+        return answer
+
+    def _read(self, key: str) -> Stored | None:
+        return self._lossy("read", lambda: self.inner._read(key))
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        return self._lossy("write", lambda: self.inner._write(key, stored, if_version))
+
+    def _remove(self, key: str, if_version: str) -> bool:
+        return self._lossy("remove", lambda: self.inner._remove(key, if_version))
+
+    def _keys(self, prefix: str) -> Sequence[str]:
+        return self._lossy("keys", lambda: self.inner._keys(prefix))

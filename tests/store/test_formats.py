@@ -1,0 +1,279 @@
+"""The store's keys and values, to the letter: a store written by one version is read by the next.
+
+A test that fails here means a change of format: old stores must still be read, so it needs a new format
+version and a way up from this one, not another golden text.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from sinksdk import ClosingReason, Token
+from sinksdk.store import MemoryStore, records, table
+from sinksdk.store.records import (
+    Closing,
+    ConnectorRecord,
+    ConnectorStatus,
+    Entry,
+    GenerationPlan,
+    Noted,
+    PartitionProgress,
+    PartitionStatus,
+    PlannedRange,
+    Seen,
+    StoreIdentity,
+    Tail,
+    TaskCountRecord,
+    TaskPlan,
+    TaskProgress,
+    TaskRecord,
+    Value,
+)
+
+# -- keys --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (records.STORE_KEY, "store"),
+        (records.config_key("archive"), "connectors/archive/config"),
+        (records.task_count_key("archive"), "connectors/archive/tasks-count"),
+        (records.plans_prefix("archive"), "connectors/archive/generations/"),
+        (records.plan_key("archive", 7), "connectors/archive/generations/000000000007"),
+        (records.task_key("archive", 12), "connectors/archive/tasks/12"),
+        (records.status_key("archive"), "connectors/archive/status"),
+        (records.progress_key("archive", 3), "connectors/archive/progress/3"),
+        (records.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
+        (records.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
+    ],
+)
+def test_keys(key: str, text: str) -> None:
+    """Keys: exactly these; a connector's name is percent-encoded, so that no name reaches into another's keys."""
+    assert key == text
+
+
+def test_plans_sort_by_generation() -> None:
+    """Keys: plans sort by their generation, as text, up to a million million."""
+    keys = [records.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
+    assert sorted(keys) == keys
+
+
+# -- values ------------------------------------------------------------------------------------------
+
+TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})
+TOKEN_JSON = {"id": "upload-1", "data": {"bucket": "b", "parts": [{"etag": "e", "size": 5}]}}
+ENTRY = Entry(topic="flights", partition=3, offset=100, metadata="m", publish=(TOKEN,), generation=6)
+ENTRY_JSON = {
+    "topic": "flights",
+    "partition": 3,
+    "offset": 100,
+    "metadata": "m",
+    "publish": [TOKEN_JSON],
+    "generation": 6,
+}
+NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
+NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
+
+GOLDEN: list[tuple[Value, dict[str, object]]] = [
+    (StoreIdentity(id="5d2f"), {"id": "5d2f"}),
+    (
+        ConnectorRecord(
+            config={"name": "archive", "aws.secret.access.key": "${env:SECRET}"},
+            version=4,
+            incarnation="9a1c",
+            target_state="PAUSED",
+            deleted=True,
+        ),
+        {
+            "config": {"name": "archive", "aws.secret.access.key": "${env:SECRET}"},
+            "version": 4,
+            "incarnation": "9a1c",
+            "target_state": "PAUSED",
+            "deleted": True,
+        },
+    ),
+    (
+        TaskCountRecord(claimed=8, planned=7, tasks=4, config_version=2),
+        {"claimed": 8, "planned": 7, "tasks": 4, "config_version": 2},
+    ),
+    (
+        GenerationPlan(
+            generation=7,
+            config_version=2,
+            tasks=(
+                TaskPlan(
+                    ranges=(PlannedRange(topic="flights", partition=3, start=100, end=200, due=True),),
+                    config={"task.id": "0"},
+                ),
+                TaskPlan(ranges=()),
+            ),
+            committed=(ENTRY,),
+            stale=(NOTED,),
+            closing=Closing(reason=ClosingReason.REBALANCE, timeout=60.0),
+        ),
+        {
+            "generation": 7,
+            "config_version": 2,
+            "tasks": [
+                {
+                    "ranges": [{"topic": "flights", "partition": 3, "start": 100, "end": 200, "due": True}],
+                    "config": {"task.id": "0"},
+                },
+                {"ranges": [], "config": {}},
+            ],
+            "committed": [ENTRY_JSON],
+            "stale": [NOTED_JSON],
+            "closing": {"reason": "REBALANCE", "timeout": 60.0},
+        },
+    ),
+    (
+        TaskRecord(
+            generation=7, attempt=2, entries=(ENTRY,), prepared=(NOTED,), discarded=("upload-0", "upload-9")
+        ),
+        {
+            "generation": 7,
+            "attempt": 2,
+            "entries": [ENTRY_JSON],
+            "prepared": [NOTED_JSON],
+            "discarded": ["upload-0", "upload-9"],
+        },
+    ),
+    (
+        ConnectorStatus(
+            state="FAILED",
+            driver="host:4711",
+            heartbeat=1_700_000_000.5,
+            partitions=(
+                PartitionStatus(
+                    topic="flights",
+                    partition=3,
+                    seen=(Seen(end=170, at=1_700_000_000.0),),
+                    tail=Tail(committed=100, end=170, records=65),
+                    failures=2,
+                    error="bucket gone",
+                ),
+            ),
+            trace="Traceback",
+        ),
+        {
+            "state": "FAILED",
+            "driver": "host:4711",
+            "heartbeat": 1_700_000_000.5,
+            "partitions": [
+                {
+                    "topic": "flights",
+                    "partition": 3,
+                    "seen": [{"end": 170, "at": 1_700_000_000.0}],
+                    "tail": {"committed": 100, "end": 170, "records": 65},
+                    "failures": 2,
+                    "error": "bucket gone",
+                }
+            ],
+            "trace": "Traceback",
+        },
+    ),
+    (
+        TaskProgress(
+            generation=7,
+            attempt=2,
+            partitions=(
+                PartitionProgress(
+                    topic="flights",
+                    partition=3,
+                    position=150,
+                    committed=100,
+                    records=50,
+                    counts={"files": 1},
+                    failure="no",
+                ),
+            ),
+        ),
+        {
+            "generation": 7,
+            "attempt": 2,
+            "partitions": [
+                {
+                    "topic": "flights",
+                    "partition": 3,
+                    "position": 150,
+                    "committed": 100,
+                    "records": 50,
+                    "counts": {"files": 1},
+                    "failure": "no",
+                }
+            ],
+        },
+    ),
+]
+
+
+def named(case: object) -> str | None:
+    return type(case).__name__ if isinstance(case, Value) else None
+
+
+@pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
+def test_values_are_written_so(value: Value, written: dict[str, object]) -> None:
+    """Values: each is written as exactly this JSON, field by field in this order."""
+    assert json.dumps(value.as_json()) == json.dumps(written)
+
+
+@pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
+def test_values_are_read_so(value: Value, written: dict[str, object]) -> None:
+    """Values: what was written so is read back as it was."""
+    assert type(value).model_validate(written) == value
+
+
+@pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
+def test_values_of_a_later_version_are_read(value: Value, written: dict[str, object]) -> None:
+    """Values: a field that a later version of this format added is ignored."""
+    assert type(value).model_validate({**written, "added_later": 1}) == value
+
+
+def test_every_value_has_a_golden_text() -> None:
+    """Values: every kind of value a store keeps stands above, by itself or inside another."""
+
+    def kinds(value: object) -> set[type]:
+        inner = value.__dict__.values() if isinstance(value, Value) else value if isinstance(value, tuple) else ()
+        found = {type(value)} if isinstance(value, Value) else set()
+        return found.union(*map(kinds, inner))
+
+    assert set().union(*(kinds(value) for value, _ in GOLDEN)) == set(Value.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("model", "least", "value"),
+    [
+        (ConnectorRecord, {"config": {}, "incarnation": "i"}, ConnectorRecord(config={}, incarnation="i")),
+        (TaskCountRecord, {"claimed": 1}, TaskCountRecord(claimed=1, planned=0, tasks=0, config_version=0)),
+        (TaskRecord, {"generation": 1}, TaskRecord(generation=1, attempt=0)),
+        (ConnectorStatus, {}, ConnectorStatus(state="UNASSIGNED", heartbeat=0.0)),
+    ],
+)
+def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, object], value: Value) -> None:
+    """Values: what an older writer left out has these meanings."""
+    assert model.model_validate(least) == value
+
+
+@pytest.mark.parametrize(("model", "broken"), [(TaskRecord, {}), (Entry, {"topic": "t", "partition": 0}), (StoreIdentity, {})])
+def test_what_is_missing_is_not_guessed(model: type[Value], broken: dict[str, object]) -> None:
+    """Values: a field without a default that is missing is an error."""
+    with pytest.raises(ValidationError):
+        model.model_validate(broken)
+
+
+def test_the_envelope() -> None:
+    """Values: each is one JSON object with the format's version and a nonce, which is the value's version."""
+    store = MemoryStore()
+    row = table.write(store, "store", StoreIdentity(id="5d2f"), None)
+    assert json.loads(store._records["store"].body) == {"format": 1, "nonce": row.version, "id": "5d2f"}
+    assert table.read(store, "store", StoreIdentity) == row
+
+
+def test_values_cannot_be_changed() -> None:
+    """Values: frozen; a change is another value, written by compare-and-set."""
+    with pytest.raises(ValidationError):
+        TaskRecord(generation=1).generation = 2

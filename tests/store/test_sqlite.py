@@ -1,0 +1,232 @@
+"""The embedded store: a SQLite file, opened by several processes of one machine."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sinksdk.errors import ConfigException
+from sinksdk.store import identify, open_store
+from sinksdk.store.sql import SqlStore
+
+
+def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite: a relative path is made absolute, so that a process elsewhere opens the same file."""
+    monkeypatch.chdir(tmp_path)
+    store = open_store("sqlite:///state.db", create=True)
+    store.put("k", {"x": 1}, None)
+    assert store.url == f"sqlite:///{tmp_path}/state.db"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert store.get("k").value == {"x": 1}
+    assert open_store(store.url).get("k").value == {"x": 1}
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("a b.db", "a b.db"),
+        ("50%.db", "50%.db"),
+        ("what%3F.db", "what?.db"),
+        ("is#this.db", "is#this.db"),
+        ("naïve ☂.db", "naïve ☂.db"),
+        ("a&mode=ro.db", "a&mode=ro.db"),
+    ],
+)
+def test_any_file_name_will_do(tmp_path: Path, written: str, name: str) -> None:
+    """SQLite: the file is the one that was named, whatever its path is made of; no other one comes into being."""
+    folder = tmp_path / f"in {name}"
+    folder.mkdir()
+    url = f"sqlite:///{tmp_path}/in {written}/{written}"
+    store = open_store(url, create=True)
+    store.put("k", {"x": 1}, None)
+    assert list(tmp_path.iterdir()) == [folder]
+    assert name in {path.name for path in folder.iterdir()}
+    assert open_store(url).get("k").value == {"x": 1}
+    assert open_store(store.url).get("k").value == {"x": 1}
+
+
+def test_opening_creates_nothing(tmp_path: Path) -> None:
+    """SQLite: without create=True no database comes into being; the error says which one is missing."""
+    with pytest.raises(
+        ConfigException, match=r"state\.db cannot be opened: unable to open database file; check"
+    ):
+        open_store(f"sqlite:///{tmp_path}/state.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
+    """SQLite: a file without our table is refused without create=True, and stays as it is."""
+    (tmp_path / "state.db").touch()
+    with pytest.raises(ConfigException, match="is there but is no store of sinksdk"):
+        open_store(f"sqlite:///{tmp_path}/state.db")
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_file_that_is_no_database(tmp_path: Path, create: bool) -> None:
+    """SQLite: a file that is no database is refused and not touched."""
+    (tmp_path / "state.db").write_text("these are my notes, and they are long enough to be looked at " * 10)
+    with pytest.raises(ConfigException, match="file is not a database"):
+        open_store(f"sqlite:///{tmp_path}/state.db", create=create)
+    assert "these are my notes" in (tmp_path / "state.db").read_text()
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    """SQLite: where the folder is missing nothing is created, and the error says so."""
+    with pytest.raises(ConfigException, match="check that it exists and may be written"):
+        open_store(f"sqlite:///{tmp_path}/nowhere/state.db", create=True)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_refused(url: str) -> None:
+    """SQLite: a database in memory dies with its process, and each process would have another."""
+    with pytest.raises(ConfigException, match="dies with its process; name a file"):
+        open_store(url, create=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["state.db", "", "://", "a b://x", "nosuchdb://host/db", "postgresql://u:secret@host:secret/db"]
+)
+def test_an_address_that_is_none(url: str) -> None:
+    """open_store: what is no URL of a database is a ConfigException that echoes no password."""
+    with pytest.raises(ConfigException) as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_creating_twice_keeps_what_is_there(tmp_path: Path) -> None:
+    """SQLite: create=True makes what is missing and leaves what is there."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    open_store(url, create=True).put("k", {"x": 1}, None)
+    assert open_store(url, create=True).get("k").value == {"x": 1}
+
+
+CREATE = """
+import multiprocessing, sys
+from sinksdk.store import identify, open_store
+fork = multiprocessing.get_context("fork")
+together = fork.Barrier(6)
+def create():
+    together.wait()
+    print(identify(open_store(sys.argv[1], create=True)), flush=True)
+running = [fork.Process(target=create) for _ in range(6)]
+[process.start() for process in running]
+[process.join() for process in running]
+sys.exit(max(process.exitcode for process in running))
+"""
+
+
+def test_processes_that_create_it_at_the_same_time(tmp_path: Path) -> None:
+    """SQLite: several processes that create one store at the same time all get it, with one id."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CREATE, f"sqlite:///{tmp_path}/state.db"],
+        check=True,
+        timeout=60,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    answers = ran.stdout.split()
+    assert len(answers) == 6
+    assert len(set(answers)) == 1
+
+
+LOCK = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(f"BEGIN {sys.argv[2]}")
+print("locked", flush=True)
+time.sleep(1)
+connection.execute("ROLLBACK")
+"""
+
+
+@pytest.mark.parametrize("kind", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
+    """SQLite: while another process holds a write lock, writes wait for it; they neither fail nor are lost."""
+    store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
+    first = store.put("k", {"x": 1}, None)
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(tmp_path / "state.db"), kind], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        before = time.monotonic()
+        store.put("k", {"x": 2}, first)
+        assert time.monotonic() - before > 0.5
+    assert store.get("k").value == {"x": 2}
+
+
+def test_opening_a_locked_database(tmp_path: Path) -> None:
+    """SQLite: a store can be opened and read while another process holds a write lock."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    open_store(url, create=True).put("k", {"x": 1}, None)
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(tmp_path / "state.db"), "IMMEDIATE"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        assert open_store(url).get("k").value == {"x": 1}
+        assert open_store(url, create=True).get("k").value == {"x": 1}
+
+
+def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
+    """SQLite: write-ahead log with full synchronisation."""
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+
+
+def test_only_this_machine_reaches_a_file(tmp_path: Path) -> None:
+    """is_local_file: true for SQLite, so that the runtime can refuse masters that span hosts."""
+    assert open_store(f"sqlite:///{tmp_path}/state.db", create=True).is_local_file
+
+
+# -- which store it is -------------------------------------------------------------------------------
+
+
+def test_a_store_has_one_id_for_ever(tmp_path: Path) -> None:
+    """identify: made at first use, the same ever after; another file has another one."""
+    url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    first = identify(open_store(url, create=True))
+    assert identify(open_store(url)) == first
+    assert identify(open_store(other, create=True)) != first
+
+
+def test_the_expected_store_is_opened(tmp_path: Path) -> None:
+    """open_store(expected_id): opens the store with that id."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    store_id = identify(open_store(url, create=True))
+    assert identify(open_store(url, expected_id=store_id)) == store_id
+
+
+def test_another_store_is_refused(tmp_path: Path) -> None:
+    """open_store(expected_id): another store is refused: driver and executors must reach the same one."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    identify(open_store(url, create=True))
+    with pytest.raises(ConfigException, match="is not the store this connector was started with"):
+        open_store(url, expected_id="another")
+
+
+def test_a_store_without_an_id_is_refused_and_not_touched(tmp_path: Path) -> None:
+    """open_store(expected_id): an executor gives no id to an empty store that happens to have the address."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    open_store(url, create=True)
+    with pytest.raises(ConfigException, match="is not the store"):
+        open_store(url, expected_id="expected")
+    assert open_store(url).list("") == []
+
+
+def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
+    """SQLite: one table, sinksdk_records, with key, value and version."""
+    version = open_store(f"sqlite:///{tmp_path}/a.db", create=True).put("k", {"x": 1}, None)
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        rows = connection.execute("SELECT key, value, version FROM sinksdk_records").fetchall()
+    connection.close()
+    assert rows == [("k", f'{{"format": 1, "nonce": "{version}", "x": 1}}', version)]

@@ -1,0 +1,366 @@
+"""What every store must do, whatever it is made of: compare-and-set that leaves no doubt."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinksdk.errors import ConnectException
+from sinksdk.store import Conflict, Store, StoreUnavailable
+from sinksdk.store.base import FORMAT, Stored
+from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
+
+
+@pytest.fixture(params=BACKENDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened = BACKENDS[request.param](tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=SHARED)
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened = BACKENDS[request.param](tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lossy(store: Store) -> LossyStore:
+    return LossyStore(store)
+
+
+# -- compare and set ---------------------------------------------------------------------------------
+
+
+def test_a_key_without_a_value(store: Store) -> None:
+    """get: None where there is nothing."""
+    assert store.get("k") is None
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    """put, get: a JSON object comes back as it was, with the version that put returned, and nothing added."""
+    value = {"number": 7, "text": "Zürich \u0000 ☂", "list": [1, None, {"deep": [True, 1.5]}], "empty": {}}
+    version = store.put("k", value, None)
+    assert store.get("k") == (value, version)
+
+
+def test_a_large_value(store: Store) -> None:
+    """put, get: a value of a megabyte comes back whole."""
+    value = {"text": "x" * 1_000_000}
+    store.put("k", value, None)
+    assert store.get("k").value == value
+
+
+@pytest.mark.parametrize("key", ["a/b", "a b", "100%", "a_b", "'; drop table x; --", "Ünïcode/☂", "a" * 500])
+def test_any_text_is_a_key(store: Store, key: str) -> None:
+    """put, get, list, delete: any text is a key."""
+    version = store.put(key, {"x": 1}, None)
+    assert store.get(key).value == {"x": 1}
+    assert store.list(key) == [key]
+    store.delete(key, version)
+    assert store.get(key) is None
+
+
+def test_creating_what_is_there_is_a_conflict(store: Store) -> None:
+    """Put without a version: a conflict where there is a value, which stays as it is."""
+    store.put("k", {"x": 1}, None)
+    with pytest.raises(Conflict, match="k was written by somebody else"):
+        store.put("k", {"x": 1}, None)
+    assert store.get("k").value == {"x": 1}
+
+
+def test_replacing_the_last_version(store: Store) -> None:
+    """Put with the last version replaces the value."""
+    first = store.put("k", {"x": 1}, None)
+    second = store.put("k", {"x": 2}, first)
+    assert store.get("k") == ({"x": 2}, second)
+
+
+def test_replacing_an_older_version_is_a_conflict(store: Store) -> None:
+    """Put with a version that is not the last: a conflict, nothing written."""
+    first = store.put("k", {"x": 1}, None)
+    second = store.put("k", {"x": 2}, first)
+    for version in (first, "made up", ""):
+        with pytest.raises(Conflict):
+            store.put("k", {"x": 3}, version)
+    assert store.get("k") == ({"x": 2}, second)
+
+
+def test_replacing_what_is_not_there_is_a_conflict(store: Store) -> None:
+    """Put with a version where there is no value: a conflict, nothing written."""
+    with pytest.raises(Conflict):
+        store.put("k", {"x": 1}, "made up")
+    assert store.get("k") is None
+
+
+def test_versions_never_repeat(store: Store) -> None:
+    """Versions never repeat, also over delete and re-create; equal values never share one."""
+    versions = set()
+    version = store.put("k", {"x": 1}, None)
+    for _ in range(5):
+        versions.add(version)
+        version = store.put("k", {"x": 1}, version)
+        versions.add(version)
+        store.delete("k", version)
+        version = store.put("k", {"x": 1}, None)
+    versions.add(version)
+    versions.add(store.put("other", {"x": 1}, None))
+    assert len(versions) == 12
+
+
+def test_a_version_from_before_a_delete_is_worth_nothing(store: Store) -> None:
+    """Versions never repeat: one from before delete and re-create replaces and deletes nothing."""
+    old = store.put("k", {"x": 1}, None)
+    store.delete("k", old)
+    new = store.put("k", {"x": 1}, None)
+    with pytest.raises(Conflict):
+        store.put("k", {"x": 2}, old)
+    with pytest.raises(Conflict):
+        store.delete("k", old)
+    assert store.get("k") == ({"x": 1}, new)
+
+
+def test_deleting(store: Store) -> None:
+    """delete: removes the key in the given version; what is gone already is as good."""
+    version = store.put("k", {"x": 1}, None)
+    store.delete("k", version)
+    assert store.get("k") is None
+    store.delete("k", version)
+
+
+def test_deleting_another_version_is_a_conflict(store: Store) -> None:
+    """delete: a conflict where the key has another version, which stays."""
+    first = store.put("k", {"x": 1}, None)
+    second = store.put("k", {"x": 2}, first)
+    with pytest.raises(Conflict):
+        store.delete("k", first)
+    assert store.get("k") == ({"x": 2}, second)
+
+
+def test_listing(store: Store) -> None:
+    """list: exactly the keys that begin with the prefix, sorted; upper and lower case are different."""
+    for key in ("a/2", "a/10", "a", "ab/1", "A/1", "b/1", "a_/1", "a%/1"):
+        store.put(key, {}, None)
+    assert store.list("a/") == ["a/10", "a/2"]
+    assert store.list("A/") == ["A/1"]
+    assert store.list("a_") == ["a_/1"]
+    assert store.list("a%") == ["a%/1"]
+    assert store.list("nothing") == []
+    assert store.list("") == sorted(("a/2", "a/10", "a", "ab/1", "A/1", "b/1", "a_/1", "a%/1"))
+
+
+def test_reading_does_not_share_the_value(store: Store) -> None:
+    """get: changing what was read, or what was written, changes nothing in the store."""
+    value = {"list": [1]}
+    store.put("k", value, None)
+    value["list"].append(2)
+    store.get("k").value["list"].append(3)
+    assert store.get("k").value == {"list": [1]}
+
+
+@pytest.mark.parametrize("name", ["format", "nonce"])
+def test_the_stores_own_fields(store: Store, name: str) -> None:
+    """put: the store's own fields cannot be overwritten: a lost nonce would be a lost answer."""
+    with pytest.raises(ValueError, match=name):
+        store.put("k", {name: "mine"}, None)
+    assert store.get("k") is None
+
+
+@pytest.mark.parametrize("written", [FORMAT + 1, 0, None, "1"])
+def test_a_value_of_another_format_is_refused(store: Store, written: object) -> None:
+    """get: a value with a format this version does not know is an error that says to upgrade, not a guess."""
+    body = json.dumps({"format": written, "nonce": "n", "x": 1})
+    assert store._write("k", Stored(body, "n"), None)
+    with pytest.raises(
+        ConnectException, match="k has a format this version of sinksdk does not know; upgrade"
+    ):
+        store.get("k")
+
+
+# -- at the same time --------------------------------------------------------------------------------
+
+
+def increment(store: Store, times: int) -> None:
+    """Count up by compare-and-set, as everything does that uses a store."""
+    done = 0
+    while done < times:
+        found = store.get("counter")
+        count = found.value["count"] if found else 0
+        try:
+            store.put("counter", {"count": count + 1}, found.version if found else None)
+        except Conflict:
+            continue
+        done += 1
+
+
+def test_threads_lose_nothing(store: Store) -> None:
+    """Compare-and-set: 8 threads that increment one counter lose nothing."""
+    threads = [threading.Thread(target=increment, args=(store, 10)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.get("counter").value == {"count": 80}
+
+
+INCREMENT = """
+import multiprocessing, sys
+from sinksdk.store import open_store
+from tests.store.test_store_contract import increment
+fork = multiprocessing.get_context("fork")
+store = open_store(sys.argv[1])  # inherited: as in Spark's workers, which are forked
+running = [fork.Process(target=increment, args=(store, 25)) for _ in range(4)]
+[process.start() for process in running]
+[process.join() for process in running]
+sys.exit(max(process.exitcode for process in running))
+"""
+
+
+def test_processes_lose_nothing(shared: Store) -> None:
+    """Compare-and-set: 4 processes that increment one counter lose nothing, also through a store opened before."""
+    subprocess.run([sys.executable, "-c", INCREMENT, shared.url], check=True, timeout=120)
+    assert shared.get("counter").value == {"count": 100}
+
+
+# -- unknown outcomes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
+)
+def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> None:
+    """Unknown outcome: an answer to a first write that was lost before or after the effect is resolved by the nonce."""
+    lossy.faults["write"].extend(lost)
+    version = lossy.put("k", {"x": 1}, None)
+    assert lossy.inner.get("k") == ({"x": 1}, version)
+
+
+@pytest.mark.parametrize(
+    "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
+)
+def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> None:
+    """Unknown outcome: an answer to a replacement that was lost before or after the effect is resolved."""
+    first = lossy.put("k", {"x": 1}, None)
+    lossy.faults["write"].extend(lost)
+    version = lossy.put("k", {"x": 1}, first)
+    assert version != first
+    assert lossy.inner.get("k") == ({"x": 1}, version)
+    assert lossy.put("k", {"x": 2}, version)
+
+
+@pytest.mark.parametrize("lost", [["before"], ["after"], ["after", "after", "before"]])
+def test_a_lost_answer_to_a_delete(lost: list[str], lossy: LossyStore) -> None:
+    """Unknown outcome: a delete whose answer was lost before or after the effect has happened."""
+    version = lossy.put("k", {"x": 1}, None)
+    lossy.faults["remove"].extend(lost)
+    lossy.delete("k", version)
+    assert lossy.inner.get("k") is None
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_lost_answer_to_reading(lost: str, lossy: LossyStore) -> None:
+    """Unknown outcome: reading and listing are simply asked again."""
+    version = lossy.put("k", {"x": 1}, None)
+    lossy.faults["read"].append(lost)
+    lossy.faults["keys"].extend([lost, lost])
+    assert lossy.get("k") == ({"x": 1}, version)
+    assert lossy.list("") == ["k"]
+
+
+def test_the_answer_that_resolves_may_get_lost_too(lossy: LossyStore) -> None:
+    """Unknown outcome: the reading that resolves it may lose its answer as well."""
+    lossy.faults["write"].append("after")
+    lossy.faults["read"].extend(["before", "after"])
+    version = lossy.put("k", {"x": 1}, None)
+    assert lossy.requests == ["write", "write", "read", "read", "read"]
+    assert lossy.inner.get("k").version == version
+
+
+@pytest.mark.parametrize("effect", [False, True], ids=["before the effect", "after the effect"])
+def test_somebody_else_writing_in_the_window(effect: bool, lossy: LossyStore) -> None:
+    """Unknown outcome: somebody else has written since: it stays unknown, and is a conflict; theirs stands."""
+    first = lossy.put("k", {"by": "us"}, None)
+
+    def somebody_else() -> None:
+        lossy.inner.put("k", {"by": "them"}, lossy.inner.get("k").version)
+
+    if effect:
+        lossy.faults["write"].append(somebody_else)
+    else:
+        somebody_else()
+        lossy.faults["write"].append("before")
+    with pytest.raises(Conflict):
+        lossy.put("k", {"by": "us again"}, first)
+    assert lossy.inner.get("k").value == {"by": "them"}
+
+
+def test_somebody_else_creating_in_the_window(lossy: LossyStore) -> None:
+    """Unknown outcome: a first write whose effect somebody has deleted and made anew is a conflict."""
+
+    def made_anew() -> None:
+        lossy.inner.delete("k", lossy.inner.get("k").version)
+        lossy.inner.put("k", {"by": "them"}, None)
+
+    lossy.faults["write"].append(made_anew)
+    with pytest.raises(Conflict):
+        lossy.put("k", {"by": "us"}, None)
+    assert lossy.inner.get("k").value == {"by": "them"}
+
+
+def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
+    """Unknown outcome: a delete whose key somebody has made anew since is a conflict; theirs stands."""
+    version = lossy.put("k", {"by": "us"}, None)
+    lossy.faults["remove"].append(lambda: lossy.inner.put("k", {"by": "them"}, None))
+    with pytest.raises(Conflict):
+        lossy.delete("k", version)
+    assert lossy.inner.get("k").value == {"by": "them"}
+
+
+def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:
+    """A conflict without any lost answer is one look at what stands there, no retry."""
+    lossy.put("k", {"x": 1}, None)
+    lossy.requests.clear()
+    with pytest.raises(Conflict):
+        lossy.put("k", {"x": 2}, None)
+    assert lossy.requests == ["write", "read"]
+
+
+@pytest.mark.parametrize("primitive", ["read", "write", "remove", "keys"])
+def test_a_lasting_outage(primitive: Primitive, store: Store) -> None:
+    """StoreUnavailable: raised within the store's patience, names the store and what was asked of it."""
+    lossy = LossyStore(store, patience=0.05)
+    version = lossy.put("k", {"x": 1}, None)
+    lossy.is_down = True
+    asked = {
+        "read": lambda: lossy.get("k"),
+        "write": lambda: lossy.put("k", {"x": 2}, version),
+        "remove": lambda: lossy.delete("k", version),
+        "keys": lambda: lossy.list("k"),
+    }
+    before = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"k got no answer for 0\.05 s: down"):
+        asked[primitive]()
+    assert time.monotonic() - before < 1.0
+    lossy.is_down = False
+    assert lossy.get("k").value == {"x": 1}
+
+
+def test_an_outage_after_the_effect(store: Store) -> None:
+    """StoreUnavailable: the write may have taken effect; the caller must find out, with a fresh reading."""
+    lossy = LossyStore(store, patience=0.05)
+
+    def goes_down() -> None:
+        lossy.is_down = True
+
+    lossy.faults["write"].append(goes_down)
+    with pytest.raises(StoreUnavailable):
+        lossy.put("k", {"x": 1}, None)
+    assert store.get("k").value == {"x": 1}

@@ -1,0 +1,358 @@
+"""Configurations: dotted names, references, every problem at once, and secrets that stay secret."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import Field, SecretStr, ValidationError, field_validator
+
+from sinksdk import ConfigException, ConnectorConfig
+from sinksdk.config import NameList, resolve_references, unknown_key_sentence
+
+MINIMAL = {"name": "archive", "topics": "flights"}
+
+
+class SinkConfig(ConnectorConfig):
+    """A connector's own configuration."""
+
+    no_effect: ClassVar = {"partition.duration.ms": "hourly folders are not built from it"}
+
+    flush_size: int = Field(ge=1, alias="flush.size", description="Records per file.")
+    folder: str = Field(default="topics", alias="topics.dir", description="Where files go.")
+    password: SecretStr | None = Field(default=None, alias="db.password", description="Password.")
+    fields: NameList = Field(default=(), alias="fields.kept", description="Fields to keep.")
+    ratio: float = Field(default=0.5, le=1, alias="ratio", description="A share.")
+
+    @field_validator("folder")
+    @classmethod
+    def _relative(cls, folder: str) -> str:
+        if folder.startswith("/"):
+            message = "must not begin with a slash"
+            raise ValueError(message)
+        return folder
+
+
+OWN = {**MINIMAL, "flush.size": "100"}
+
+
+# -- names and types ---------------------------------------------------------------------------------
+
+
+def test_text_becomes_typed() -> None:
+    """parse: dotted names and text, as Connect writes them, become fields with types."""
+    config = SinkConfig.parse(
+        {
+            "name": "archive",
+            "topics": " flights, 007 ,,2024-01-01",
+            "flush.size": "100000",
+            "errors.log.enable": "true",
+            "errors.tolerance": "all",
+            "ratio": "0.25",
+            "fields.kept": "a,b",
+        }
+    )
+    assert config.topics == ("flights", "007", "2024-01-01")
+    assert (config.flush_size, config.errors_log_enable, config.errors_tolerance) == (100_000, True, "all")
+    assert (config.ratio, config.fields) == (0.25, ("a", "b"))
+
+
+def test_json_scalars_will_do() -> None:
+    """parse: numbers and booleans of a JSON file are as good as their text."""
+    config = SinkConfig.parse({**MINIMAL, "flush.size": 5, "errors.log.enable": False, "tasks.max": 3})
+    assert (config.flush_size, config.errors_log_enable, config.tasks_max) == (5, False, 3)
+
+
+def test_defaults() -> None:
+    """parse: what is not set has the default its description gives."""
+    config = ConnectorConfig.parse(MINIMAL)
+    assert config.tasks_max == 1
+    assert config.offset_flush_interval_ms == 60_000
+    assert config.errors_tolerance == "none"
+    assert config.errors_retry_timeout == 300_000
+    assert config.graceful_timeout_ms == 60_000
+    assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
+
+
+def test_configurations_are_frozen() -> None:
+    """A configuration cannot be changed."""
+    with pytest.raises(ValidationError):
+        ConnectorConfig.parse(MINIMAL).name = "other"
+
+
+def test_python_names_are_for_python_only() -> None:
+    """parse: a file's keys are the dotted names; Python's spelling is unknown there, and has no effect, as it says."""
+    raw = {**MINIMAL, "tasks_max": "7"}
+    assert ConnectorConfig.parse(raw).tasks_max == 1
+    assert ConnectorConfig.unknown_keys(raw) == {"tasks_max": "tasks.max"}
+    assert ConnectorConfig(name="c", topics=("t",), tasks_max=7).tasks_max == 7
+
+
+# -- problems ----------------------------------------------------------------------------------------
+
+
+def test_every_problem_at_once() -> None:
+    """parse: every problem at once, each a sentence that names its dotted key; what is wrong is not echoed."""
+    with pytest.raises(ConfigException) as caught:
+        SinkConfig.parse(
+            {
+                "tasks.max": "many",
+                "flush.size": "0",
+                "errors.tolerance": "some",
+                "db.password": "${env:SINKSDK_NO_SUCH_VARIABLE}",
+                "topics.dir": "/etc",
+            }
+        )
+    assert sorted(caught.value.problems) == [
+        "'db.password': ${env:SINKSDK_NO_SUCH_VARIABLE}: the environment variable "
+        "SINKSDK_NO_SUCH_VARIABLE is not set here",
+        "'errors.tolerance': input should be 'none' or 'all'",
+        "'flush.size': input should be greater than or equal to 1",
+        "'name' is required and not set",
+        "'tasks.max': input should be a valid integer, unable to parse string as an integer",
+        "'topics.dir': value error, must not begin with a slash",
+    ]
+    assert str(caught.value) == "\n".join(caught.value.problems)
+
+
+def test_a_required_key() -> None:
+    """parse: a required key that is missing is named."""
+    with pytest.raises(ConfigException, match="'flush.size' is required and not set"):
+        SinkConfig.parse(MINIMAL)
+
+
+@pytest.mark.parametrize("topics", [{}, {"topics": ""}, {"topics": " , "}, {"topics": "a", "topics.regex": "b"}])
+def test_exactly_one_way_to_name_topics(topics: dict[str, str]) -> None:
+    """parse: exactly one of topics and topics.regex must be set."""
+    with pytest.raises(ConfigException, match=r"exactly one of 'topics' and 'topics\.regex' must be set"):
+        ConnectorConfig.parse({"name": "c", **topics})
+
+
+def test_a_regular_expression_that_is_none() -> None:
+    """parse: topics.regex must be a regular expression."""
+    with pytest.raises(ConfigException, match=r"'topics\.regex' is no regular expression"):
+        ConnectorConfig.parse({"name": "c", "topics.regex": "flights-("})
+    assert ConnectorConfig.parse({"name": "c", "topics.regex": "flights-.*"}).topics == ()
+
+
+def test_an_empty_name() -> None:
+    """parse: a connector has a name."""
+    with pytest.raises(ConfigException, match="'name'"):
+        ConnectorConfig.parse({"name": "", "topics": "t"})
+
+
+def test_problems_between_fields_are_added() -> None:
+    """problems: a subclass adds its own to those of the base, and all are told."""
+
+    class Picky(SinkConfig):
+        def problems(self) -> list[str]:
+            return [*super().problems(), "'flush.size' must be even"]
+
+    _, problems = Picky.check({"name": "c", "flush.size": "1"})
+    assert problems == ["exactly one of 'topics' and 'topics.regex' must be set", "'flush.size' must be even"]
+
+
+def test_check_returns_what_parse_raises() -> None:
+    """check: the model and no problems, or None and all of them."""
+    config, problems = SinkConfig.check(OWN)
+    assert (config.flush_size, problems) == (100, [])
+    assert SinkConfig.check({**OWN, "tasks.max": "0"}) == (
+        None,
+        ["'tasks.max': input should be greater than or equal to 1"],
+    )
+
+
+# -- unknown keys ------------------------------------------------------------------------------------
+
+
+def test_unknown_keys_have_the_nearest_known_one() -> None:
+    """unknown_keys: each with the nearest known key, if any is near; they are ignored otherwise."""
+    raw = {**OWN, "flush.sise": "5", "task.max": "2", "entirely.different.thing": "1"}
+    assert SinkConfig.unknown_keys(raw) == {
+        "flush.sise": "flush.size",
+        "task.max": "tasks.max",
+        "entirely.different.thing": None,
+    }
+    assert SinkConfig.parse(raw).tasks_max == 1
+
+
+def test_known_keys_without_effect_are_not_unknown() -> None:
+    """unknown_keys: keys named in no_effect may stay in the file."""
+    assert SinkConfig.unknown_keys({**OWN, "partition.duration.ms": "1"}) == {}
+
+
+def test_the_sentence_for_an_unknown_key() -> None:
+    """unknown_key_sentence: says that the key has no effect, and what may have been meant."""
+    assert unknown_key_sentence("flush.sise", "flush.size") == (
+        "'flush.sise' is not known to this connector and has no effect; did you mean 'flush.size'?"
+    )
+    assert unknown_key_sentence("x", None) == "'x' is not known to this connector and has no effect"
+
+
+# -- references --------------------------------------------------------------------------------------
+
+
+def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """${env:NAME}: replaced where the model is made, also inside of a text, and several times."""
+    monkeypatch.setenv("TOPIC", "flights")
+    monkeypatch.setenv("SIZE", "25")
+    config = SinkConfig.parse({"name": "c", "topics": "${env:TOPIC},${env:TOPIC}-dead", "flush.size": "${env:SIZE}"})
+    assert config.topics == ("flights", "flights-dead")
+    assert config.flush_size == 25
+
+
+def test_references_to_a_file(tmp_path: Path) -> None:
+    """${file:/path:key}: the value of a line key=value of that file; blanks around it do not count."""
+    file = tmp_path / "a:b.properties"
+    file.write_text("# secrets\nuser = me\npassword= p=ss #1 \n\nempty=\n")
+    assert resolve_references(f"${{file:{file}:user}}:${{file:{file}:password}}") == "me:p=ss #1"
+    assert resolve_references(f"<${{file:{file}:empty}}>") == "<>"
+
+
+@pytest.mark.parametrize("text", ["", "plain", "$", "${", "${}", "${other:x}", "$env:HOME", "${env:HOME"])
+def test_what_is_no_reference_stays(text: str) -> None:
+    """References: anything else is plain text."""
+    assert resolve_references(text) == text
+
+
+def test_what_a_reference_gives_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """References: a value that looks like a reference is not resolved again."""
+    monkeypatch.setenv("ONE", "${env:TWO}")
+    assert resolve_references("${env:ONE}") == "${env:TWO}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("${env:SINKSDK_NO_SUCH_VARIABLE}", "the environment variable SINKSDK_NO_SUCH_VARIABLE is not set here"),
+        ("${file:{folder}/none:key}", "No such file or directory"),
+        ("${file:{folder}:key}", "Is a directory"),
+        ("${file:{folder}/secrets:other}", "no line 'other=…' in that file"),
+        ("${file:{folder}/bytes:key}", "is no UTF-8 text"),
+        ("${file:/no/key}", "must name a file and a key"),
+    ],
+)
+def test_references_that_lead_nowhere(reference: str, said: str, tmp_path: Path) -> None:
+    """References: one that cannot be resolved is a ConfigException that names it, and shows nothing of the file."""
+    (tmp_path / "secrets").write_text("key=hunter2\n")
+    (tmp_path / "bytes").write_bytes(b"key=hunter2\xff\n")
+    reference = reference.replace("{folder}", str(tmp_path))
+    with pytest.raises(ConfigException) as caught:
+        SinkConfig.parse({**OWN, "db.password": reference})
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"'db.password': {reference}: ")
+    assert said in problem
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "hunter2" not in f"{error!r} {error}"
+        error = error.__cause__ or error.__context__
+
+
+# -- secrets -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> SinkConfig:
+    """A configuration with a password in a secret field, and one that is a part of a plain field."""
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    return SinkConfig.parse(
+        {**OWN, "db.password": "${env:PASSWORD}", "topics.dir": "user:${env:PASSWORD}@host"}
+    )
+
+
+def test_the_task_sees_the_secret(secret: SinkConfig) -> None:
+    """Secrets: the resolved value is there for who asks for it."""
+    assert secret.password.get_secret_value() == "hunter2"
+    assert secret.folder == "user:hunter2@host"
+
+
+def test_secrets_are_not_printed(secret: SinkConfig) -> None:
+    """Secrets: neither repr nor str shows them, nor what a reference in any other field has become."""
+    for text in (repr(secret), str(secret), f"{secret}", repr([secret])):
+        assert "hunter2" not in text
+    assert "folder='user:${env:PASSWORD}@host'" in repr(secret)
+    assert "flush_size=100" in repr(secret)
+
+
+def test_secrets_are_not_pickled(secret: SinkConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets: a pickle holds the configuration as written; references are resolved again where it is opened."""
+    pickled = pickle.dumps(secret)
+    assert b"hunter2" not in pickled
+    monkeypatch.setenv("PASSWORD", "on the executor")
+    opened = pickle.loads(pickled)  # noqa: S301 - our own
+    assert opened.password.get_secret_value() == "on the executor"
+    assert (type(opened), opened.flush_size) == (SinkConfig, 100)
+    assert b"hunter2" not in pickle.dumps(secret.model_copy())
+    assert b"hunter2" not in pickle.dumps(copy.deepcopy(secret))
+
+
+def test_a_configuration_made_in_python_is_not_pickled() -> None:
+    """Secrets: a model that was not parsed has no text to travel in its place, and says so."""
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(SinkConfig(name="c", topics=("t",), flush_size=1, password="hunter2"))
+
+
+def test_a_changed_copy_is_not_pickled(secret: SinkConfig) -> None:
+    """Secrets: a copy with changed fields is not what was written any more; a pickle would undo the change."""
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(secret.model_copy(update={"flush_size": 7}))
+
+
+def test_secrets_are_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets: a wrong value is not echoed, wherever it came from."""
+
+    class Strict(SinkConfig):
+        password: SecretStr | None = Field(default=None, max_length=3, alias="db.password")
+
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    for raw in (
+        {**OWN, "db.password": "hunter2"},
+        {**OWN, "tasks.max": "${env:PASSWORD}"},
+        {**OWN, "errors.tolerance": "${env:PASSWORD}"},
+    ):
+        _, problems = Strict.check(raw)
+        assert len(problems) == 1
+        assert "hunter2" not in problems[0]
+        with pytest.raises(ConfigException) as caught:
+            Strict.parse(raw)
+        assert "hunter2" not in repr(caught.value)
+
+
+def test_equal_texts_make_equal_configurations() -> None:
+    """Two configurations of the same text are equal."""
+    assert SinkConfig.parse(OWN) == SinkConfig.parse(dict(OWN))
+    assert SinkConfig.parse(OWN) != SinkConfig.parse({**OWN, "flush.size": "101"})
+
+
+# -- the reference page ------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_key_once() -> None:
+    """reference: every key once, the connector's own before the common ones, each with its meaning."""
+    keys = list(SinkConfig.reference())
+    assert [key.name for key in keys][:5] == ["flush.size", "topics.dir", "db.password", "fields.kept", "ratio"]
+    assert len({key.name for key in keys}) == len(keys) == len(SinkConfig.model_fields)
+    assert all(key.meaning for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "default", "required"),
+    [
+        ("flush.size", "integer", "", True),
+        ("topics.dir", "text", "topics", False),
+        ("db.password", "secret", "", False),
+        ("fields.kept", "list", "", False),
+        ("ratio", "number", "0.5", False),
+        ("errors.log.enable", "boolean", "false", False),
+        ("errors.tolerance", "none | all", "none", False),
+        ("topics.regex", "text", "", False),
+        ("name", "text", "", True),
+    ],
+)
+def test_the_reference_says_type_and_default(name: str, kind: str, default: str, required: bool) -> None:
+    """reference: type, default and whether it is required, as an operator would call them."""
+    (key,) = [key for key in SinkConfig.reference() if key.name == name]
+    assert (key.type, key.default, key.required) == (kind, default, required)

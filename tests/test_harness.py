@@ -1,0 +1,410 @@
+"""The harness does what its docstrings say, so that what authors test with it holds in production."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    OffsetAndMetadata,
+    OffsetRange,
+    RetriableException,
+    SinkRecord,
+    SinkTask,
+    Token,
+)
+from sinksdk.engine import EngineOptions
+from sinksdk.testing import Call, ManualClock, MemoryCommitLog, SinkTaskHarness
+from tests.engine.sinks import P0, P1, BufferingSink, Sink, TwoPhaseSink, World, rows
+
+
+def started(sink: object = Sink, **options: object) -> SinkTaskHarness:
+    harness = SinkTaskHarness(sink, **options)
+    harness.start()
+    return harness
+
+
+# -- the example -------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_docstring() -> None:
+    """SinkTaskHarness: the example in its docstring is true."""
+    harness = SinkTaskHarness(Sink, None)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, [b"one", b"two"])
+    harness.revoke(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+
+
+def test_it_takes_milliseconds() -> None:
+    """SinkTaskHarness: nothing waits: retries for a minute of the clock, with a periodic commit, are done at once."""
+    harness = started(options=EngineOptions(commit_interval=60))
+    harness.assign(P0)
+    harness.task.faults["put"].extend([RetriableException("busy")] * 8)
+    harness.deliver(P0, ["a"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    harness.advance(60)
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+# -- making it ---------------------------------------------------------------------------------------
+
+
+def test_the_task_may_be_a_class_a_function_or_an_instance() -> None:
+    """SinkTaskHarness: takes a class, any function that makes a task, or one instance, which cannot be crashed."""
+    world = World()
+    for make in (TwoPhaseSink, functools.partial(TwoPhaseSink, world), TwoPhaseSink(world)):
+        harness = started(make)
+        assert isinstance(harness.task, TwoPhaseSink)
+    with pytest.raises(TypeError, match="the task's class or a function that makes it, not an instance"):
+        harness.crash()
+
+
+def test_the_configuration_sets_the_engine_up() -> None:
+    """SinkTaskHarness: a validated configuration is given to start, and sets intervals, retries and converters."""
+    config = ConnectorConfig.parse(
+        {"name": "c", "topics": "t", "offset.flush.interval.ms": "5000", "value.converter": "json"}
+    )
+    harness = started(config=config)
+    harness.assign(P0)
+    harness.deliver(P0, ["[1, 2]"])
+    assert harness.called("start")[0].arguments == (config,)
+    assert harness.called("put")[0].arguments[0][0].value == [1, 2]
+    harness.advance(5)
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+def test_commits_to_start_with() -> None:
+    """SinkTaskHarness: begins with the given commits: plain offsets, or with metadata and tokens to publish."""
+    harness = started(committed={P0: 5, P1: OffsetAndMetadata(7, "m", ["upload-9"])})
+    harness.assign(P0, P1)
+    assert harness.called("publish")[0].arguments == (P1, (Token("upload-9"),))
+    assert (harness.position(P0), harness.position(P1)) == (5, 7)
+
+
+# -- calls -------------------------------------------------------------------------------------------
+
+
+def test_calls_are_recorded() -> None:
+    """calls: every call the task has seen, in order, with arguments, is_closing on entry and what it raised."""
+    harness = started()
+    harness.assign(P0)
+    error = ConnectException("no")
+    harness.task.faults["pre_commit"].append(error)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    harness.stop()
+    assert harness.names() == ["initialize", "start", "open", "put", "pre_commit", "close", "stop"]
+    assert harness.called("pre_commit") == [Call("pre_commit", ({P0: OffsetAndMetadata(1)},), is_closing=True)]
+    assert harness.called("pre_commit")[0].raised is error
+    assert all(call.raised is None for call in harness.calls if call.name != "pre_commit")
+
+
+def test_arguments_are_kept_as_they_were() -> None:
+    """calls: a task that changes what it was given does not change what is recorded."""
+
+    class Greedy(Sink):
+        def pre_commit(self, offsets: dict[object, object]) -> dict[object, object]:
+            offsets.clear()
+            return {}
+
+        def close(self, partitions: list[object]) -> None:
+            partitions.clear()
+
+    harness = started(Greedy)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert harness.called("pre_commit")[0].arguments == ({P0: OffsetAndMetadata(1)},)
+    assert harness.called("close")[0].arguments == ([P0],)
+
+
+# -- deliver -----------------------------------------------------------------------------------------
+
+
+def test_values_get_the_next_offsets() -> None:
+    """deliver: plain values (bytes, text, None) get the next offsets; whole records and batches bring their own."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, [b"bytes", "text", None])
+    harness.deliver(P0, [SinkRecord(*P0, offset=10), "after it"])
+    harness.deliver(P0, rows(P0, 20, 22))
+    harness.deliver(P0, ["last"])
+    assert harness.task.taken == {P0: [0, 1, 2, 10, 11, 20, 22, 23]}
+    assert [record.value for record in harness.called("put")[0].arguments[0]] == [b"bytes", b"text", None]
+    assert harness.position(P0) == 24
+
+
+def test_delivering_to_a_partition_that_is_not_open() -> None:
+    """deliver: rows of a partition that has ended, or was never assigned, are skipped, as the runtime does."""
+    harness = started()
+    harness.deliver(P0, ["a"])
+    harness.assign(P0)
+    harness.revoke()
+    harness.deliver(P0, ["a"])
+    assert harness.called("put") == []
+
+
+def test_a_requested_commit_follows_at_once() -> None:
+    """deliver: a commit that the task requests in put follows at once, as in the runtime's loop."""
+
+    class Eager(Sink):
+        def put(self, records: object) -> None:
+            self.context.request_commit()
+
+    harness = started(Eager)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+# -- the clock ---------------------------------------------------------------------------------------
+
+
+def test_the_clock_is_moved_by_hand() -> None:
+    """clock: stands still until moved; advance also does what is due, moving the clock alone does not."""
+    harness = started(options=EngineOptions(commit_interval=10))
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.clock.advance(100)
+    assert harness.committed == {}
+    harness.tick()
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+def test_time_does_not_run_backwards() -> None:
+    """ManualClock: sleeping moves it; it cannot be turned back."""
+    clock = ManualClock(start=5.0)
+    clock.sleep(1.5)
+    assert clock.now() == 6.5
+    with pytest.raises(ValueError, match="time does not run backwards"):
+        clock.advance(-1)
+
+
+# -- partitions --------------------------------------------------------------------------------------
+
+
+def test_assigning_is_incremental() -> None:
+    """assign: opens at the commit; those already open stay."""
+    harness = started(committed={P1: 3})
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.assign(P1)
+    assert (harness.position(P0), harness.position(P1)) == (1, 3)
+    assert harness.task.context.assignment() == {P0, P1}
+
+
+def test_assigning_a_range() -> None:
+    """assign(limits): reads from the range's start, or from the commit where that is further; finish ends it."""
+    harness = started(committed={P1: 30})
+    harness.assign(P0, P1, limits=OffsetRange(20, 40))
+    assert (harness.position(P0), harness.position(P1)) == (20, 30)
+    harness.deliver(P0, ["a"])
+    harness.finish(P0)
+    harness.finish(P1, ClosingReason.DUE)
+    assert harness.committed == {P0: OffsetAndMetadata(40), P1: OffsetAndMetadata(40)}
+
+
+def test_revoking_takes_all_or_some() -> None:
+    """revoke: the named partitions, or all; closing commit, then close; reason and time as given."""
+    seen = []
+
+    class Asking(Sink):
+        def pre_commit(self, offsets: dict[object, object]) -> dict[object, object]:
+            seen.append((set(offsets), self.context.closing_reason(), self.context.deadline()))
+            return offsets
+
+    harness = started(Asking)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.revoke(P0, reason=ClosingReason.PAUSE, timeout=5)
+    harness.revoke()
+    assert seen == [({P0}, ClosingReason.PAUSE, 5.0), ({P1}, ClosingReason.REBALANCE, None)]
+
+
+def test_losing_takes_all_or_some() -> None:
+    """lose: the named partitions, or all; close only, nothing committed."""
+    harness = started()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.lose(P0)
+    harness.lose()
+    assert [call.arguments for call in harness.called("close")] == [([P0],), ([P1],)]
+    assert harness.committed == {}
+
+
+def test_what_was_published_is_durable_after_revoke_and_finish() -> None:
+    """revoke, finish: settle what waits for a write, as the runtime does at the end of a task."""
+    harness = started(TwoPhaseSink)
+    harness.assign(P0)
+    harness.assign(P1, limits=OffsetRange(0, 9))
+    for partition in (P0, P1):
+        harness.deliver(partition, ["a"])
+    harness.finish(P1)
+    harness.revoke(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(9)}
+
+
+# -- ends --------------------------------------------------------------------------------------------
+
+
+def test_stopping_is_a_shutdown() -> None:
+    """stop: everything open is revoked with reason SHUTDOWN, then stop."""
+    reasons = []
+
+    class Asking(BufferingSink):
+        def pre_commit(self, offsets: dict[object, object]) -> dict[object, object]:
+            reasons.append(self.context.closing_reason())
+            return super().pre_commit(offsets)
+
+    harness = started(Asking)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    assert reasons == [ClosingReason.SHUTDOWN]
+    assert harness.names()[-2:] == ["close", "stop"]
+
+
+def test_a_fenced_task_is_stopped_too() -> None:
+    """fence, stop: every write fails, everything open is lost, the fence is raised, and stop is still called."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.stop()
+    assert harness.names()[-2:] == ["close", "stop"]
+
+
+@pytest.mark.parametrize("step", ["commit", "revoke", "tick", "finish"])
+def test_a_fenced_task_loses_everything(step: str) -> None:
+    """fence: the next write raises FencedException; what is open is closed, nothing committed or cleaned up."""
+    harness = started(TwoPhaseSink, options=EngineOptions(commit_interval=10))
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    harness.clock.advance(10)
+    with pytest.raises(FencedException):
+        getattr(harness, step)(*([P0] if step == "finish" else []))
+    assert harness.names()[-1] == "close"
+    assert harness.task.context.assignment() == frozenset()
+    assert harness.committed == {}
+    assert harness.task.world.undone == []
+
+
+def test_a_fence_met_while_settling_loses_everything() -> None:
+    """fence: met where only what was published is to be made durable, it is raised like any other."""
+    harness = started(TwoPhaseSink)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.revoke(P0)
+    assert harness.task.context.assignment() == frozenset()
+
+
+def test_after_a_crash_another_task_takes_over_what_is_durable() -> None:
+    """crash: a new task, not started yet, sees commits, tokens to publish and tokens to discard; no close, no stop."""
+    world = World()
+    harness = started(functools.partial(TwoPhaseSink, world))
+    harness.assign(P0, P1)
+    harness.task.faults["publish"].append(ConnectException("down"))
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P1, ["x"])
+    first = harness.task
+    harness.calls.clear()
+    harness.crash()
+    assert harness.calls == []
+    assert harness.task is not first
+    with pytest.raises(KeyError):
+        harness.position(P0)
+
+    harness.start()
+    harness.assign(P0, P1)
+    assert harness.names() == ["initialize", "start", "publish", "discard", "open"]
+    assert world.visible == ["upload-0"]
+    assert world.undone == ["upload-1"]
+    assert (harness.position(P0), harness.position(P1)) == (1, 0)
+
+
+def test_a_task_that_crashed_is_a_zombie() -> None:
+    """crash: the dead task's writes fail, should it wake up."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    zombie = harness.worker
+    harness.crash()
+    with pytest.raises(FencedException):
+        zombie.commit()
+    assert harness.committed == {}
+
+
+def test_outcomes() -> None:
+    """outcome: what became of a partition so far; KeyError for one that was never assigned."""
+    harness = started(BufferingSink)
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b", "c", "d"])
+    harness.commit()
+    outcome = harness.outcome(P0)
+    assert (outcome.committed, outcome.delivered, outcome.records, outcome.tail, outcome.failure) == (3, 4, 4, 1, None)
+    with pytest.raises(KeyError):
+        harness.outcome(P1)
+
+
+# -- the commit log ----------------------------------------------------------------------------------
+
+
+def test_the_commit_log_keeps_what_a_store_would() -> None:
+    """MemoryCommitLog: keeps JSON, as a store does: after a crash tokens come back as JSON does."""
+    log = MemoryCommitLog()
+    log.prepare({P0: [Token("a", {"range": (0, 5)})]})
+    assert log.noted == {P0: ["a"]}
+    (token,) = log.succeed().stale(P0)
+    assert token == Token("a", {"range": [0, 5]})
+
+
+def test_what_no_store_would_keep_fails() -> None:
+    """MemoryCommitLog: what is no JSON cannot be kept, here as in any store."""
+    log = MemoryCommitLog()
+    with pytest.raises(ValueError, match="ManualClock"):
+        log.prepare({P0: [Token("a", {"clock": ManualClock()})]})
+    assert log.noted == {}
+    assert log.prepared(P0) == ()
+
+
+def test_a_commit_log_that_was_succeeded_is_fenced() -> None:
+    """MemoryCommitLog.succeed: the successor begins with what was saved; the old one never writes again."""
+    log = MemoryCommitLog({P0: OffsetAndMetadata(3)})
+    successor = log.succeed()
+    assert successor.attempt == log.attempt + 1
+    assert successor.offsets == {P0: OffsetAndMetadata(3)}
+    with pytest.raises(FencedException):
+        log.commit({P0: OffsetAndMetadata(4)})
+    assert log.offsets == {P0: OffsetAndMetadata(3)}
+    successor.commit({P0: OffsetAndMetadata(5)})
+
+
+def test_a_task_without_a_context_can_be_watched() -> None:
+    """calls: a task that keeps its context elsewhere is watched all the same; is_closing is then unknown, False."""
+
+    class Elsewhere(SinkTask):
+        def initialize(self, context: object) -> None:
+            self.mine = context
+
+        def put(self, records: object) -> None: ...
+
+    harness = started(Elsewhere)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    assert harness.committed == {P0: OffsetAndMetadata(1)}

@@ -1,0 +1,152 @@
+"""Imports point one way, and the engine touches nothing but what it is given.
+
+Read from the source: imports inside of functions and under TYPE_CHECKING count like all others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sinksdk
+
+ROOT = Path(sinksdk.__file__).parent.parent
+AUTHOR_API = ("connector", "task", "context", "records", "config", "errors", "plugins")
+
+LAYERS: dict[str, set[str]] = {
+    "engine": set(),
+    "store": set(),
+    "sources": {"engine", "store"},
+    "spark": {"engine", "store", "sources"},
+    "testing": {"engine", "store", "sources", "spark"},
+    "runtime": {"engine", "store", "sources", "spark"},
+    "server": {"engine", "store", "sources", "spark", "runtime", "testing"},
+    "cli": {"engine", "store", "sources", "spark", "runtime", "testing", "server"},
+}
+"""What each part may import besides itself and the author API."""
+
+LEAVES = ("logs",)
+"""Modules that import nothing of ours: anyone may use them."""
+
+PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {"__init__", "__pycache__"}
+
+EXCEPTIONS = {("sinksdk/__init__.py", "sinksdk.store")}
+"""``sinksdk.committed_offsets`` is loaded when it is asked for."""
+
+
+def sources(folder: str) -> list[Path]:
+    """All modules below a folder of the repository."""
+    return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of what a module imports: ``a.b`` for ``import a.b``, ``a.b.c`` for ``from a.b import c``."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *filter(None, [node.module])))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def part_of(name: str) -> str | None:
+    """Which part of sinksdk a full name belongs to; None for its public names and for other people's."""
+    root, _, rest = name.partition(".")
+    part = rest.partition(".")[0]
+    return part if root == "sinksdk" and part in PARTS else None
+
+
+def allowed_in(path: Path) -> set[str]:
+    """The parts that a module of sinksdk may import."""
+    own = path.relative_to(ROOT / "sinksdk").parts[0].removesuffix(".py")
+    if own == "__init__" or own in AUTHOR_API:
+        return {*AUTHOR_API}
+    if own in LEAVES:
+        return set()
+    return {own, *AUTHOR_API, *LEAVES, *LAYERS[own]}
+
+
+@pytest.mark.parametrize("path", sources("sinksdk"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    """Imports: cli, server → runtime → spark, sources → engine, store → author API; never back."""
+    allowed = allowed_in(path)
+    wrong = [
+        name
+        for name in imports(path)
+        if (part := part_of(name)) is not None
+        and part not in allowed
+        and (str(path.relative_to(ROOT)), f"sinksdk.{part}") not in EXCEPTIONS
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", sources("sinksdk"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_in_sinksdk_imports_a_connector(path: Path) -> None:
+    """Imports: sinksdk knows connectors by their entry points only; they come and go without it."""
+    assert [name for name in imports(path) if name.split(".")[0] == "connectors"] == []
+
+
+def test_every_part_has_its_place() -> None:
+    """Imports: a new part of sinksdk must say here what it may import."""
+    assert PARTS <= {"py.typed", *AUTHOR_API, *LEAVES, *LAYERS}
+
+
+def test_imports_are_found_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports: found also relative ones, inside functions and under TYPE_CHECKING."""
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    module = tmp_path / "sinksdk" / "engine" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(
+        "import a.b\nfrom . import c\nfrom .. import runtime\nfrom ..store.base import Store\n"
+        "if TYPE_CHECKING:\n    from sinksdk.spark import job\ndef f():\n    import os\n"
+    )
+    assert sorted(imports(module)) == [
+        "a.b",
+        "os",
+        "sinksdk.engine.c",
+        "sinksdk.runtime",
+        "sinksdk.spark.job",
+        "sinksdk.store.base.Store",
+    ]
+
+
+# -- the engine --------------------------------------------------------------------------------------
+
+OUTSIDE = {"pyspark", "sqlalchemy", "boto3", "socket", "os", "pathlib", "subprocess", "threading", "requests"}
+
+
+@pytest.mark.parametrize("path", sources("sinksdk/engine"), ids=lambda path: path.name)
+def test_the_engine_does_no_io(path: Path) -> None:
+    """The engine: no Spark, no database, no network, no files, no threads, no time but the clock it is given."""
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert roots & OUTSIDE == set()
+    assert "time" not in roots or path.name == "clock.py"
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert calls & {"open", "input", "print"} == set()
+
+
+# -- connectors --------------------------------------------------------------------------------------
+
+PUBLIC_MODULES = ("sinksdk.records", "sinksdk.connector", "sinksdk.config")
+
+
+@pytest.mark.parametrize("path", sources("connectors"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_connectors_use_public_names_only(path: Path) -> None:
+    """Connectors: built as a third party would: names of sinksdk itself, and of three public modules."""
+    used = [name for name in imports(path) if name.split(".")[0] == "sinksdk"]
+    public = {"sinksdk", *(f"sinksdk.{name}" for name in sinksdk.__all__)}
+    assert [name for name in used if name not in public and name.rpartition(".")[0] not in PUBLIC_MODULES] == []
+
+
+def test_connectors_is_no_package() -> None:
+    """Connectors: a namespace package, so that others can add to it."""
+    assert not (ROOT / "connectors" / "__init__.py").exists()

@@ -1,0 +1,193 @@
+"""The public names: what connector authors import, and what it costs them."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import sinksdk
+import sinksdk.testing
+from sinksdk import (
+    ConnectException,
+    OffsetAndMetadata,
+    SinkRecords,
+    SinkTask,
+    SinkTaskContext,
+    Token,
+    TopicPartition,
+)
+
+NAMES = [
+    "BatchPolicy",
+    "ClosingReason",
+    "ConfigException",
+    "ConnectException",
+    "Connector",
+    "ConnectorConfig",
+    "DataException",
+    "ErrantRecordReporter",
+    "FencedException",
+    "Header",
+    "MissingSourceTopicException",
+    "OffsetAndMetadata",
+    "OffsetOutOfRangeException",
+    "OffsetRange",
+    "RetriableException",
+    "SinkConnector",
+    "SinkRecord",
+    "SinkRecords",
+    "SinkTask",
+    "SinkTaskContext",
+    "Token",
+    "TopicPartition",
+    "committed_offsets",
+]
+
+MODULES: list[ModuleType] = [sinksdk, sinksdk.testing]
+
+
+def test_these_are_the_public_names() -> None:
+    """sinksdk.__all__: exactly these names. Taking one away breaks connectors; adding one is a promise."""
+    assert sinksdk.__all__ == NAMES
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_public_names_are_sorted_and_exist(module: ModuleType) -> None:
+    """__all__: sorted, and every name can be imported."""
+    assert module.__all__ == sorted(module.__all__)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_there_are_no_other_names() -> None:
+    """sinksdk: what else is importable from it without an underscore is a module."""
+    others = {name for name in vars(sinksdk) if not name.startswith("_")} - set(NAMES)
+    strangers = {name for name in others if not isinstance(getattr(sinksdk, name), ModuleType)}
+    assert strangers <= {"TYPE_CHECKING", "Any", "annotations"}
+
+
+def test_a_name_that_is_none() -> None:
+    """sinksdk: a name that does not exist is an AttributeError that says so."""
+    with pytest.raises(AttributeError, match="module 'sinksdk' has no attribute 'SinkTusk'"):
+        _ = sinksdk.SinkTusk
+
+
+HEAVY = ("pyspark", "boto3", "botocore", "sqlalchemy", "hypothesis", "pandas", "fastavro", "typer", "moto")
+
+
+@pytest.mark.parametrize("imported", ["sinksdk", "sinksdk.engine.worker"])
+def test_importing_is_light(imported: str) -> None:
+    """import sinksdk, and the engine: loads on every executor, so no Spark, no database, no S3, no Hypothesis."""
+    code = f"import sys, {imported}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert loaded.stdout.split() == []
+
+
+def test_importing_the_test_kit_is_light() -> None:
+    """import sinksdk.testing: needs no Spark and no Hypothesis."""
+    code = "import sys, sinksdk.testing; print(*sorted({'pyspark', 'hypothesis', 'sqlalchemy'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert loaded.stdout.split() == []
+
+
+def members(module: ModuleType) -> list[tuple[str, object]]:
+    """Public names of a module, and public methods and properties of its classes, with their full names."""
+    found = []
+    for name in module.__all__:
+        value = getattr(module, name)
+        found.append((f"{module.__name__}.{name}", value))
+        if inspect.isclass(value):
+            found += [
+                (f"{module.__name__}.{name}.{attribute}", member)
+                for attribute, member in vars(value).items()
+                if not attribute.startswith("_")
+                and (inspect.isfunction(member) or isinstance(member, classmethod | property))
+            ]
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_public_name_has_a_docstring(module: ModuleType) -> None:
+    """Public classes, functions, methods and properties all say what they are."""
+    silent = [name for name, member in members(module) if not inspect.getdoc(member)]
+    assert silent == []
+
+
+# -- what authors may rely on ------------------------------------------------------------------------
+
+
+class OldContext(SinkTaskContext):
+    """A context of somebody's own, written before there was is_closing (a mock, an older runtime)."""
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset()
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        return None
+
+    def configs(self) -> dict[str, str]:
+        return {}
+
+    def generation(self) -> int:
+        return 1
+
+    def prepared(self, tokens: object) -> None: ...
+
+    def offset(self, offsets: object) -> None: ...
+
+    def timeout(self, seconds: float) -> None: ...
+
+    def request_commit(self) -> None: ...
+
+    def fail(self, partition: TopicPartition, error: BaseException) -> None: ...
+
+    def errant_record_reporter(self) -> None:
+        return None
+
+
+def test_a_context_without_is_closing_still_works() -> None:
+    """K13: contexts that do not know is_closing keep working: False, no reason, no deadline, nothing counted."""
+    context = OldContext()
+    assert context.is_closing() is False
+    assert context.closing_reason() is None
+    assert context.deadline() is None
+    assert context.count(TopicPartition("t", 0), files=1) is None
+
+
+class Least(SinkTask):
+    """The least a task can be."""
+
+    def put(self, records: SinkRecords) -> None:
+        self.last = records
+
+
+def test_only_put_must_be_written() -> None:
+    """SinkTask: every method but put has a default; pre_commit flushes and returns what it was given."""
+    task, partition = Least(), TopicPartition("t", 0)
+    task.initialize(OldContext())
+    task.start(None)
+    task.open([partition])
+    offsets = {partition: OffsetAndMetadata(7)}
+    assert task.pre_commit(offsets) == offsets
+    task.publish(partition, [])
+    task.discard(partition, [])
+    task.close([partition])
+    task.stop()
+    with pytest.raises(TypeError, match="put"):
+        SinkTask()
+
+
+@pytest.mark.parametrize("method", ["publish", "discard"])
+def test_a_task_that_prepares_must_finish(method: str) -> None:
+    """SinkTask: publish and discard with tokens but no implementation say whose tokens are left."""
+    with pytest.raises(NotImplementedError, match=rf"Least noted tokens .* no {method}\(\): t-0 has a, b"):
+        getattr(Least(), method)(TopicPartition("t", 0), [Token("a"), Token("b")])
+
+
+def test_kafkas_errors_form_one_family() -> None:
+    """Errors: all are ConnectExceptions, so that one except catches them."""
+    errors = [getattr(sinksdk, name) for name in NAMES if name.endswith("Exception")]
+    assert all(issubclass(error, ConnectException) for error in errors)

@@ -1,0 +1,222 @@
+"""Kafka's coordinates, and records as slices of Arrow batches."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import (
+    ConfigException,
+    ConnectException,
+    FencedException,
+    Header,
+    MissingSourceTopicException,
+    OffsetAndMetadata,
+    OffsetRange,
+    RetriableException,
+    SinkRecord,
+    SinkRecords,
+    Token,
+    TopicPartition,
+)
+from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, as_token
+
+TP = TopicPartition("flights", 3)
+
+RECORDS = [
+    SinkRecord(*TP, offset=5, key=b"UA", value=b"one", timestamp=1_700_000_000_123, timestamp_type=1),
+    SinkRecord(
+        *TP,
+        offset=6,
+        headers=(Header("a", b"1"), Header("ä ☂", None), Header("a", b"")),
+        timestamp=0,
+    ),
+    SinkRecord(*TP, offset=90, key=b"", value=b"\x00\xff"),
+]
+
+
+@pytest.fixture
+def batch() -> SinkRecords:
+    return SinkRecords.of(TP, RECORDS)
+
+
+# -- coordinates -------------------------------------------------------------------------------------
+
+
+def test_a_topic_partition_reads_as_kafka_writes_it() -> None:
+    """TopicPartition: prints as topic-partition, compares as a pair, sorts by topic, then by number."""
+    assert str(TP) == "flights-3"
+    assert TP == ("flights", 3)
+    assert sorted([TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 2)]) == [
+        ("a", 2),
+        ("a", 10),
+        ("b", 0),
+    ]
+
+
+def test_a_range_reads_half_open() -> None:
+    """OffsetRange: start is the first offset, end the one after the last."""
+    assert str(OffsetRange(3, 10)) == "[3, 10)"
+
+
+def test_tokens_may_be_given_by_id() -> None:
+    """OffsetAndMetadata: publish takes tokens or their ids; tokens gives tokens."""
+    token = Token("a", {"size": 1})
+    assert OffsetAndMetadata(1, publish=[token, "b"]).tokens == (token, Token("b"))
+    assert as_token("b") == Token("b")
+    assert as_token(token) is token
+
+
+def test_tokens_with_the_same_id_are_one_in_a_set_only_when_equal() -> None:
+    """Token: can be kept in sets, though its data cannot be hashed."""
+    assert len({Token("a", {"x": [1]}), Token("a", {"x": [1]}), Token("b")}) == 2
+    assert str(Token("a", {"x": 1})) == "a"
+
+
+# -- batches -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_gives_back_its_records(batch: SinkRecords) -> None:
+    """SinkRecords: iterating gives each record as it was: nulls, empty bytes, duplicate headers, coordinates."""
+    assert list(batch) == RECORDS
+    assert [record.topic_partition for record in batch] == [TP] * 3
+
+
+def test_a_batch_is_a_sequence(batch: SinkRecords) -> None:
+    """SinkRecords: length, indexing from both ends, slicing, membership, reversal."""
+    assert len(batch) == 3
+    assert batch[0] == RECORDS[0]
+    assert batch[-1] == RECORDS[2]
+    assert list(batch[1:]) == RECORDS[1:]
+    assert list(batch[-2:-1]) == RECORDS[1:2]
+    assert list(batch[2:1]) == []
+    assert list(reversed(batch)) == RECORDS[::-1]
+    assert RECORDS[1] in batch
+    assert batch.index(RECORDS[2]) == 2
+    with pytest.raises(IndexError):
+        batch[3]
+    with pytest.raises(ValueError, match="step of 1"):
+        batch[::2]
+
+
+def test_slicing_copies_nothing(batch: SinkRecords) -> None:
+    """SinkRecords: a slice looks at the same memory."""
+    whole, part = batch.arrow.column("offset"), batch[1:].arrow.column("offset")
+    assert [buffer and buffer.address for buffer in whole.buffers()] == [
+        buffer and buffer.address for buffer in part.buffers()
+    ]
+
+
+def test_offsets_of_a_batch(batch: SinkRecords) -> None:
+    """SinkRecords: first_offset, and next_offset as Kafka commits it: the last record's + 1, gaps and all."""
+    assert (batch.first_offset, batch.next_offset) == (5, 91)
+    assert (batch[1:2].first_offset, batch[1:2].next_offset) == (6, 7)
+    for name in ("first_offset", "next_offset"):
+        with pytest.raises(IndexError, match="flights-3: a batch without records has no offsets"):
+            getattr(batch[:0], name)
+
+
+def test_columns_that_are_absent() -> None:
+    """SinkRecords: of columns the source does not have, records show None, no headers, and create time."""
+    arrow = pa.RecordBatch.from_arrays([pa.array([7], pa.int64())], names=["offset"])
+    assert list(SinkRecords(TP, arrow)) == [SinkRecord(*TP, offset=7)]
+
+
+def test_columns_full_of_nulls() -> None:
+    """SinkRecords: nulls in any column but offset are None, no headers, and create time."""
+    arrays = [pa.array([7], pa.int64()), *(pa.nulls(1, kind) for name, kind in RECORD_COLUMNS.items() if name != "offset")]
+    assert list(SinkRecords(TP, pa.RecordBatch.from_arrays(arrays, names=list(RECORD_COLUMNS)))) == [
+        SinkRecord(*TP, offset=7)
+    ]
+
+
+def test_no_timestamp_is_none() -> None:
+    """SinkRecord: Kafka's -1 is None; 0, negative ones and those beyond year 9999 are what they are."""
+    millis = [-1, 0, -2, 253_402_300_800_000, 2**62]
+    arrow = pa.RecordBatch.from_arrays(
+        [
+            pa.array(range(5), pa.int64()),
+            pa.array(millis, pa.int64()).cast(pa.timestamp("ms", tz="UTC")),
+        ],
+        names=["offset", "timestamp"],
+    )
+    assert [record.timestamp for record in SinkRecords(TP, arrow)] == [None, *millis[1:]]
+
+
+def test_converted_keys_and_values_are_shown() -> None:
+    """SinkRecords: what converters made of keys and values is shown, falsy values too; Arrow keeps the bytes."""
+    batch = SinkRecords.of(TP, RECORDS)
+    converted = SinkRecords(TP, batch.arrow, keys=[1, None, 0], values=[{}, "", None])
+    assert [(record.key, record.value) for record in converted] == [(1, {}), (None, ""), (0, None)]
+    assert [(record.key, record.value) for record in converted[2:]] == [(0, None)]
+    assert converted.arrow is batch.arrow
+
+
+def test_batches_are_built_from_records_of_one_partition_in_order() -> None:
+    """SinkRecords.of: refuses records of another partition, and offsets that do not ascend."""
+    with pytest.raises(ValueError, match="a record of flights-4 in a batch of flights-3"):
+        SinkRecords.of(TP, [SinkRecord("flights", 4, 0)])
+    for offsets in ((1, 1), (2, 1)):
+        with pytest.raises(ValueError, match="offsets must ascend"):
+            SinkRecords.of(TP, [SinkRecord(*TP, offset=offset) for offset in offsets])
+
+
+def test_a_batch_has_the_promised_columns(batch: SinkRecords) -> None:
+    """SinkRecords.arrow: names and types as RECORD_COLUMNS says; empty batches too."""
+    assert dict(zip(batch.arrow.schema.names, batch.arrow.schema.types, strict=True)) == dict(RECORD_COLUMNS)
+    assert SinkRecords.of(TP, []).arrow.schema == batch.arrow.schema
+    assert RECORD_COLUMNS["headers"] == HEADERS_TYPE
+
+
+def test_batches_are_read_only(batch: SinkRecords) -> None:
+    """SinkRecords, SinkRecord, Token, OffsetAndMetadata: cannot be changed."""
+    for value, name in ((batch, "arrow"), (batch[0], "value"), (Token("a"), "id"), (OffsetAndMetadata(1), "offset")):
+        with pytest.raises(AttributeError):
+            setattr(value, name, None)
+
+
+# -- what travels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [TP, OffsetRange(1, 2), Token("a", {"x": 1}), OffsetAndMetadata(1, "m", (Token("a"),)), RECORDS[1]], ids=str
+)
+def test_values_travel(value: object) -> None:
+    """Coordinates, records and tokens survive pickling."""
+    assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 - our own
+
+
+def test_batches_travel(batch: SinkRecords) -> None:
+    """SinkRecords survives pickling, slices as slices."""
+    assert list(pickle.loads(pickle.dumps(batch[1:]))) == RECORDS[1:]  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (ConnectException("x"), {}),
+        (FencedException("x"), {}),
+        (RetriableException("busy", retry_after=2.5), {"retry_after": 2.5}),
+        (RetriableException(), {"retry_after": None}),
+        (ConfigException(["one", "two"]), {"problems": ("one", "two")}),
+        (ConfigException("one"), {"problems": ("one",)}),
+        (MissingSourceTopicException(["b", "a"]), {"topics": ("a", "b")}),
+        (MissingSourceTopicException(["a"], "gone"), {"topics": ("a",)}),
+    ],
+    ids=repr,
+)
+def test_errors_travel(error: Exception, kept: dict[str, object]) -> None:
+    """Errors survive pickling with what they carry, from executor to driver."""
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert {name: getattr(again, name) for name in kept} == kept
+
+
+def test_a_missing_topic_says_what_to_do() -> None:
+    """MissingSourceTopicException: names the topics, and what to do."""
+    assert str(MissingSourceTopicException(["b", "a"])) == (
+        "the source has no topic 'a', 'b': create it, or take it out of the connector's 'topics'"
+    )

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sinksdk.errors import ConfigException
+from sinksdk.spark import jvm
+from sinksdk.spark.master import check_master, is_loopback, with_attempts
+from sinksdk.spark.session import _environment, _own_signal_handlers, _variables, create_session, session_conf
+
+THIS_HOST = [
+    "local",
+    "local[*]",
+    "local[2]",
+    "local[2, 3]",
+    "local-cluster[2,1,1024]",
+    "spark://localhost:7077",
+    "spark://127.0.0.1:7077",
+    "spark://[::1]:7077",
+    f"spark://{socket.gethostname()}:7077",
+    f"spark://localhost:7077,{socket.gethostname()}:7077",
+]
+OTHER_HOSTS = ["yarn", "k8s://https://h:443", "spark://h:7077", "spark://localhost:7077,h:7077"]
+
+
+@pytest.mark.parametrize("master", THIS_HOST)
+def test_masters_on_this_host_may_use_a_local_store(master: str) -> None:
+    """Every task sees the file."""
+    check_master(master, store_is_local_file=True)
+
+
+@pytest.mark.parametrize("master", OTHER_HOSTS)
+def test_masters_on_other_hosts_may_not(master: str) -> None:
+    """Tasks elsewhere would not see the file; with another store they are welcome."""
+    check_master(master, store_is_local_file=False)
+    with pytest.raises(ConfigException, match="the store is a file on this one"):
+        check_master(master, store_is_local_file=True)
+
+
+@pytest.mark.parametrize(
+    "master", ["", "loca[2]", "local[x]", "local-cluster[2]", "http://h", "sc://h", "spark://"]
+)
+def test_a_master_that_spark_does_not_know_is_said_at_once(master: str) -> None:
+    """The message lists the forms there are."""
+    with pytest.raises(ConfigException, match=r"use local\[\*\]"):
+        check_master(master, store_is_local_file=False)
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", "local[1,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[3]", "local[3,4]"),
+        ("local[3,1]", "local[3,1]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("spark://h:7077", "spark://h:7077"),
+    ],
+)
+def test_local_masters_try_tasks_as_often_as_clusters(master: str, expected: str) -> None:
+    """Unless the URL itself says how often."""
+    assert with_attempts(master) == expected
+
+
+def test_only_masters_on_the_loopback_interface_bind_to_it() -> None:
+    """A master under the host's name may have workers elsewhere, which must reach the driver."""
+    for master in ("local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077"):
+        assert is_loopback(master)
+        assert session_conf("x", master, {})["spark.driver.bindAddress"] == "127.0.0.1"
+        assert _variables(master)["SPARK_LOCAL_IP"] == "127.0.0.1"
+    for master in (f"spark://{socket.gethostname()}:7077", "yarn", "k8s://localhost"):
+        assert not is_loopback(master)
+        assert "spark.driver.bindAddress" not in session_conf("x", master, {})
+        assert "SPARK_LOCAL_IP" not in _variables(master)
+
+
+def test_own_configuration_wins() -> None:
+    """Keys given replace those set here; the JVM's own options are kept besides ours."""
+    key = "spark.driver.defaultJavaOptions"
+    conf = session_conf("x", "local", {"spark.ui.enabled": "true", "spark.x": "y", key: "-Da=b"})
+    assert conf["spark.ui.enabled"] == "true"
+    assert conf["spark.x"] == "y"
+    assert conf[key] == f'"-Dlog4j2.configurationFile={jvm.LOG_CONFIGURATION.as_uri()}" -Da=b'
+    assert jvm.LOG_CONFIGURATION.is_file()
+
+
+def test_workers_run_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this host always; on other hosts, where it may be elsewhere, PYSPARK_PYTHON is heeded."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert _variables("local")["PYSPARK_PYTHON"] == sys.executable
+    assert _variables("spark://h:7077")["PYSPARK_PYTHON"] == "/opt/python"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert _variables("spark://h:7077")["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the JVM are set only while it starts, also when it does not."""
+    monkeypatch.setenv("A_SET", "1")
+    monkeypatch.delenv("A_NEW", raising=False)
+
+    def fail() -> None:
+        with _environment({"A_SET": "2", "A_NEW": "3"}):
+            assert (os.environ["A_SET"], os.environ["A_NEW"]) == ("2", "3")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert os.environ["A_SET"] == "1"
+    assert "A_NEW" not in os.environ
+
+
+def test_the_signal_handler_is_put_back() -> None:
+    """Otherwise pyspark would leave one that cancels all jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    with _own_signal_handlers():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_missing_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ConfigException, match=r"install sinksdk\[spark\]"):
+        create_session("x", "local")
+
+
+def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on the PATH nor where JAVA_HOME points to."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigException, match=r"no java on the PATH\. Spark needs Java 17"):
+        jvm.launch({})
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigException, match=f"JAVA_HOME is {tmp_path}, but there is no bin/java"):
+        jvm.launch({})
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # pyspark leaves the dead JVM's stdin open
+def test_a_java_that_spark_does_not_run_on_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the JVM said before it ended is in the message, and nowhere else."""
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho UnsupportedClassVersionError >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigException, match=r"(?s)Java 17 or 21.*UnsupportedClassVersionError"):
+        jvm.launch({})
+    assert capfd.readouterr() == ("", "")
+
+
+def logged(caplog: pytest.LogCaptureFixture, *lines: str) -> list[tuple[int, str]]:
+    caplog.set_level(logging.DEBUG, "sinksdk.spark.jvm")
+    for line in lines:
+        jvm.pass_on(line)
+    return [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+def test_sparks_errors_are_logged_here(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    """Level, source and message, with the cause's first line; the stack trace at DEBUG."""
+    got = logged(
+        caplog,
+        "\x1fERROR\x1fExecutor\x1fTask failed\x1fjava.lang.X: y\x1e\tat z\n",
+        "\x1fFATAL\x1fMaster\x1fgone\x1f\n",
+    )
+    assert got == [
+        (logging.ERROR, "Executor: Task failed (java.lang.X: y)"),
+        (logging.DEBUG, "java.lang.X: y\n\tat z"),
+        (logging.CRITICAL, "Master: gone"),
+    ]
+    assert capsys.readouterr().err == ""
+
+
+def test_what_workers_print_goes_to_stderr(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    """As it is, not as anything of Spark's."""
+    assert logged(caplog, "from a task\n") == []
+    assert capsys.readouterr().err == "from a task\n"

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.sources import Subscription, TopicDirectory, write_records, write_transaction
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+ALL = Subscription(regex=".*")
+
+
+def rows(offsets: Any) -> pa.Table:
+    size = len(offsets)
+    return pa.table(
+        {
+            "offset": pa.array(offsets, pa.int64()),
+            "key": pa.nulls(size, pa.binary()),
+            "value": pa.array([b"v"] * size, pa.binary()),
+        }
+    )
+
+
+def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
+    return TopicDirectory(root).partitions(ALL)
+
+
+def problem(root: Path) -> str:
+    with pytest.raises(ConnectException) as caught:
+        ends(root)
+    assert not isinstance(caught.value, RetriableException)
+    return str(caught.value)
+
+
+def test_written_records_come_back_as_they_were(tmp_path: Path) -> None:
+    """`write_records` takes what a task gets; its file is named after the offsets, and is all there is."""
+    records = SinkRecords.of(T0, [SinkRecord("t", 0, 7, b"k", None, 12), SinkRecord("t", 0, 9, None, b"v")])
+    path = write_records(tmp_path, T0, records)
+    assert path == tmp_path / f"topic=t/partition=0/{7:020d}-{9:020d}.parquet"
+    assert list(path.parent.iterdir()) == [path]
+    assert pq.read_table(path, partitioning=None).to_pylist() == records.arrow.to_pylist()
+
+
+def test_records_in_another_order_are_not_written(tmp_path: Path) -> None:
+    """Null, negative, repeated or descending offsets, no rows, no offsets: nothing appears."""
+    wrong = [rows(offsets) for offsets in ([2, 1], [1, 1], [-1], [1, None], [])]
+    for table in (*wrong, rows([1]).drop_columns(["offset"])):
+        with pytest.raises(ValueError, match="t-0"):
+            write_records(tmp_path, T0, table)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary file goes with the failure."""
+
+    def full(_table: pa.Table, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr("sinksdk.sources.topic_directory.writer.pq.write_table", full)
+    with pytest.raises(OSError, match="no space"):
+        write_records(tmp_path, T0, rows(np.arange(3)))
+    assert list((tmp_path / "topic=t/partition=0").iterdir()) == []
+
+
+def test_with_transactions_only_named_files_count(tmp_path: Path) -> None:
+    """A file without an entry is not there; with the entry all of its files are there at once."""
+    write_transaction(tmp_path, {T0: rows([0, 1]), T1: rows([0])})
+    write_records(tmp_path, T0, rows([2]))
+    source = TopicDirectory(tmp_path)
+    assert source.partitions(ALL) == {T0: (0, 2), T1: (0, 1)}
+    entry = tmp_path / "_transactions/by-hand.json"
+    entry.write_text(json.dumps({"files": [f"topic=t/partition=0/{2:020d}-{2:020d}.parquet"]}))
+    assert source.partitions(ALL) == {T0: (0, 3), T1: (0, 1)}
+
+
+def test_a_transaction_that_names_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    """A misspelt name, or a file removed before its entry, must not pass for "no records"."""
+    files = write_transaction(tmp_path, {T0: rows([0]), T1: rows([0])})
+    files[T0].unlink()
+    assert f"names {files[T0]}, which is not there" in problem(tmp_path)
+    files[T0].parent.rmdir()
+    assert f"names {files[T0]}, which is not there" in problem(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"file": []},
+        {"files": "x"},
+        {"files": [1]},
+        ["x"],
+        {"files": ["/topic=t/partition=0/x.parquet"]},
+        {"files": ["../topic=t/partition=0/x.parquet"]},
+        {"files": ["x.parquet"]},
+    ],
+)
+def test_a_transaction_entry_of_another_form_is_an_error(tmp_path: Path, content: Any) -> None:
+    """The entry is named with the form it must have."""
+    write_transaction(tmp_path, {T0: rows([0])})
+    entry = tmp_path / "_transactions/x.json"
+    entry.write_text(json.dumps(content))
+    assert problem(tmp_path).startswith(str(entry))
+
+
+def test_a_transaction_entry_half_written_may_still_be_growing(tmp_path: Path) -> None:
+    """As with files: retriable while fresh, an error when it stays; temporary names do not count."""
+    write_transaction(tmp_path, {T0: rows([0])})
+    entry = tmp_path / "_transactions/x.json"
+    (tmp_path / "_transactions/_x.json").write_text('{"files": [')
+    entry.write_text('{"files": [')
+    with pytest.raises(RetriableException):
+        ends(tmp_path)
+    an_hour_ago = time.time() - 3_600
+    os.utime(entry, (an_hour_ago, an_hour_ago))
+    assert f"{entry} is no JSON document" in problem(tmp_path)
