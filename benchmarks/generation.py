@@ -19,21 +19,23 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.endpoint import null_s3
+from benchmarks.null_s3 import null_s3
 from connectors.s3_archiver import S3ArchiverConnector
 from sinksdk import TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.sources import TopicDirectory
+from sinksdk.sources.topic_directory import write_records
 from sinksdk.spark.executor import GenerationSpec
-from sinksdk.spark.generation_job import SparkLauncher, generation_frame
+from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, generation_frame
 from sinksdk.spark.session import create_session
+from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 
 PARTITIONS = 4
 TASKS = 2
 ROUNDS = 3
-SHAPES = {"200 B": (200, 1_000_000), "1 KB JSON": (1_000, 400_000)}
+SHAPES = {"200 B": (200, 2_000_000), "1 KB JSON": (1_000, 800_000)}
 
 
 def measure(spark: SparkSession, endpoint: str, shape: str) -> dict[str, list[float]]:
@@ -72,7 +74,6 @@ class Job:
         self._folder = folder
         self._rows = rows
         self._source = TopicDirectory(str(folder / "topics"))
-        self._runs = 0
 
     def _frame(self) -> Any:
         each = self._rows // PARTITIONS
@@ -92,35 +93,7 @@ class Job:
 
     def archive(self, codec: str) -> None:
         """sinksdk, from claim to the last commit, with a store of its own."""
-        self._runs += 1
-        url = f"sqlite:///{self._folder}/{self._runs}.sqlite"
-        store = open_store(url, create=True)
-        raw = {
-            "name": "bench",
-            "connector.class": "s3-archiver",
-            "topics": "t",
-            "tasks.max": str(TASKS),
-            "s3.bucket.name": "bucket",
-            "store.url": self._endpoint,
-            "aws.access.key.id": "key",
-            "aws.secret.access.key": "secret",
-            "flush.size": "1000000",
-            "avro.codec": codec,
-            "topics.dir": f"run-{time.time_ns()}",  # a new store is another owner
-        }
-        connector = S3ArchiverConnector()
-        config = connector.config_class.parse(raw)
-        spec = GenerationSpec(url, identify(store), "bench", 0)
-        driver = ConnectorDriver(
-            store=store,
-            source=self._source,
-            connector=connector,
-            config=config,
-            raw=raw,
-            launcher=SparkLauncher(self._spark, self._source, connector.columns(config), spec),
-        )
-        driver.run(until_caught_up=True)
-        store.close()
+        archive_once(self._spark, self._folder / "topics", self._endpoint, codec, tasks=TASKS)
 
     def naive(self, codec: str) -> None:
         """Rows to dicts, fastavro, one put_object."""
@@ -155,16 +128,63 @@ class Job:
         self._frame().mapInArrow(write, "n long").collect()
 
 
-def write_topic(folder: Path, size: int, rows: int) -> None:
-    """A topic ``t`` of four partitions, with keys and headers."""
-    from sinksdk.sources.topic_directory import write_records
+def archive_once(
+    spark: SparkSession, topics: Path, endpoint: str, codec: str, *, tasks: int, flush_size: int = 1_000_000
+) -> list[TaskResult]:
+    """Archive a topic directory to its end, from claim to the last commit, with a store of its own."""
+    raw = {
+        "name": "bench",
+        "connector.class": "s3-archiver",
+        "topics": "t",
+        "tasks.max": str(tasks),
+        "s3.bucket.name": "bucket",
+        "store.url": endpoint,
+        "aws.access.key.id": "key",
+        "aws.secret.access.key": "secret",
+        "flush.size": str(flush_size),
+        "avro.codec": codec,
+        "topics.dir": f"run-{time.time_ns()}",  # a new store is another owner
+    }
+    connector, source = S3ArchiverConnector(), TopicDirectory(str(topics))
+    config = connector.config_class.parse(raw)
+    with tempfile.TemporaryDirectory(prefix="sinksdk-store-") as folder:
+        url = f"sqlite:///{folder}/store.sqlite"
+        store = open_store(url, create=True)
+        launcher = KeepResults(
+            SparkLauncher(
+                spark, source, connector.columns(config), GenerationSpec(url, identify(store), "bench", 0)
+            )
+        )
+        ConnectorDriver(
+            store=store, source=source, connector=connector, config=config, raw=raw, launcher=launcher
+        ).run(until_caught_up=True)
+        store.close()
+    return launcher.results
 
-    each = rows // PARTITIONS
+
+class KeepResults:
+    """A launcher that remembers what its last generation's tasks reported."""
+
+    def __init__(self, launcher: SparkLauncher) -> None:
+        self._launcher = launcher
+
+    def launch(self, plan: GenerationPlan) -> SparkGeneration:
+        self._running = self._launcher.launch(plan)
+        return self._running
+
+    @property
+    def results(self) -> list[TaskResult]:
+        return self._running.results()
+
+
+def write_topic(folder: Path, size: int, rows: int, partitions: int = PARTITIONS) -> None:
+    """A topic ``t`` with keys and headers."""
+    each = rows // partitions
     random = np.random.default_rng(1)
     words = np.frombuffer(
         b'{"id":%d,"name":"flight","carrier":"UA","origin":"EWR","delay":12,"note":"', np.uint8
     )
-    for partition in range(PARTITIONS):
+    for partition in range(partitions):
         for first in range(0, each, 250_000):
             count = min(250_000, each - first)
             if size <= 200:
@@ -200,11 +220,11 @@ def write_topic(folder: Path, size: int, rows: int) -> None:
 
 
 def main() -> None:
-    with null_s3() as endpoint:
+    with null_s3(tls=False) as server:
         spark = create_session("bench", "local[2]")
         try:
             for shape in SHAPES:
-                seconds = measure(spark, endpoint, shape)
+                seconds = measure(spark, server.url, shape)
                 for name, values in seconds.items():
                     print(
                         shape,

@@ -22,6 +22,7 @@ _WINDOW: Final = 10.0  # seconds over which a rate is taken
 _STARTING: Final = "starting tasks"
 _READING: Final = "reading"
 _WAITING: Final = "waiting for records"
+_WAITING_TO_RETRY: Final = "waiting to try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Board:
                 self._records += view.records - view.tail
                 if view.position is not None and view.failure is None:
                     self._failures.pop(view.partition, None)
-            self._state = _WAITING
+            self._state = _WAITING_TO_RETRY if self._failures else _WAITING
 
     def over(self, outcome: str) -> None:
         """The driver has ended."""

@@ -75,13 +75,8 @@ class PlainProgress(Board):
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         """See :class:`~sinksdk.runtime.events.Listener`."""
         super().ended(generation, partitions)
-        read, again = sum(view.records for view in partitions), sum(view.tail for view in partitions)
-        outcome = f"{counted(read, 'record')} read, "
-        outcome += (
-            f"{number(read - again)} committed, {number(again)} kept for later" if again else "all committed"
-        )
         seconds = duration(self._clock() - self._begun)
-        self.note(f"generation {generation}: ended after {seconds}, {outcome}")
+        self.note(f"generation {generation}: ended after {seconds}, {_outcome(partitions)}")
         for view in partitions:
             if view.failure is not None:
                 self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
@@ -96,3 +91,13 @@ def _amounts(shown: Snapshot) -> str:
     if total.size is not None:
         parts.append(size(total.size))
     return ", ".join(parts)
+
+
+def _outcome(partitions: Sequence[PartitionView]) -> str:
+    read, again = sum(view.records for view in partitions), sum(view.tail for view in partitions)
+    if not read:
+        return "nothing read"
+    committed = (
+        f"{number(read - again)} committed, {number(again)} kept for later" if again else "all committed"
+    )
+    return f"{counted(read, 'record')} read, {committed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
@@ -88,8 +89,9 @@ class SparkOnDemand:
 class _NeverStarted:
     """A generation whose tasks never ran: all of it is read again."""
 
-    def wait(self, timeout: float) -> bool:  # noqa: ARG002 - the protocol's
-        """It is over."""
+    def wait(self, timeout: float) -> bool:
+        """It is over, once the driver has heard as well that it shall end: else it would plan another one."""
+        time.sleep(timeout)
         return True
 
     def results(self) -> Sequence[Result]:

@@ -117,6 +117,7 @@ def test_a_failure_stays_until_its_partition_does_better(board: Board) -> None:
     board.ended(1, [view(position=10, failure="poison")])
     board.progress([view()])
     assert board.snapshot().rows[0].failure == "poison"
+    assert board.snapshot().state == "waiting to try again"
 
     board.planned(plan(2, {0: 0}))
     board.ended(2, [view(position=1000, committed=1000)])

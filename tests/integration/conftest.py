@@ -21,8 +21,8 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests of this process: it takes seconds to start."""
-    session = create_session("sinksdk-tests", "local[2,4]")
+    """One session for all tests of this process, with four tasks at a time: it takes seconds to start."""
+    session = create_session("sinksdk-tests", "local[4,4]")
     yield session
     session.stop()
 

@@ -135,7 +135,8 @@ def _archive(
     with progress, spark:
         configure_logging(verbose=verbose)
         drive(driver, signals, progress, until_caught_up=True)
-    write(console, summary(progress.snapshot()), "bold")
+    shown = progress.snapshot()
+    write(console, f"{shown.state}: {summary(shown)}", "bold")
 
 
 def _explain(console: Console, rows: Sequence[Interrupted]) -> None:

@@ -1,0 +1,209 @@
+"""Writes the parts of these pages that come from the code, in place: ``python docs/generate.py``.
+
+A part stands between two comments, ``<!-- generated: NAME -->`` and ``<!-- end -->``. Everything else
+on a page is written by hand and left alone. Running it twice changes nothing.
+"""
+# ruff: noqa: INP001 - a script beside the pages it writes
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import sinksdk
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.schema import RECORD_SCHEMA
+from examples import exactly_once_folder_sink, folder_sink
+from sinksdk import ClosingReason, ConnectorConfig, SinkConnector, SinkRecords, SinkTask, SinkTaskContext
+from sinksdk.cli.exit_codes import ExitCode
+from sinksdk.config import ConfigKey
+from sinksdk.records import RECORD_COLUMNS
+from sinksdk.store import records
+from sinksdk.testing import SinkTaskHarness
+
+DOCS: Final = Path(__file__).parent
+_PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_ENUM_MEMBER: Final = re.compile(r"<(\w+\.\w+): [^>]*>")
+_SPHINX_ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]*\.)?(\w+)`")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+
+
+def sentence(thing: object) -> str:
+    """The first paragraph of a docstring, as Markdown."""
+    return as_markdown((inspect.getdoc(thing) or "").partition("\n\n")[0])
+
+
+def as_markdown(text: str) -> str:
+    """A docstring's text on one line, its roles and double backticks as plain code."""
+    return _SPHINX_ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`").removesuffix("::")
+
+
+def attribute_docs(cls: type) -> Iterator[tuple[str, str]]:
+    """Attributes of a class with the docstrings that stand below them."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)  # noqa: S101 - for the type checker: it is the source of a class
+    for node, below in zip(body.body, body.body[1:], strict=False):
+        match node, below:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, as_markdown(text)
+
+
+# -- configuration -------------------------------------------------------------------------------------
+
+
+def keys(found: Iterable[ConfigKey]) -> str:
+    """A configuration reference."""
+    return table(("key", "type", "default", "meaning"), map(_key_row, found))
+
+
+def _key_row(key: ConfigKey) -> tuple[str, str, str, str]:
+    options = [option for option in key.type.split(" | ") if option]
+    kind = key.type if len(options) == 1 else " or ".join(f"`{option}`" for option in options)
+    default = "**required**" if key.required else f"`{key.default}`" if key.default else ""
+    return f"`{key.name}`", kind, default, key.meaning
+
+
+def common_keys() -> str:
+    """Keys of all connectors."""
+    return keys(ConnectorConfig.reference())
+
+
+def archiver_keys() -> str:
+    """Keys of the archiver that not every connector has, or that mean something else there."""
+    common = list(ConnectorConfig.reference())
+    return keys(key for key in S3ArchiverConfig.reference() if key not in common)
+
+
+def archiver_no_effect() -> str:
+    """Confluent's keys that do nothing here."""
+    return table(("key", "why"), ((f"`{key}`", why) for key, why in S3ArchiverConfig.no_effect.items()))
+
+
+# -- running -------------------------------------------------------------------------------------------
+
+
+def exit_codes() -> str:
+    """Exit codes of the commands."""
+    rows = ((str(ExitCode[name].value), f"`{name}`", text) for name, text in attribute_docs(ExitCode))
+    return table(("code", "name", "meaning"), rows)
+
+
+def closing_reasons() -> str:
+    """Why a commit is closing."""
+    return table(("reason", "meaning"), ((f"`{name}`", text) for name, text in attribute_docs(ClosingReason)))
+
+
+def store_keys() -> str:
+    """What is kept under which key."""
+    name = "NAME"
+    found: list[tuple[str, object]] = [
+        (records.STORE_KEY, records.StoreIdentity),
+        (records.config_key(name), records.config_key),
+        (records.task_count_key(name), records.task_count_key),
+        (records.plan_key(name, 7), records.plan_key),
+        (records.task_key(name, 0), records.task_key),
+        (records.status_key(name), records.status_key),
+        (records.progress_key(name, 0), records.progress_key),
+    ]
+    return table(("key", "value"), ((f"`{key}`", sentence(about)) for key, about in found))
+
+
+# -- the author's names --------------------------------------------------------------------------------
+
+
+def public_names() -> str:
+    """Everything that can be imported from ``sinksdk``."""
+    rows = ((f"`{name}`", sentence(getattr(sinksdk, name))) for name in sinksdk.__all__)
+    return table(("name", "what it is"), rows)
+
+
+def methods(*classes: type) -> str:
+    """Public methods and properties of a class, and of those it is built on, each once."""
+    found: dict[str, tuple[str, str]] = {}
+    for cls in classes:
+        for name, member in vars(cls).items():
+            if _is_documented(name, member):
+                found.setdefault(name, (f"`{_signature(name, member)}`", sentence(getattr(cls, name))))
+    return table(("method", "what it does"), found.values())
+
+
+def _is_documented(name: str, member: Any) -> bool:
+    is_method = callable(member) or isinstance(member, property | classmethod)
+    return is_method and not isinstance(member, type) and not name.startswith("_")
+
+
+def _signature(name: str, member: Any) -> str:
+    if isinstance(member, property):
+        return name
+    parameters = list(inspect.signature(getattr(member, "__func__", member)).parameters.values())[1:]
+    shown = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    return _ENUM_MEMBER.sub(r"\1", f"{name}{inspect.Signature(shown)}")
+
+
+def source(*things: type) -> str:
+    """The source of an example's classes."""
+    return "```python\n" + "\n\n".join(inspect.getsource(thing) for thing in things) + "```"
+
+
+def columns() -> str:
+    """Columns of a batch."""
+    return table(
+        ("column", "Arrow type"), ((f"`{name}`", f"`{kind}`") for name, kind in RECORD_COLUMNS.items())
+    )
+
+
+def avro_schema() -> str:
+    """Schema of an archived record."""
+    return f"```json\n{json.dumps(RECORD_SCHEMA, indent=2)}\n```"
+
+
+PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "archiver-keys": archiver_keys,
+    "archiver-no-effect": archiver_no_effect,
+    "avro-schema": avro_schema,
+    "closing-reasons": closing_reasons,
+    "columns": columns,
+    "common-keys": common_keys,
+    "exactly-once-task": lambda: source(exactly_once_folder_sink.FolderTask),
+    "exit-codes": exit_codes,
+    "folder-config": lambda: source(folder_sink.FolderConfig),
+    "folder-connector": lambda: source(folder_sink.FolderSink),
+    "folder-task": lambda: source(folder_sink.FolderTask),
+    "public-names": public_names,
+    "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
+    "sink-records": lambda: methods(SinkRecords),
+    "sink-task": lambda: methods(SinkTask),
+    "sink-task-context": lambda: methods(SinkTaskContext),
+    "sink-task-harness": lambda: methods(SinkTaskHarness),
+    "store-keys": store_keys,
+}
+"""What can stand between the comments, by name."""
+
+
+def render(page: str) -> str:
+    """A page with its generated parts as they should be now. Raises KeyError for a part nobody makes."""
+    return _PART.sub(lambda found: f"{found[1]}{PARTS[found['name']]()}\n{found[3]}", page)
+
+
+def main() -> None:
+    """Write every page anew."""
+    for path in DOCS.rglob("*.md"):
+        before = path.read_text(encoding="utf-8")
+        after = render(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The archiver driven in this process, on the shared Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sinksdk import ClosingReason
+from sinksdk.plugins import connector_class
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.events import PartitionView, Silent
+from sinksdk.runtime.supervisor import RunningGeneration
+from sinksdk.sources import TopicDirectory
+from sinksdk.spark.executor import GenerationSpec
+from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import identify, open_store
+from sinksdk.store.records import GenerationPlan
+from tests.integration.archive_site import Site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Watcher(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.plans: list[GenerationPlan] = []
+        self.ends: list[Sequence[PartitionView]] = []
+        self.closings: list[ClosingReason] = []
+
+    def planned(self, plan: GenerationPlan) -> None:
+        self.plans.append(plan)
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        self.closings.append(reason)
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        self.ends.append(partitions)
+
+    def starts(self, generation: int) -> dict[int, int]:
+        """Where each partition began in a generation (from 1)."""
+        return {r.partition: r.start for task in self.plans[generation - 1].tasks for r in task.ranges}
+
+
+class RecordingLauncher:
+    """Launches on Spark and keeps what the tasks reported."""
+
+    def __init__(self, launcher: SparkLauncher) -> None:
+        self._launcher = launcher
+        self._running: list[SparkGeneration] = []
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        self._running.append(self._launcher.launch(plan))
+        return self._running[-1]
+
+    @property
+    def results(self) -> list[TaskResult]:
+        """Of all generations that have ended."""
+        return [result for running in self._running for result in running.results()]
+
+
+def driver_of(
+    site: Site, spark: SparkSession, watcher: Any = None
+) -> tuple[ConnectorDriver, RecordingLauncher]:
+    """A driver for a site's configuration, and its launcher."""
+    written = json.loads(site.config.read_text())
+    raw = {"name": written["name"], **written["config"]}
+    connector = connector_class(raw["connector.class"])()
+    config = connector.config_class.parse(raw)
+    store = open_store(site.store, create=True)
+    source = TopicDirectory(str(site.topics))
+    spec = GenerationSpec(site.store, identify(store), config.name, 0)
+    launcher = RecordingLauncher(SparkLauncher(spark, source, connector.columns(config), spec))
+    driver = ConnectorDriver(
+        store=store,
+        source=source,
+        connector=connector,
+        config=config,
+        raw=raw,
+        launcher=launcher,
+        listener=watcher,
+    )
+    return driver, launcher

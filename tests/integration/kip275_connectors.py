@@ -1,0 +1,56 @@
+"""Archivers for KIP-275's story: one whose partitions advance at different speed, one that is deaf."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from connectors.s3_archiver import S3ArchiverConnector
+from connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk import OffsetAndMetadata, SinkRecords, SinkTaskContext, TopicPartition
+
+FAST = 3  # the partition that fills its file first
+PAUSE = 0.4  # seconds the others take longer for a batch of 10,000
+
+
+class PacedTask(S3ArchiverTask):
+    """Three partitions are slow, so that the fourth comes to its commit while they are in mid-file."""
+
+    def put(self, records: SinkRecords) -> None:
+        if records.partition.partition != FAST:
+            time.sleep(PAUSE)
+        super().put(records)
+
+
+class DeafContext:
+    """A context as Kafka Connect has it: nothing tells that a commit is closing."""
+
+    def __init__(self, context: SinkTaskContext) -> None:
+        self._context = context
+
+    def is_closing(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._context, name)
+
+
+class DeafTask(PacedTask):
+    """Commits full files only, also when its partitions are taken away."""
+
+    def pre_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        context, self.context = self.context, DeafContext(self.context)  # type: ignore[assignment]  # as in Connect
+        try:
+            return super().pre_commit(offsets)
+        finally:
+            self.context = context
+
+
+class PacedArchiver(S3ArchiverConnector):
+    task_class = PacedTask
+
+
+class DeafArchiver(S3ArchiverConnector):
+    task_class = DeafTask

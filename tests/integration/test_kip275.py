@@ -1,0 +1,95 @@
+"""KIP-275's story: one task's S3 fails, a rebalance follows; what do the other tasks lose?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.events import PartitionView
+from tests.integration.archive_site import Site, site
+from tests.integration.driving import Watcher, driver_of
+from tests.integration.kip275_connectors import FAST
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+RECORDS = 100_000
+MODULE = "tests.integration.kip275_connectors"
+
+
+class RebalanceOnFailure(Watcher):
+    """Forces one rebalance as soon as the fast partition has failed; heals S3 after it."""
+
+    def __init__(self, archive: Site) -> None:
+        super().__init__()
+        self.driver: ConnectorDriver
+        self._archive = archive
+        self._is_done = False
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        if not self._is_done and any(view.failure for view in partitions):
+            self._is_done = True
+            self.driver.rebalance()
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        super().ended(generation, partitions)
+        self._archive.s3.heal()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        made.produce(4, RECORDS, size=20)
+        yield made
+
+
+def story(archive: Site, spark: SparkSession, connector: str) -> RebalanceOnFailure:
+    archive.configure(connector_class=f"{MODULE}:{connector}", flush_size=RECORDS, restart_backoff_ms=10)
+    archive.s3.refuses = lambda operation, path: "Upload" in operation and f"partition={FAST}" in path
+    watcher = RebalanceOnFailure(archive)
+    watcher.driver, _ = driver_of(archive, spark, watcher)
+    watcher.driver.run(until_caught_up=True)
+    print_table(connector, watcher)
+    return watcher
+
+
+def print_table(connector: str, watcher: Watcher) -> None:
+    print(f"\n{connector}: task | delivered before the rebalance | committed by it | read again")
+    for view in watcher.ends[0]:
+        committed = watcher.starts(2).get(view.partition.partition, RECORDS)
+        delivered = view.position or 0
+        print(f"  {view.partition.partition + 1} | {delivered:,} | {committed:,} | {delivered - committed:,}")
+
+
+def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
+    archive: Site, spark: SparkSession
+) -> None:
+    """Tasks 1 to 3 commit their partial files in the rebalance and start from there; nothing is read again."""
+    watcher = story(archive, spark, "PacedArchiver")
+
+    first = {view.partition.partition: view for view in watcher.ends[0]}
+    slow = [p for p in range(4) if p != FAST]
+    assert [str(reason) for reason in watcher.closings] == ["REBALANCE"]
+    assert all(10_000 <= (first[p].position or 0) < RECORDS for p in slow), "the rebalance missed the middle"
+    assert {p: watcher.starts(2)[p] for p in slow} == {p: first[p].position for p in slow}
+    assert watcher.starts(2)[FAST] == 0
+    assert archive.committed() == dict.fromkeys(range(4), RECORDS)
+    code, output = archive.verify()
+    assert code == 0, output
+
+
+def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, spark: SparkSession) -> None:
+    """The same story without commit-on-close: every task starts again from its last full file."""
+    watcher = story(archive, spark, "DeafArchiver")
+
+    first = {view.partition.partition: view for view in watcher.ends[0]}
+    slow = [p for p in range(4) if p != FAST]
+    assert all((first[p].position or 0) >= 10_000 for p in slow)
+    assert watcher.starts(2) == dict.fromkeys(range(4), 0)
+    assert archive.committed() == dict.fromkeys(range(4), RECORDS)

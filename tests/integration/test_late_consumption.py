@@ -1,0 +1,81 @@
+"""Records wait in the source until a file is due, and a task's memory does not depend on the file's size."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.memory import peaks
+from tests.integration.archive_site import PATIENCE, Site, client, site
+from tests.integration.driving import Watcher, driver_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        made.produce(1, 170_000, size=20)
+        yield made
+
+
+def files(archive: Site) -> list[str]:
+    listed = client(archive.endpoint).list_objects_v2(Bucket=archive.bucket, Prefix="topics/orders/")
+    return [item["Key"].rpartition("/")[2] for item in listed.get("Contents", ())]
+
+
+def run_for_a_while(archive: Site, spark: SparkSession, until: int, more: float) -> Watcher:
+    """Run until so much is committed, a little longer, and kill the driver's loop without closing anything."""
+    watcher = Watcher()
+    driver, _ = driver_of(archive, spark, watcher)
+    thread = threading.Thread(target=driver.run)
+    thread.start()
+    deadline = time.monotonic() + PATIENCE
+    while archive.committed().get(0, 0) < until and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(more)
+    driver.close()
+    thread.join(PATIENCE)
+    return watcher
+
+
+def test_what_is_no_whole_file_stays_in_the_source(archive: Site, spark: SparkSession) -> None:
+    """170,000 records and files of 100,000: one file is written, 70,000 wait; a flush then takes them."""
+    archive.configure(flush_size=100_000)
+
+    watcher = run_for_a_while(archive, spark, 100_000, more=2.0)
+
+    assert archive.committed() == {0: 100_000}
+    assert files(archive) == ["orders+0+0000000000.avro"]
+    assert len(watcher.plans) == 1, "nothing was read in vain"
+    driver, _ = driver_of(archive, spark)
+    driver.run(until_caught_up=True)
+    assert archive.committed() == {0: 170_000}
+    assert files(archive) == ["orders+0+0000000000.avro", "orders+0+0000100000.avro"]
+
+
+def test_the_schedule_ends_a_file_though_no_record_comes(archive: Site, spark: SparkSession) -> None:
+    """With a wall-clock schedule the remaining 70,000 are archived on time, without a new record."""
+    archive.configure(flush_size=100_000, rotate_schedule_interval_ms=4_000)
+
+    run_for_a_while(archive, spark, 170_000, more=0.0)
+
+    assert archive.committed() == {0: 170_000}
+
+
+def test_memory_does_not_grow_with_the_size_of_files() -> None:
+    """A worker's peak is the same with flush.size ten times as large."""
+    found = peaks((20_000, 200_000), records=400_000, size=200)
+
+    small, large = found.values()
+    print(f"\npeak of a task's worker: {found}")
+    assert large < small * 1.1
+    assert max(found.values()) < 300e6
