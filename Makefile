@@ -41,7 +41,7 @@ bench: install ## Measure, in one table of ratios
 
 docs: install ## Build the documentation into site/
 	$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/zensical build --strict --clean
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

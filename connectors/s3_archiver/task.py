@@ -85,8 +85,6 @@ class S3ArchiverTask(SinkTask):
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """Make files visible. Idempotent."""
         self._publisher.publish(tokens)
-        size = sum(token.data["size"] for token in tokens)
-        self.context.count(partition, files=len(tokens), bytes=size)
         self.context.count(partition, files=len(tokens), bytes=sum(token.data["size"] for token in tokens))
         writer = self._writers.get(partition)
         if writer is not None:

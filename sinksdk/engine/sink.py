@@ -453,7 +453,6 @@ class WorkerSinkTask:
         self, partitions: Collection[TopicPartition], closing: ClosingReason | None, deadline: float | None
     ) -> None:
         open_now = [p for p in partitions if self._states[p].is_open]
-        self._drop_pending(open_now)
         self._commit(open_now, closing, deadline)
         still_open = [p for p in open_now if self._states[p].is_open]
         self._clean_up(still_open)

@@ -10,7 +10,7 @@ from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import OffsetAndMetadata, SinkRecords, SinkTaskContext, TopicPartition
 
 FAST = 3  # the partition that fills its file first
-PAUSE = 0.4  # seconds the others take longer for a batch of 10,000
+PAUSE = 0.25  # seconds the others take longer for a batch of 10,000
 
 
 class PacedTask(S3ArchiverTask):

@@ -1,0 +1,74 @@
+"""What an operator sees when bucket, access, endpoint or owner are not as they should be."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import Site, site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        made.produce(1, 10)
+        yield made
+
+
+def assert_refused(archive: Site, *words: str) -> None:
+    """Exit code 2 at once, one message with these words, and no stack trace."""
+    start = time.monotonic()
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 2, output
+    assert "Traceback" not in output
+    assert output.count("error:") == 1, output
+    text = " ".join(output.split())
+    assert all(word in text for word in words), text
+    assert archive.committed() == {}
+    assert time.monotonic() - start < 30
+
+
+def test_a_missing_bucket_is_named(archive: Site) -> None:
+    """The message names the bucket, the endpoint and the key to correct."""
+    archive.configure(s3_bucket_name="no-such-bucket")
+
+    assert_refused(archive, "no-such-bucket", archive.endpoint, "s3.bucket.name")
+
+
+def test_denied_access_says_what_to_grant(archive: Site) -> None:
+    """The message names the bucket and the permission."""
+    archive.s3.refuses = lambda operation, path: True  # noqa: ARG005 - everything
+
+    assert_refused(archive, archive.bucket, "grant")
+
+
+def test_an_endpoint_that_is_down_is_named(archive: Site) -> None:
+    """The message names the endpoint that does not answer."""
+    archive.configure(store_url="http://127.0.0.1:9")
+
+    assert_refused(archive, "http://127.0.0.1:9", "store.url")
+
+
+def test_another_connectors_prefix_is_not_written_to(archive: Site) -> None:
+    """A second connector on the same prefix is refused, with the first one's name and what to do."""
+    code, output = archive.run("--until-caught-up")
+    assert code == 0, output
+    written = json.loads(archive.config.read_text())
+    archive.config.write_text(json.dumps({**written, "name": "another"}))
+    before = archive.committed()
+
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 2, output
+    assert "Traceback" not in output
+    text = " ".join(output.split())
+    assert "archive" in text
+    assert "topics.dir" in text
+    assert archive.committed() == before

@@ -1,0 +1,211 @@
+"""The words are true where that can be checked: code, commands' files, tests, links, generated parts."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib.util
+import json
+import re
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+import sinksdk
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = sorted([README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+EXECUTED = [DOCS / "testing-your-connector.md", DOCS / "write-a-connector.md"]
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+class Fence(NamedTuple):
+    """A block of code on a page."""
+
+    language: str
+    code: str
+
+
+def fences(page: Path) -> list[Fence]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [Fence(*match) for match in found]
+
+
+def without_fences(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def slugs(page: Path) -> set[str]:
+    """Anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", without_fences(page), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[\s-]+", "-", heading) for heading in plain}
+
+
+def functions(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+# -- code ----------------------------------------------------------------------------------------------
+
+
+def test_the_readmes_connector_is_the_example() -> None:
+    """What the README shows is the file that is tested, to the letter."""
+    shown = next(fence.code for fence in fences(README) if fence.language == "python")
+    assert shown == (ROOT / "examples/folder_sink.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "file"),
+    [
+        (README, "archive_readings.json"),
+        (DOCS / "getting-started.md", "archive_readings.json"),
+        (DOCS / "write-a-connector.md", "folder_sink.json"),
+    ],
+    ids=lambda item: item if isinstance(item, str) else item.name,
+)
+def test_configurations_are_the_examples(page: Path, file: str) -> None:
+    """What a page shows as JSON is the file that its commands name."""
+    shown = [json.loads(fence.code) for fence in fences(page) if fence.language == "json"]
+    assert shown == [json.loads((ROOT / "examples" / file).read_text())]
+
+
+@every_page
+def test_python_compiles_and_json_parses(page: Path) -> None:
+    """Every block of code is whole."""
+    for fence in fences(page):
+        if fence.language == "python":
+            compile(fence.code, str(page), "exec")
+        if fence.language == "json":
+            json.loads(fence.code)
+
+
+@every_page
+def test_every_block_says_its_language(page: Path) -> None:
+    """Or that it is text: a block of an unknown kind is checked by nobody."""
+    assert {fence.language for fence in fences(page)} <= {"bash", "json", "python", "text", "toml"}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # a task that crashes closes nothing
+@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.name)
+def test_examples_of_tests_pass(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness's examples are executed, block after block; what they assert is true."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names: dict[str, object] = {}
+    for fence in fences(page):
+        if fence.language == "python" and not fence.code.startswith("class "):  # those are the examples' own
+            exec(compile(fence.code, str(page), "exec"), names)  # noqa: S102 - our own pages
+    names.clear()
+    gc.collect()
+
+
+# -- references ----------------------------------------------------------------------------------------
+
+
+@every_page
+def test_tests_that_are_named_exist(page: Path) -> None:
+    """Each `tests/….py::name` is a test there is."""
+    named = re.findall(r"((?:property_)?tests/[\w/]+\.py)::(\w+)", page.read_text())
+    missing = [f"{path}::{name}" for path, name in named if name not in functions(ROOT / path)]
+    assert missing == []
+
+
+@every_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Each `examples/…`, `tests/…`, `sinksdk/…`, `connectors/…`, `docs/…` is there."""
+    roots = "examples|tests|property_tests|benchmarks|sinksdk|connectors/s3_archiver|docs"
+    named = re.findall(rf"(?<![\w./-])((?:{roots})/[\w/.-]*\w)", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    """Links to files of this project, and to headings in them."""
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_fences(page)):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in slugs(there)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_pages_link_to_pages_only() -> None:
+    """The site has the pages and nothing else: a link out of docs/ would be broken there."""
+    for page in DOCS.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", without_fences(page)):
+            assert target.startswith("https://") or (page.parent / target).resolve().is_relative_to(DOCS)
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    """A page that is in no menu is found by nobody."""
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    assert [page for page in pages if f" {page}\n" not in navigation] == []
+
+
+def test_every_decision_is_listed() -> None:
+    """The list of decisions has all of them, under their numbers."""
+    listed = re.findall(r"\| \[(\d{4})\]\(((\d{4})-[\w-]+\.md)\)", (DOCS / "decisions/index.md").read_text())
+    files = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
+    assert [name for _, name, _ in listed] == files
+    assert all(number == start for number, _, start in listed)
+
+
+# -- what comes from the code --------------------------------------------------------------------------
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    """`make docs` would change nothing."""
+    render = generator().render
+    stale = [page.name for page in DOCS.rglob("*.md") if render(page.read_text()) != page.read_text()]
+    assert stale == []
+
+
+def test_generating_twice_changes_nothing() -> None:
+    """What is generated does not confuse the generator."""
+    render = generator().render
+    for page in DOCS.rglob("*.md"):
+        once = render(page.read_text())
+        assert render(once) == once
+
+
+def test_every_generated_part_is_somewhere() -> None:
+    """None is made for nobody, and none is asked for that is not made."""
+    asked = {
+        name
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"<!-- generated: (\S+) -->", page.read_text())
+    }
+    assert asked == set(generator().PARTS)
+
+
+def test_every_public_name_is_documented() -> None:
+    """Each name of sinksdk.__all__ is on the page of public names."""
+    page = (DOCS / "api.md").read_text()
+    assert [name for name in sinksdk.__all__ if f"| `{name}` |" not in page] == []
+
+
+def test_every_make_target_is_in_the_readme() -> None:
+    """And the README names no target there is not."""
+    targets = set(re.findall(r"^(\w+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make (\w+)`", README.read_text()))
+    assert named == targets
