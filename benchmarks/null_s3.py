@@ -66,9 +66,9 @@ def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
 
 def _make_certificate(folder: Path) -> Path:
     """Key and self-signed certificate for 127.0.0.1, in one file, good for a day."""
-    from cryptography import x509  # noqa: PLC0415 - the server process does not need it
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "null S3")])

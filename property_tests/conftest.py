@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from property_tests.exercised import EXERCISED
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, derandomize=True, deadline=None, print_blob=True)
@@ -12,3 +15,11 @@ settings.register_profile("nightly", max_examples=5_000, deadline=None, print_bl
 
 _DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was exercised, also when all is well: a green run must not be an empty run."""
+    for title, counts in EXERCISED.items():
+        terminalreporter.section(f"exercised by {title}")
+        for what, count in sorted(counts.items()):
+            terminalreporter.write_line(f"{count:>9,}  {what}")

@@ -1,7 +1,7 @@
 """Sinks that check what the engine does to them, and the world outside of them.
 
-Each sink asserts, in every call, what a sink may rely on; :class:`World` says what may be visible. What
-goes wrong is armed beforehand, per method, and counted when it has happened.
+Each sink checks, in every call, what a sink may rely on; :class:`World` says what may be visible. What
+goes wrong is planned beforehand, per method, and counted when it has happened.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Violation(BaseException):
     """The engine broke a promise. No Exception: it would take that for a failure of the sink."""
 
 
-def demand(promise: bool, message: str) -> None:  # noqa: FBT001 - reads like an assert
+def demand(promise: bool, message: str) -> None:
     if not promise:
         raise Violation(message)
 
@@ -94,7 +94,9 @@ class World:
 
     def rows(self, partition: TopicPartition, start: int, end: int | None = None) -> list[int]:
         """Offsets of the records in a range."""
-        return [offset for offset in self.source[partition] if start <= offset and (end is None or offset < end)]
+        return [
+            offset for offset in self.source[partition] if start <= offset and (end is None or offset < end)
+        ]
 
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {entry.topic_partition: entry.committed() for entry in self.durable.entries}
@@ -201,7 +203,9 @@ class ModelSink(SinkTask):
         ids = {token.id for token in tokens}
         demand(bool(ids), "discarded nothing")
         demand(not ids & {*self.world.visible, *self.world.committed_tokens()}, "discarded what is committed")
-        demand({self.world.begun[token][0] for token in ids} == {partition}, "discarded for another partition")
+        demand(
+            {self.world.begun[token][0] for token in ids} == {partition}, "discarded for another partition"
+        )
         self.world.raise_if(self.world.take("discard"))
         self.world.undone |= ids
 
@@ -245,7 +249,7 @@ class ModelSink(SinkTask):
         if fault == "beyond":
             return {p: OffsetAndMetadata(offset.offset + 1) for p, offset in offsets.items()}
         if fault == "below":
-            return dict.fromkeys(offsets, OffsetAndMetadata(-1))
+            return dict.fromkeys(offsets, OffsetAndMetadata(-1, "back"))
         if fault == "stranger":
             return {STRANGER: OffsetAndMetadata(1)}
         if fault == "foreign token":

@@ -89,11 +89,16 @@ class Engine(RuleBasedStateMachine):
 
     def step(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None] = PERIODIC) -> None:
         """As the runtime does: a task whose write failed loses everything, and another one takes over."""
+        try:
+            self.checked(call, may_close)
+        except StoreUnavailable:  # the one write that failed; nobody has fenced this task
+            self.end_of_task()
+
+    def checked(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None]) -> None:
+        """A call in which the sinks may find the engine breaking a promise."""
         self.world.may_close = tuple(may_close)
         try:
             call()
-        except StoreUnavailable:  # the one write that failed; nobody has fenced this task
-            self.end_of_task()
         except Violation as violation:
             self.is_broken = True
             raise AssertionError(str(violation)) from violation
@@ -132,7 +137,10 @@ class Engine(RuleBasedStateMachine):
         del self.unread[partition][:count]
         self.step(lambda: self.worker.deliver(batch(partition, rows)), may_close=[ClosingReason.FAILURE])
 
-    @rule(counts=st.lists(st.integers(1, 8), min_size=1, max_size=4), then=st.sampled_from(["tick", "commit", "close"]))
+    @rule(
+        counts=st.lists(st.integers(1, 8), min_size=1, max_size=4),
+        then=st.sampled_from(["tick", "commit", "close"]),
+    )
     def work(self, counts: list[int], then: str) -> None:
         """A stretch of what tasks mostly do: open what is not, put, and commit."""
         if self.worker.assignment() != set(PARTITIONS):
@@ -159,7 +167,7 @@ class Engine(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), due=st.booleans())
     @precondition(lambda self: any(self.is_read(partition) for partition in PARTITIONS))
-    def finish(self, partition: TopicPartition, due: bool) -> None:  # noqa: FBT001 - drawn
+    def finish(self, partition: TopicPartition, due: bool) -> None:
         """The end of a range that was read, with or without a flush."""
         read = [p for p in PARTITIONS if self.is_read(p)]
         partition = partition if partition in read else read[0]
@@ -170,11 +178,17 @@ class Engine(RuleBasedStateMachine):
         self.ends.pop(partition, None)
 
     @precondition(lambda self: self.worker.assignment())
-    @rule(chosen=st.none() | subsets, reason=st.sampled_from(ClosingReason), timeout=st.none() | st.floats(0, 3))
+    @rule(
+        chosen=st.none() | subsets, reason=st.sampled_from(ClosingReason), timeout=st.none() | st.floats(0, 3)
+    )
     def close(self, chosen: set[TopicPartition] | None, reason: ClosingReason, timeout: float | None) -> None:
-        happened["closed"] += bool(self.worker.assignment())
+        task, closed = self.worker, self.worker.assignment() & set(chosen or PARTITIONS)
+        happened["closed"] += bool(closed)
+        discards_failed = happened["discard: error"]
         self.step(lambda: self.worker.close(reason, chosen, timeout=timeout), may_close=[reason])
-        assert not self.worker.assignment() & set(PARTITIONS if chosen is None else chosen)
+        assert not self.worker.assignment() & closed
+        if self.worker is task and happened["discard: error"] == discards_failed:
+            assert not any(self.log.prepared(partition) for partition in closed), "something was left behind"
 
     @rule(chosen=subsets)
     @precondition(lambda self: self.worker.assignment())
@@ -212,9 +226,13 @@ class Engine(RuleBasedStateMachine):
         zombie = self.zombies[-1]
         happened[f"a zombie tried to {step}"] += 1
         durable, visible = self.log.saved, list(self.world.visible)
-        self.world.may_close = (*ClosingReason, None)
+        call = (
+            functools.partial(zombie.close, ClosingReason.SHUTDOWN)
+            if step == "close"
+            else getattr(zombie, step)
+        )
         try:
-            zombie.close(ClosingReason.SHUTDOWN) if step == "close" else getattr(zombie, step)()
+            self.checked(call, may_close=(*PERIODIC, ClosingReason.SHUTDOWN))
         except FencedException:
             zombie.lose()
             zombie.stop()
@@ -265,8 +283,16 @@ class Engine(RuleBasedStateMachine):
             return
         self.world.faults.clear()
         self.zombies.clear()
-        self.world.may_close = [ClosingReason.SHUTDOWN]
         self.start(self.log.succeed())
+        self.checked(self.read_to_the_end, may_close=[ClosingReason.SHUTDOWN])
+        self.kind.check(self.world)
+        assert self.sink.opened == set()
+        assert self.log.noted == {}
+        assert self.world.committed_tokens() == set()
+        for partition, rows in self.world.source.items():
+            assert self.log.offsets[partition].offset >= rows[-1] + 1
+
+    def read_to_the_end(self) -> None:
         self.worker.open(dict.fromkeys(PARTITIONS))
         for partition in PARTITIONS:
             rest = self.world.rows(partition, self.worker.committed(partition) or 0)
@@ -274,12 +300,6 @@ class Engine(RuleBasedStateMachine):
         self.worker.close(ClosingReason.SHUTDOWN)
         self.worker.settle()
         self.worker.stop()
-        self.kind.check(self.world)
-        assert self.sink.opened == set()
-        assert self.log.noted == {}
-        assert self.world.committed_tokens() == set()
-        for partition, rows in self.world.source.items():
-            assert not rows or self.log.offsets[partition].offset >= rows[-1] + 1
 
 
 def engine_with_faults_of(methods: Sequence[str]) -> type[Engine]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -18,12 +18,13 @@ from hypothesis.stateful import (
 )
 
 from property_tests.cluster import PROCESS_ENDS, Cluster, Crash, Task
+from property_tests.exercised import EXERCISED
 from sinksdk import ClosingReason, SinkRecord
 
 CASES = 1_000 if os.environ.get("CI") else 200
 KINDS = ("crash before", "crash after", "lost before", "lost after", "503")
 REASONS = (ClosingReason.REBALANCE, ClosingReason.SHUTDOWN, ClosingReason.PAUSE)
-happened: Counter[str] = Counter()
+happened = EXERCISED["the exactly-once machine"]
 
 
 class ExactlyOnce(RuleBasedStateMachine):
@@ -156,7 +157,7 @@ class ExactlyOnce(RuleBasedStateMachine):
     def unfinished(self) -> list[int]:
         return [number for number, task in self.cluster.tasks.items() if not task.is_done]
 
-    def as_driver(self, step) -> bool:
+    def as_driver(self, step: Callable[[], object]) -> bool:
         try:
             step()
         except PROCESS_ENDS as end:
@@ -168,12 +169,12 @@ class ExactlyOnce(RuleBasedStateMachine):
             self.cluster.check()
         return True
 
-    def as_task(self, number: int, step) -> None:
+    def as_task(self, number: int, step: Callable[[Task], object]) -> None:
         task = self.cluster.tasks.get(number)
         if task is not None:
             self.guarded(number, lambda: step(task))
 
-    def guarded(self, number: int, step) -> None:
+    def guarded(self, number: int, step: Callable[[], object]) -> None:
         """Whatever ends a task's process ends it alone; Spark may start another attempt."""
         try:
             step()
@@ -223,7 +224,6 @@ def test_readers_see_each_record_once_whatever_crashes_wherever() -> None:
     finally:
         logging.disable(logging.NOTSET)
 
-    print("\n" + "\n".join(f"{count:>9,}  {what}" for what, count in sorted(happened.items())))
     expected = {f"{where}: {kind}" for where in ("s3", "store") for kind in KINDS}
     assert not [what for what in expected if happened[what] < CASES // 50], "a fault hardly ever occurred"
     assert happened["cases"] >= CASES

@@ -169,10 +169,24 @@ class ConnectorConfig(BaseModel):
         try:
             config = cls.model_validate(resolved, by_alias=True, by_name=False)
         except ValidationError as error:
-            return None, problems + [_sentence(cls, detail) for detail in error.errors()]
+            problems += [_sentence(cls, detail) for detail in error.errors()]
+            return None, problems + cls._problems_besides(resolved, error)
         config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
+        """Problems between fields, found although some fields are wrong: those count as not set."""
+        wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
+        rest = {key: value for key, value in resolved.items() if key not in wrong}
+        for name, field in cls.model_fields.items():
+            if field.is_required():
+                rest.setdefault(field.alias or name, "1")  # something that any text or number may be
+        try:
+            return cls.model_validate(rest, by_alias=True, by_name=False).problems()
+        except ValidationError:
+            return []
 
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
@@ -324,7 +338,7 @@ def _sentence(cls: type[ConnectorConfig], detail: Any) -> str:
 def _type_name(annotation: Any) -> str:
     """A type as an operator would call it."""
     if get_origin(annotation) is Literal:
-        return " | ".join(map(str, get_args(annotation)))
+        return " | ".join(str(choice) for choice in get_args(annotation) if choice != "")
     if get_origin(annotation) is Annotated:
         return _type_name(get_args(annotation)[0])
     arguments = [argument for argument in get_args(annotation) if argument is not type(None)]

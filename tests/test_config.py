@@ -107,24 +107,29 @@ def test_every_problem_at_once() -> None:
             }
         )
     assert sorted(caught.value.problems) == [
-        "'db.password': ${env:SINKSDK_NO_SUCH_VARIABLE}: the environment variable "
-        "SINKSDK_NO_SUCH_VARIABLE is not set here",
+        (
+            "'db.password': ${env:SINKSDK_NO_SUCH_VARIABLE}: the environment variable "
+            "SINKSDK_NO_SUCH_VARIABLE is not set here"
+        ),
         "'errors.tolerance': input should be 'none' or 'all'",
         "'flush.size': input should be greater than or equal to 1",
         "'name' is required and not set",
         "'tasks.max': input should be a valid integer, unable to parse string as an integer",
         "'topics.dir': value error, must not begin with a slash",
+        "exactly one of 'topics' and 'topics.regex' must be set",
     ]
     assert str(caught.value) == "\n".join(caught.value.problems)
 
 
 def test_a_required_key() -> None:
     """parse: a required key that is missing is named."""
-    with pytest.raises(ConfigException, match="'flush.size' is required and not set"):
+    with pytest.raises(ConfigException, match=r"'flush\.size' is required and not set"):
         SinkConfig.parse(MINIMAL)
 
 
-@pytest.mark.parametrize("topics", [{}, {"topics": ""}, {"topics": " , "}, {"topics": "a", "topics.regex": "b"}])
+@pytest.mark.parametrize(
+    "topics", [{}, {"topics": ""}, {"topics": " , "}, {"topics": "a", "topics.regex": "b"}]
+)
 def test_exactly_one_way_to_name_topics(topics: dict[str, str]) -> None:
     """parse: exactly one of topics and topics.regex must be set."""
     with pytest.raises(ConfigException, match=r"exactly one of 'topics' and 'topics\.regex' must be set"):
@@ -199,7 +204,9 @@ def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """${env:NAME}: replaced where the model is made, also inside of a text, and several times."""
     monkeypatch.setenv("TOPIC", "flights")
     monkeypatch.setenv("SIZE", "25")
-    config = SinkConfig.parse({"name": "c", "topics": "${env:TOPIC},${env:TOPIC}-dead", "flush.size": "${env:SIZE}"})
+    config = SinkConfig.parse(
+        {"name": "c", "topics": "${env:TOPIC},${env:TOPIC}-dead", "flush.size": "${env:SIZE}"}
+    )
     assert config.topics == ("flights", "flights-dead")
     assert config.flush_size == 25
 
@@ -227,7 +234,10 @@ def test_what_a_reference_gives_is_not_looked_into(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("reference", "said"),
     [
-        ("${env:SINKSDK_NO_SUCH_VARIABLE}", "the environment variable SINKSDK_NO_SUCH_VARIABLE is not set here"),
+        (
+            "${env:SINKSDK_NO_SUCH_VARIABLE}",
+            "the environment variable SINKSDK_NO_SUCH_VARIABLE is not set here",
+        ),
         ("${file:{folder}/none:key}", "No such file or directory"),
         ("${file:{folder}:key}", "Is a directory"),
         ("${file:{folder}/secrets:other}", "no line 'other=…' in that file"),
@@ -333,7 +343,13 @@ def test_equal_texts_make_equal_configurations() -> None:
 def test_the_reference_has_every_key_once() -> None:
     """reference: every key once, the connector's own before the common ones, each with its meaning."""
     keys = list(SinkConfig.reference())
-    assert [key.name for key in keys][:5] == ["flush.size", "topics.dir", "db.password", "fields.kept", "ratio"]
+    assert [key.name for key in keys][:5] == [
+        "flush.size",
+        "topics.dir",
+        "db.password",
+        "fields.kept",
+        "ratio",
+    ]
     assert len({key.name for key in keys}) == len(keys) == len(SinkConfig.model_fields)
     assert all(key.meaning for key in keys)
 
@@ -356,3 +372,14 @@ def test_the_reference_says_type_and_default(name: str, kind: str, default: str,
     """reference: type, default and whether it is required, as an operator would call them."""
     (key,) = [key for key in SinkConfig.reference() if key.name == name]
     assert (key.type, key.default, key.required) == (kind, default, required)
+
+
+def test_problems_between_fields_are_told_together_with_wrong_fields() -> None:
+    """A missing key hides no other problem: an operator corrects everything at once."""
+    config, problems = ConnectorConfig.check({"tasks.max": "many"})
+
+    assert config is None
+    assert len(problems) == 3
+    assert any("'name' is required" in problem for problem in problems)
+    assert any(problem.startswith("'tasks.max'") for problem in problems)
+    assert any("'topics'" in problem for problem in problems)

@@ -102,7 +102,9 @@ def test_calls_are_recorded() -> None:
     harness.revoke()
     harness.stop()
     assert harness.names() == ["initialize", "start", "open", "put", "pre_commit", "close", "stop"]
-    assert harness.called("pre_commit") == [Call("pre_commit", ({P0: OffsetAndMetadata(1)},), is_closing=True)]
+    assert harness.called("pre_commit") == [
+        Call("pre_commit", ({P0: OffsetAndMetadata(1)},), is_closing=True)
+    ]
     assert harness.called("pre_commit")[0].raised is error
     assert all(call.raised is None for call in harness.calls if call.name != "pre_commit")
 
@@ -356,7 +358,13 @@ def test_outcomes() -> None:
     harness.deliver(P0, ["a", "b", "c", "d"])
     harness.commit()
     outcome = harness.outcome(P0)
-    assert (outcome.committed, outcome.delivered, outcome.records, outcome.tail, outcome.failure) == (3, 4, 4, 1, None)
+    assert (outcome.committed, outcome.delivered, outcome.records, outcome.tail, outcome.failure) == (
+        3,
+        4,
+        4,
+        1,
+        None,
+    )
     with pytest.raises(KeyError):
         harness.outcome(P1)
 

@@ -80,14 +80,14 @@ HEAVY = ("pyspark", "boto3", "botocore", "sqlalchemy", "hypothesis", "pandas", "
 
 @pytest.mark.parametrize("imported", ["sinksdk", "sinksdk.engine.worker"])
 def test_importing_is_light(imported: str) -> None:
-    """import sinksdk, and the engine: loads on every executor, so no Spark, no database, no S3, no Hypothesis."""
+    """Importing sinksdk, and the engine: loads on every executor, so no Spark, no database, no S3, no Hypothesis."""
     code = f"import sys, {imported}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == []
 
 
 def test_importing_the_test_kit_is_light() -> None:
-    """import sinksdk.testing: needs no Spark and no Hypothesis."""
+    """Importing sinksdk.testing: needs no Spark and no Hypothesis."""
     code = "import sys, sinksdk.testing; print(*sorted({'pyspark', 'hypothesis', 'sqlalchemy'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == []

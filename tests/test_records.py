@@ -126,7 +126,10 @@ def test_columns_that_are_absent() -> None:
 
 def test_columns_full_of_nulls() -> None:
     """SinkRecords: nulls in any column but offset are None, no headers, and create time."""
-    arrays = [pa.array([7], pa.int64()), *(pa.nulls(1, kind) for name, kind in RECORD_COLUMNS.items() if name != "offset")]
+    arrays = [
+        pa.array([7], pa.int64()),
+        *(pa.nulls(1, kind) for name, kind in RECORD_COLUMNS.items() if name != "offset"),
+    ]
     assert list(SinkRecords(TP, pa.RecordBatch.from_arrays(arrays, names=list(RECORD_COLUMNS)))) == [
         SinkRecord(*TP, offset=7)
     ]
@@ -172,7 +175,12 @@ def test_a_batch_has_the_promised_columns(batch: SinkRecords) -> None:
 
 def test_batches_are_read_only(batch: SinkRecords) -> None:
     """SinkRecords, SinkRecord, Token, OffsetAndMetadata: cannot be changed."""
-    for value, name in ((batch, "arrow"), (batch[0], "value"), (Token("a"), "id"), (OffsetAndMetadata(1), "offset")):
+    for value, name in (
+        (batch, "arrow"),
+        (batch[0], "value"),
+        (Token("a"), "id"),
+        (OffsetAndMetadata(1), "offset"),
+    ):
         with pytest.raises(AttributeError):
             setattr(value, name, None)
 
@@ -181,7 +189,9 @@ def test_batches_are_read_only(batch: SinkRecords) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [TP, OffsetRange(1, 2), Token("a", {"x": 1}), OffsetAndMetadata(1, "m", (Token("a"),)), RECORDS[1]], ids=str
+    "value",
+    [TP, OffsetRange(1, 2), Token("a", {"x": 1}), OffsetAndMetadata(1, "m", (Token("a"),)), RECORDS[1]],
+    ids=str,
 )
 def test_values_travel(value: object) -> None:
     """Coordinates, records and tokens survive pickling."""

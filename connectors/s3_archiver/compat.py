@@ -22,6 +22,7 @@ NO_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "value.converter.schemas.enable": _AS_IT_IS,
         "value.converter.schema.registry.url": _AS_IT_IS,
         "header.converter": _AS_IT_IS,
+        "schema.generator.class": _AS_IT_IS,
         "schemas.cache.config": _AS_IT_IS,
         "schemas.cache.size": _AS_IT_IS,
         "enhanced.avro.schema.support": _AS_IT_IS,

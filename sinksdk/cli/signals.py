@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first one asks for the end, the second one is the end."""
+"""SIGINT, SIGTERM and SIGHUP: the first one asks for the end, the second one is the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Final, Self
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR: Final = b"\x1b[?25h"  # a live display had hidden it
 
 

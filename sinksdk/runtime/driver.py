@@ -14,7 +14,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.connector import ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
-from sinksdk.errors import ConnectException, FencedException
+from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.events import Listener, PartitionView, Silent
@@ -165,7 +165,14 @@ class ConnectorDriver:
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def _available(self) -> dict[TopicPartition, OffsetRange]:
-        return dict(self._source.partitions(self._subscription))
+        """What the source holds. A source that is being written to just now is asked again."""
+        while True:
+            try:
+                return dict(self._source.partitions(self._subscription))
+            except RetriableException as error:
+                log.info("connector %s: %s; looking again", self._config.name, error)
+                if self._signal.wait(self._config.poll_interval_ms / 1000):
+                    return {}  # the end was asked for meanwhile
 
     def _backlogs(self, claim: Claim, limits: Mapping[TopicPartition, OffsetRange] | None) -> list[Backlog]:
         available = self._available()
@@ -226,7 +233,13 @@ class ConnectorDriver:
             on_progress=on_progress,
             on_closing=lambda reason: self._listener.closing(plan.generation, reason),
         )
-        outcomes = supervisor.run(self._launcher.launch(plan), plan)
+        try:
+            running = self._launcher.launch(plan)
+        except RetriableException as error:
+            log.info("connector %s: %s; planned again", self._config.name, error)
+            self._signal.wait(self._config.poll_interval_ms / 1000)
+            return
+        outcomes = supervisor.run(running, plan)
         self._signal.answered()
         self._learn(plan, outcomes)
         for outcome in outcomes:

@@ -72,7 +72,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
         FencedException: another attempt or a newer generation owns it.
         Exception: store or input failed; Spark runs the task again.
     """
-    sys.path.extend(folder for folder in spec.python_path if folder not in sys.path)
+    sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]  # as in the driver
     configure_logging(verbose=spec.verbose)
     ahead = ReadAhead(batches)
     try:

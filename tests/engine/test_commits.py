@@ -11,6 +11,7 @@ from sinksdk import (
     ConnectException,
     FencedException,
     OffsetAndMetadata,
+    RetriableException,
     SinkRecords,
     Token,
     TopicPartition,
@@ -357,8 +358,6 @@ def test_a_failed_periodic_pre_commit_ends_its_partitions() -> None:
 
 def test_a_failed_pre_commit_while_a_batch_is_pending() -> None:
     """B3: after a failed pre_commit nothing is rewound: the partition ends, its pending batch is dropped with it."""
-    from sinksdk import RetriableException
-
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)

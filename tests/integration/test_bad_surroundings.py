@@ -44,7 +44,7 @@ def test_a_missing_bucket_is_named(archive: Site) -> None:
 
 def test_denied_access_says_what_to_grant(archive: Site) -> None:
     """The message names the bucket and the permission."""
-    archive.s3.refuses = lambda operation, path: True  # noqa: ARG005 - everything
+    archive.s3.refuses = lambda operation, path: True
 
     assert_refused(archive, archive.bucket, "grant")
 

@@ -237,7 +237,9 @@ def test_every_value_has_a_golden_text() -> None:
     """Values: every kind of value a store keeps stands above, by itself or inside another."""
 
     def kinds(value: object) -> set[type]:
-        inner = value.__dict__.values() if isinstance(value, Value) else value if isinstance(value, tuple) else ()
+        inner = (
+            value.__dict__.values() if isinstance(value, Value) else value if isinstance(value, tuple) else ()
+        )
         found = {type(value)} if isinstance(value, Value) else set()
         return found.union(*map(kinds, inner))
 
@@ -258,7 +260,9 @@ def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, ob
     assert model.model_validate(least) == value
 
 
-@pytest.mark.parametrize(("model", "broken"), [(TaskRecord, {}), (Entry, {"topic": "t", "partition": 0}), (StoreIdentity, {})])
+@pytest.mark.parametrize(
+    ("model", "broken"), [(TaskRecord, {}), (Entry, {"topic": "t", "partition": 0}), (StoreIdentity, {})]
+)
 def test_what_is_missing_is_not_guessed(model: type[Value], broken: dict[str, object]) -> None:
     """Values: a field without a default that is missing is an error."""
     with pytest.raises(ValidationError):

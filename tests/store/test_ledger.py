@@ -66,7 +66,9 @@ def fence(store: Store, task: int, generation: int) -> TaskRecord | None:
     return row.value if row else None
 
 
-def plan(store: Store, generation: int, *tasks: list[TopicPartition], **base: tuple[object, ...]) -> GenerationPlan:
+def plan(
+    store: Store, generation: int, *tasks: list[TopicPartition], **base: tuple[object, ...]
+) -> GenerationPlan:
     """A driver plans what it claimed: ranges [0, 100) of these partitions, task by task."""
     planned = GenerationPlan(
         generation=generation,
@@ -314,7 +316,9 @@ def test_a_commit_is_one_write_with_its_tokens(store: MemoryStore, ledger: TaskL
 def test_tokens_to_publish_are_never_overwritten(store: MemoryStore, ledger: TaskLedger) -> None:
     """Commit: one that would overwrite tokens not yet published is refused, and nothing of it is written."""
     before = recorded(store)
-    with pytest.raises(ConnectException, match="at 20 would overwrite tokens that are committed and not published: c"):
+    with pytest.raises(
+        ConnectException, match="at 20 would overwrite tokens that are committed and not published: c"
+    ):
         ledger.commit({P1: OffsetAndMetadata(1), P0: OffsetAndMetadata(20)})
     assert recorded(store) == before
     assert ledger.committed(P1) is None
@@ -402,7 +406,9 @@ def test_an_id_of_the_plan_used_again_and_committed(store: MemoryStore, ledger: 
     assert P0 not in merged(store, 5).stale
 
 
-def test_an_id_that_could_not_be_discarded_used_again_and_committed(store: MemoryStore, ledger: TaskLedger) -> None:
+def test_an_id_that_could_not_be_discarded_used_again_and_committed(
+    store: MemoryStore, ledger: TaskLedger
+) -> None:
     """discarded: a stale id that is still to be discarded, noted again and committed, is never discarded either."""
     ledger.published(P0)
     ledger.prepare({P1: [B]})

@@ -1,0 +1,56 @@
+"""``make bench``: everything in one run, one table."""
+
+from __future__ import annotations
+
+from benchmarks import encoding, generation, memory, upload
+from benchmarks.table import Row, show
+
+
+def encoding_rows() -> list[Row]:
+    """The encoder alone, on one core."""
+    return [
+        Row.ratio(
+            f"encoding: {row['shape']}, {row['what']}, against {row['against']}",
+            f"{row['records_per_second'] / 1e3:,.0f} k records/s",
+            row["ratio"],
+            least=row["target"],
+        )
+        if row["ratio"]
+        else Row(
+            f"encoding: {row['shape']}, {row['what']}", f"{row['records_per_second'] / 1e3:,.0f} k records/s"
+        )
+        for row in encoding.measure()
+    ]
+
+
+def upload_rows() -> list[Row]:
+    """The upload client alone."""
+    return [
+        Row.ratio(
+            f"upload: {row.name}, against boto3's upload_part ({row.requests} requests)",
+            f"{row.speed:,.0f} MB/s, {row.cpu:.2f} CPU s/GB",
+            row.ratio,
+            least=1.5 if row.name == "archiver" else None,
+        )
+        for row in upload.run()
+    ]
+
+
+def memory_rows() -> list[Row]:
+    """A worker's peak, with files of different size."""
+    peaks = memory.peaks()
+    rows = [
+        Row.limit(
+            f"memory: worker's peak at flush.size {size:,}",
+            f"{peak / 1e6:,.0f} MB",
+            is_met=peak < 300e6,
+            target="300 MB",
+        )
+        for size, peak in peaks.items()
+    ]
+    spread = max(peaks.values()) / min(peaks.values())
+    return [*rows, Row.ratio("memory: largest peak against smallest", "", spread, most=1.2)]
+
+
+if __name__ == "__main__":
+    show([*encoding_rows(), *generation.measure(), *upload_rows(), *memory_rows()])

@@ -1,0 +1,116 @@
+"""The commands of the README and of the pages, as a reader types them, and what is there afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parent.parent.parent
+RECORDS = 5_000
+
+Follow = Callable[[str], str]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with what the commands use of a clone: examples, and the environment `make` would make."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
+
+
+@pytest.fixture
+def follow(clone: Path) -> Iterator[Follow]:
+    """Types the commands of a page, but `make`, in the clone; gives back what they print."""
+    started: list[subprocess.Popen[str]] = []
+    port = str(free_port())
+    configuration = clone / "examples/archive_readings.json"
+    configuration.write_text(configuration.read_text().replace("5555", port))
+
+    def follow(page: str) -> str:
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", commands(ROOT / page).replace("5555", port)],
+            cwd=clone,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        output, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, output
+        return output
+
+    yield follow
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the page's S3, where it was not stopped
+
+
+def commands(page: Path) -> str:
+    blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("make "))
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port: int = unused.getsockname()[1]
+        return port
+
+
+def offsets_in(folder: Path) -> dict[int, list[int]]:
+    """Offsets by partition, in the order of files and lines."""
+    return {
+        partition: [
+            json.loads(line)["offset"]
+            for path in sorted(folder.glob(f"readings-{partition}+*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        for partition in (0, 1)
+    }
+
+
+EACH_ONCE = {partition: list(range(RECORDS)) for partition in (0, 1)}
+
+
+def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
+    """The folder sink writes every record, the archiver archives them, verify finds the archive whole."""
+    output = follow("README.md")
+
+    assert "it would start" in output
+    assert offsets_in(clone / "build/lines") == EACH_ONCE
+    assert "10,000 records in 6 files of 2 topic partitions: each offset once" in output
+    assert output.count("every record is the same as in build/topics") == 2
+
+
+def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> None:
+    """From an empty folder to a verified archive, and nothing is left behind."""
+    output = follow("docs/getting-started.md")
+
+    assert "10,000 records in 6 files of 2 topic partitions: each offset once" in output
+    assert not (clone / "build").exists()
+
+
+def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> None:
+    """Both folder sinks write every record; of the exactly-once one nothing hidden is left."""
+    output = follow("docs/write-a-connector.md")
+
+    assert '{"offset": 0, "value": {"sensor": "sensor-0", "celsius": 20}}' in output
+    assert offsets_in(clone / "build/lines") == EACH_ONCE
+    assert offsets_in(clone / "build/exactly-once") == EACH_ONCE
+    assert all(path.suffix == ".jsonl" for path in (clone / "build/exactly-once").iterdir())
