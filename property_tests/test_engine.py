@@ -34,6 +34,7 @@ from property_tests.engine_model import (
     batch,
     watched,
 )
+from property_tests.exercised import EXERCISED
 from sinksdk import ClosingReason, FencedException, OffsetRange, TopicPartition
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
@@ -339,7 +340,7 @@ def test_the_engine_keeps_its_promises(failing: str, caplog: pytest.LogCaptureFi
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )
-    print("\n".join(f"{count:7} {name}" for name, count in sorted(happened.items())))
+    EXERCISED["the engine"].update(happened)
     expected = EVENTS if failing == "anything" else {f"{failing}: {fault}" for fault in FAULTS[failing]}
     assert expected - {name for name, count in happened.items() if count} == set(), "never happened"
     assert failing != "put" or happened["redelivered"]

@@ -177,16 +177,17 @@ class ConnectorConfig(BaseModel):
 
     @classmethod
     def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
-        """Problems between fields, found although some fields are wrong: those count as not set."""
+        """Problems between fields, found although some fields are wrong: between the others, that is."""
         wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
         rest = {key: value for key, value in resolved.items() if key not in wrong}
         for name, field in cls.model_fields.items():
             if field.is_required():
                 rest.setdefault(field.alias or name, "1")  # something that any text or number may be
         try:
-            return cls.model_validate(rest, by_alias=True, by_name=False).problems()
+            found = cls.model_validate(rest, by_alias=True, by_name=False).problems()
         except ValidationError:
             return []
+        return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
 
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""

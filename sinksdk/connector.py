@@ -114,6 +114,15 @@ class SinkConnector(Connector):
         """When waiting records are worth reading. Default: whatever there is, at once."""
         return BatchPolicy()
 
+    def subscribed(self, topics: Collection[str]) -> None:
+        """The connector reads these topics; called in the driver before any task opens one of them.
+
+        Again whenever ``topics.regex`` matches a new one. The place to claim what a topic needs outside.
+
+        Raises:
+            ConfigException: a topic must not be read (somebody else owns its place).
+        """
+
     def columns(self, config: Any) -> Collection[str]:  # noqa: ARG002 - for overriding
         """Columns of :data:`~sinksdk.records.RECORD_COLUMNS` the task uses; the others are never sent.
 

@@ -26,7 +26,7 @@ class ClosingReason(StrEnum):
     SHUTDOWN = "SHUTDOWN"
     """The process that drives the connector ends (Ctrl-C, SIGTERM)."""
     FAILURE = "FAILURE"
-    """Another task failed for good and the connector ends with it."""
+    """This partition's ``put`` failed for good, or another partition and the connector with it."""
     DUE = "DUE"
     """What is there is due by time, by an explicit flush, or because nothing bounds a batch."""
 

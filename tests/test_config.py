@@ -160,6 +160,12 @@ def test_problems_between_fields_are_added() -> None:
     assert problems == ["exactly one of 'topics' and 'topics.regex' must be set", "'flush.size' must be even"]
 
 
+def test_a_wrong_key_is_not_said_to_be_missing() -> None:
+    """parse: what a wrong key has to do with others is not judged: it is told once what is wrong with it."""
+    _, problems = ConnectorConfig.check({"name": "c", "topics": 7})
+    assert problems == ["'topics': input should be a valid tuple"]
+
+
 def test_check_returns_what_parse_raises() -> None:
     """check: the model and no problems, or None and all of them."""
     config, problems = SinkConfig.check(OWN)

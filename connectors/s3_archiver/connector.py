@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import ClassVar
 
 from connectors.s3_archiver.client import Connect, connect
@@ -40,16 +40,16 @@ class S3ArchiverConnector(SinkConnector):
         except (S3Error, S3Trouble) as error:
             raise ConfigException(_bucket_problem(config, error)) from error
         self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
-        self.claim(config.topics)
+        self.subscribed(config.topics)
 
-    def claim(self, topics: Iterable[str]) -> None:
-        """Take a topic's place in the archive. For topics that ``topics.regex`` finds after the start.
+    def subscribed(self, topics: Collection[str]) -> None:
+        """Take the topics' places in the archive: those of ``topics.regex`` are known only now.
 
         Raises:
             ConfigException: a topic's archive belongs to another connector, or the bucket refuses.
         """
         if self._owners is None:
-            message = "claim() comes after start()"
+            message = "subscribed() comes after start()"
             raise ValueError(message)
         try:
             self._owners.claim(topics)

@@ -29,6 +29,8 @@ from sinksdk.store.records import GenerationPlan, PartitionProgress, TaskPlan
 
 log = logging.getLogger(__name__)
 
+_LONGEST_PACE = 60.0  # seconds between two attempts to discard what cannot be discarded
+
 
 class Launcher(Protocol):
     """Starts a generation's job."""
@@ -83,6 +85,9 @@ class ConnectorDriver:
         self._counts: dict[TopicPartition, dict[str, int]] = {}
         self._retry_at: dict[TopicPartition, float] = {}
         self._hopeless: PartitionOutcome | None = None
+        self._topics: set[str] = set()
+        self._skipped: set[TopicPartition] = set()
+        self._undiscarded: dict[TopicPartition, int] = {}
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -123,6 +128,7 @@ class ConnectorDriver:
     def _loop(self, config_version: int, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
         while True:
             claim = self._generations.claim()
+            self._pace_discards(claim)
             self._committed = {p: entry.offset for p, entry in claim.committed.items()}
             decision = self._await_work(claim, limits)
             if decision is None:
@@ -151,11 +157,26 @@ class ConnectorDriver:
             decision = self._planner.decide(ready, now, flush=limits is not None)
             if decision.ranges:
                 return decision
-            if limits is not None and len(ready) == len(backlogs):
+            if limits is not None and not any(self._has_work(b, claim) for b in backlogs if b not in ready):
                 return None
             self._status.save_if_due()
             self._listener.progress(self._views(()))
             self._wait(now, decision.due_at)
+
+    def _pace_discards(self, claim: Claim) -> None:
+        """What could not be discarded is tried again, but not at once and not for ever in a row."""
+        for partition in claim.previous:
+            if not claim.stale.get(partition):
+                self._undiscarded.pop(partition, None)
+                continue
+            tried = self._undiscarded[partition] = self._undiscarded.get(partition, 0) + 1
+            delay = min(self._config.restart_backoff_ms / 1000 * 2 ** min(tried, 10), _LONGEST_PACE)
+            self._retry_at[partition] = max(self._retry_at.get(partition, 0.0), time.time() + delay)
+
+    def _has_work(self, backlog: Backlog, claim: Claim) -> bool:
+        """Whether a partition that waits still has something to archive, and not only to discard."""
+        entry = claim.committed.get(backlog.partition)
+        return backlog.available.end > backlog.start or bool(entry and entry.publish)
 
     def _wait(self, now: float, due_at: float) -> None:
         retry_at = min((at for at in self._retry_at.values() if at > now), default=math.inf)
@@ -181,6 +202,7 @@ class ConnectorDriver:
         for partition in claim.all_unsettled() - available.keys():  # no longer subscribed
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
+        self._subscribe({p.topic for p in available})
         self._ends = {p: offsets.end for p, offsets in available.items()}
         now = time.time()
         backlogs = []
@@ -193,10 +215,30 @@ class ConnectorDriver:
                 claim.unsettled(partition),
                 self._status.of(partition),
             )
+            self._tell_of_loss(backlog)
             status = observe(backlog, now)
             self._status.update([status])
             backlogs.append(Backlog(partition, offsets, backlog.committed, backlog.unsettled, status))
         return backlogs
+
+    def _subscribe(self, topics: set[str]) -> None:
+        """Let the connector know of topics it has not heard of."""
+        if topics - self._topics:
+            self._connector.subscribed(sorted(topics))
+            self._topics |= topics
+
+    def _tell_of_loss(self, backlog: Backlog) -> None:
+        lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
+        if lost > 0 and backlog.partition not in self._skipped and self._planner.skip_lost:
+            self._skipped.add(backlog.partition)
+            log.error(
+                "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
+                "as on.data.loss says",
+                self._config.name,
+                backlog.partition,
+                lost,
+                backlog.committed,
+            )
 
     def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
         configs = list(self._connector.task_configs(self._config.tasks_max))

@@ -67,6 +67,12 @@ class Backlog:
             return Counted(0, self.start)
         return Counted(tail.records, tail.end)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the task committed none of what is there, at an end that was closing."""
+        tail = self.status.tail if self.status else None
+        return bool(tail and tail.refused and tail.end == self.available.end == self.counted.end)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -170,7 +176,7 @@ class Planner:
 
     def _range(self, backlog: Backlog, *, is_due: bool) -> PlannedRange | None:
         start, end = backlog.start, backlog.available.end
-        if end == start or not (is_due or self._whole_batches(backlog)):
+        if end == start or backlog.is_refused or not (is_due or self._whole_batches(backlog)):
             if not backlog.unsettled:
                 return None
             end, is_due = start, False
@@ -216,7 +222,7 @@ def remember(
     tail = None
     committed = planned.start if outcome.committed is None else outcome.committed
     if outcome.tail and not outcome.failure:
-        tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
+        tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail, refused=planned.due)
     made_progress = committed > planned.start
     failures = 0
     if outcome.failure:

@@ -256,11 +256,14 @@ class Tail(Value):
         committed: the commit they follow.
         end: how far was read.
         records: how many there are, counted (offsets have gaps).
+        refused: they were kept back though the end was closing; only something new is a reason to
+            offer them again.
     """
 
     committed: int
     end: int
     records: int
+    refused: bool = False
 
 
 class PartitionStatus(Value):

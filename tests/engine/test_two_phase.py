@@ -16,7 +16,7 @@ from sinksdk import (
     Token,
 )
 from sinksdk.testing import SinkTaskHarness
-from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, World, rows
+from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, World
 
 
 def opened(*partitions: object) -> tuple[SinkTaskHarness, World]:
@@ -123,85 +123,6 @@ def test_plain_ids_are_tokens() -> None:
     harness.deliver(P0, ["a"])
     harness.commit()
     assert harness.called("publish")[0].arguments == (P0, (Token("transaction-7"),))
-
-
-# -- prepared ----------------------------------------------------------------------------------------
-
-
-def test_prepared_is_one_write_and_durable_when_it_returns() -> None:
-    """prepared: one write for all tokens given, durable when it returns; nothing to note is no write."""
-
-    class Opening(Sink):
-        def open(self, partitions: object) -> None:
-            self.context.prepared({P0: ["a", "b"], P1: ["c"]})
-
-    harness = SinkTaskHarness(Opening)
-    harness.start()
-    saved = []
-    save = harness.log._save
-    harness.log._save = lambda record: (saved.append(record), save(record))
-    harness.assign(P0, P1)
-    assert harness.log.noted == {P0: ["a", "b"], P1: ["c"]}
-    harness.task.context.prepared({})
-    harness.task.context.prepared({P0: []})
-    assert len(saved) == 1
-
-
-def test_prepared_outside_an_open_partition_is_refused() -> None:
-    """prepared: raises for a partition that is not open, before open and after close; nothing is noted."""
-    harness = SinkTaskHarness(Sink)
-    harness.start()
-    with pytest.raises(ConnectException, match="noted for flights-0, which is not open here"):
-        harness.task.context.prepared({P0: ["x"]})
-    harness.assign(P0, P1)
-    harness.revoke(P0)
-    with pytest.raises(ConnectException, match="flights-0, which is not open"):
-        harness.task.context.prepared({P1: ["y"], P0: ["x"]})
-    assert harness.log.noted == {}
-
-
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        "upload-0",
-        Token("upload-0"),
-        7,
-        [7],
-        [None],
-        [Token(7)],
-        [Token("x", {"etag": b"bytes"})],
-        [Token("x", [1])],
-    ],
-    ids=repr,
-)
-def test_prepared_refuses_what_is_no_list_of_tokens(tokens: object) -> None:
-    """prepared: what is no list of tokens with JSON data ends the partition that asked, not the whole task."""
-
-    class Confused(Sink):
-        def put(self, records: SinkRecords) -> None:
-            if records.partition == P0:
-                self.context.prepared({P0: tokens})
-            super().put(records)
-
-    harness = SinkTaskHarness(Confused)
-    harness.start()
-    harness.assign(P0, P1)
-    harness.deliver(P0, ["a"])
-    assert "flights-0" in harness.outcome(P0).failure.message
-    assert harness.outcome(P0).failure.kind == "ConnectException"
-    harness.deliver(P1, ["x"])
-    harness.stop()
-    assert harness.committed == {P1: OffsetAndMetadata(1)}
-    assert harness.log.noted == {}
-
-
-def test_prepared_takes_plain_tuples_for_partitions() -> None:
-    """prepared: any (topic, number) names a partition."""
-    harness = SinkTaskHarness(Sink)
-    harness.start()
-    harness.assign(P0)
-    harness.task.context.prepared({("flights", 0): ["x"]})
-    assert harness.log.noted == {P0: ["x"]}
 
 
 # -- publish fails -----------------------------------------------------------------------------------
@@ -442,26 +363,3 @@ def test_a_zombie_that_wakes_up_changes_nothing() -> None:
     zombie.lose()
     assert world.offsets(P0) == [0]
     assert world.undone == ["upload-0"]
-
-
-def test_ids_used_again_are_not_forgotten() -> None:
-    """discard: an id noted again after it was discarded is noted again: a crash does not leak it."""
-
-    class SameId(Sink):
-        undone: list[str] = []  # noqa: RUF012 - the outside world, shared by the task and its successors
-
-        def put(self, records: SinkRecords) -> None:
-            self.context.prepared({P0: [f"file-{records.first_offset}"]})
-
-        def discard(self, partition: object, tokens: object) -> None:
-            self.undone.extend(ids(tokens))
-
-    harness = SinkTaskHarness(SameId)
-    for _ in range(3):
-        harness.start()
-        harness.assign(P0)
-        harness.deliver(P0, rows(P0, 0))
-        harness.crash()
-    harness.start()
-    harness.assign(P0)
-    assert SameId.undone == ["file-0"] * 3

@@ -154,7 +154,7 @@ def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen() -> None
     made.start(config({"topics": "", "topics.regex": "ord.*"}))
     assert s3.visible() == []
 
-    made.claim(["orders"])
+    made.subscribed(["orders"])
     assert s3.visible() == [MARKER.key]
 
 

@@ -152,7 +152,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     topic="flights",
                     partition=3,
                     seen=(Seen(end=170, at=1_700_000_000.0),),
-                    tail=Tail(committed=100, end=170, records=65),
+                    tail=Tail(committed=100, end=170, records=65, refused=True),
                     failures=2,
                     error="bucket gone",
                 ),
@@ -168,7 +168,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "topic": "flights",
                     "partition": 3,
                     "seen": [{"end": 170, "at": 1_700_000_000.0}],
-                    "tail": {"committed": 100, "end": 170, "records": 65},
+                    "tail": {"committed": 100, "end": 170, "records": 65, "refused": True},
                     "failures": 2,
                     "error": "bucket gone",
                 }

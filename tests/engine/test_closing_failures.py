@@ -1,0 +1,168 @@
+"""Closing goes on whatever fails: who is still closed, what is committed, and who hears of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from sinksdk import (
+    ConnectException,
+    FencedException,
+    OffsetAndMetadata,
+    RetriableException,
+)
+from sinksdk.engine import EngineOptions
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Letters, Offsets, Sink
+
+
+def started(sink: Callable[[], Sink] = Sink, **options: object) -> SinkTaskHarness:
+    harness = SinkTaskHarness(sink, **options)
+    harness.start()
+    return harness
+
+
+@pytest.mark.parametrize(
+    "garbage", [None, 7, "offsets", [P0], {P0: 7}, {P0: None}, {"x": OffsetAndMetadata(1)}]
+)
+def test_is_closing_is_reset_when_pre_commit_returns_garbage(garbage: object) -> None:
+    """is_closing(): reset when the closing pre_commit returns None or garbage, which commits nothing (K3)."""
+
+    class Garbage(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return garbage
+
+    harness = started(Garbage)
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke()
+    assert not harness.task.context.is_closing()
+    assert harness.committed == {}
+    assert harness.names()[-1] == "close"
+
+
+def test_is_closing_is_reset_when_the_commit_is_fenced() -> None:
+    """is_closing(): reset when the commit write of a closing commit is fenced (K3)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.revoke()
+    assert not harness.task.context.is_closing()
+
+
+def test_is_closing_is_never_set_when_a_dead_letter_fails_before_pre_commit() -> None:
+    """is_closing(): a dead letter that fails before pre_commit leaves the flag False; the partition is closed (K3)."""
+
+    class Reporting(Sink):
+        def put(self, records: object) -> None:
+            self.context.errant_record_reporter().report(records[0], ValueError("bad"))
+
+    letters = Letters(automatic=False)
+    harness = started(Reporting, dead_letters=letters, options=EngineOptions(tolerate_errors=True))
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    letters.futures[0].set_exception(OSError("the dead letters are gone"))
+    harness.revoke()
+    assert not harness.task.context.is_closing()
+    assert harness.names()[-2:] == ["put", "close"]
+    assert harness.committed == {}
+
+
+def test_a_fenced_task_is_told_to_close_though_its_commit_is_void() -> None:
+    """is_closing(): the task is told also where the commit will be refused, as Connect does under cancel (K2)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.stop()
+    assert [call.is_closing for call in harness.called("pre_commit")] == [True]
+    assert harness.committed == {}
+    assert harness.names()[-2:] == ["close", "stop"]
+
+
+def test_a_partition_whose_open_failed_is_not_closed() -> None:
+    """B12: close is not called for a partition whose open failed; nothing is delivered to it (K9)."""
+    harness = started()
+    harness.task.faults["open"].append(ConnectException("no such table"))
+    harness.assign(P0)
+    harness.assign(P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.stop()
+    assert [call.arguments[0] for call in harness.called("close")] == [[P1]]
+    assert [call.arguments[0].partition for call in harness.called("put")] == [P1]
+    assert "no such table" in harness.outcome(P0).failure.message
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+
+
+def test_a_partition_whose_open_met_a_fence_is_not_closed() -> None:
+    """B12: close is not called for a partition whose open failed, also when it failed at a fence."""
+
+    class Noting(Sink):
+        def open(self, partitions: object) -> None:
+            self.context.prepared({P0: ["session"]})
+
+    harness = started(Noting)
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.assign(P0)
+    assert harness.called("close") == []
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectException("bucket gone"), RetriableException("slow down"), KeyError("x")]
+)
+def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """B8: a pre_commit that fails on close is logged with its cause and stands in the outcome (K8)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["pre_commit"].append(error)
+    harness.revoke()
+
+    assert harness.committed == {}
+    assert harness.names()[-1] == "close"
+    failure = harness.outcome(P0).failure
+    assert failure.kind == type(error).__name__
+    assert "Traceback" in failure.trace
+    logged = next(record for record in caplog.records if record.levelno >= logging.ERROR)
+    assert logged.exc_info[1] is error
+    assert "connector harness, task 0, generation 1: flights-0 ends at offset 1" in logged.getMessage()
+
+
+def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:
+    """Order when closing: an error of the store is raised, and a failing close neither hides nor replaces it."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.fence()
+    harness.task.faults["close"].append(ConnectException("close failed too"))
+    with pytest.raises(FencedException):
+        harness.revoke()
+    assert harness.names()[-1] == "close"
+
+
+def test_closing_again_while_nothing_is_open_does_nothing() -> None:
+    """Only the partitions being closed: revoking strangers, or nothing, calls nothing."""
+    harness = started()
+    harness.revoke()
+    harness.revoke(P0)
+    harness.lose(P1)
+    assert harness.names() == ["initialize", "start"]
+
+
+def test_no_closing_commit_after_stop() -> None:
+    """stop: there is no pre_commit and no close after it (K9)."""
+    harness = started()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    harness.revoke()
+    harness.stop()
+    assert harness.names()[-2:] == ["close", "stop"]
+    assert harness.names().count("stop") == 1

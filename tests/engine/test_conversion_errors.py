@@ -1,0 +1,130 @@
+"""Records that no converter can read: skipped, or the end of their partition, but never dropped in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import (
+    DataException,
+    OffsetAndMetadata,
+    RetriableException,
+)
+from sinksdk.engine import EngineOptions
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, Letters, Sink
+
+
+def number(topic: str, data: bytes | None) -> int:
+    """A converter that raises DataException for what is no number, and RetriableException for 503."""
+    if data == b"503":
+        raise RetriableException("registry unavailable")
+    if data == b"bug":
+        raise KeyError("a bug in the converter")
+    try:
+        return int(data)
+    except ValueError as error:
+        raise DataException(f"no number: {data}") from error
+
+
+def converting(*, tolerate: bool, timeout: float = 300.0) -> tuple[SinkTaskHarness, Letters]:
+    letters = Letters()
+    options = EngineOptions(tolerate_errors=tolerate, value_converter=number, retry=RetryPolicy(timeout))
+    harness = SinkTaskHarness(Sink, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0)
+    return harness, letters
+
+
+@pytest.mark.parametrize("bad", ["x", "bug"])
+def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) -> None:
+    """errors.tolerance=all: any error of a converter but RetriableException skips the record into the dead letters."""
+    harness, letters = converting(tolerate=True)
+    harness.deliver(P0, ["1", bad, "3"])
+    assert [record.value for record in harness.called("put")[0].arguments[0]] == [1, 3]
+    assert [(record.offset, record.value) for record in letters.records] == [(1, bad.encode())]
+    assert dict(letters.records[0].headers)["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+@pytest.mark.parametrize("bad", ["x", "bug"])
+def test_records_that_cannot_be_converted_fail_the_partition_where_not_tolerated(bad: str) -> None:
+    """errors.tolerance=none: a record that cannot be converted ends the partition; it is reported first, once."""
+    harness, letters = converting(tolerate=False)
+    harness.deliver(P0, ["1"])
+    harness.deliver(P0, ["2", bad, "x"])
+    assert "flights-0 at offset 2 failed in VALUE_CONVERTER" in harness.outcome(P0).failure.message
+    assert [record.offset for record in letters.records] == [2]
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+@pytest.mark.parametrize("tolerate", [False, True])
+def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> None:
+    """B5: a RetriableException in a converter is retried and, spent, fails the partition; no record is dropped."""
+    harness, letters = converting(tolerate=tolerate, timeout=1.0)
+    harness.deliver(P0, ["1"])
+    harness.deliver(P0, ["2", "503"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert "registry unavailable" in harness.outcome(P0).failure.message
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert letters.records == []
+    assert len(harness.called("put")) == 1
+
+
+def test_a_converter_that_comes_back_converts_the_batch() -> None:
+    """B5: a converter that is available again converts the same batch; nothing is lost or repeated."""
+    answers = [RetriableException("503"), None]
+
+    def passing(topic: str, data: bytes | None) -> bytes | None:
+        error = answers.pop() if data == b"b" and answers else None
+        if error:
+            raise error
+        return data
+
+    harness = SinkTaskHarness(Sink, options=EngineOptions(value_converter=passing))
+    harness.start()
+    harness.assign(P0)
+    answers.reverse()
+    harness.deliver(P0, ["a", "b"])
+    assert harness.called("put") == []
+    harness.advance(0.3)
+    assert harness.task.taken == {P0: [0, 1]}
+
+
+def test_a_batch_put_again_is_not_converted_and_reported_again() -> None:
+    """Dead letters: a record that cannot be converted is reported once, however often its batch is put again."""
+    harness, letters = converting(tolerate=True)
+    harness.task.faults["put"].extend([RetriableException("busy"), RetriableException("busy")])
+    harness.deliver(P0, ["1", "x", "3"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert [record.offset for record in letters.records] == [1]
+    batches = [call.arguments[0] for call in harness.called("put")]
+    assert len(batches) == 3
+    assert all(batch is batches[0] for batch in batches)
+
+
+def test_a_batch_whose_conversion_is_tried_again_is_reported_once() -> None:
+    """Dead letters: records before one whose converter asks for another attempt are reported once, too."""
+    attempts = []
+
+    def flaky(topic: str, data: bytes | None) -> bytes | None:
+        if data == b"x":
+            raise DataException("bad")
+        if data == b"503" and len(attempts) < 3:
+            attempts.append(data)
+            raise RetriableException("registry unavailable")
+        return data
+
+    letters = Letters()
+    options = EngineOptions(tolerate_errors=True, value_converter=flaky)
+    harness = SinkTaskHarness(Sink, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["x", "503"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    assert [record.offset for record in letters.records] == [0]
+    assert harness.task.taken == {P0: [1]}

@@ -1,0 +1,207 @@
+"""What pre_commit may return: what is unsound is ignored with a warning that says what is wrong with it."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from sinksdk import (
+    OffsetAndMetadata,
+    Token,
+    TopicPartition,
+)
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Offsets, Sink, rows
+
+
+class Answering(Sink):
+    """``pre_commit`` returns ``answer``."""
+
+    answer: object = MappingProxyType({})
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        self.fault("pre_commit")
+        return self.answer
+
+
+def answering(answer: object, **options: object) -> SinkTaskHarness:
+    """A harness with three records accepted in P0, whose next pre_commit gives that answer."""
+    harness = SinkTaskHarness(Answering, **options)
+    harness.start()
+    harness.assign(P0)
+    first = harness.position(P0)
+    harness.deliver(P0, rows(P0, first, first + 1, first + 2))
+    harness.task.answer = answer
+    return harness
+
+
+def test_a_partition_that_is_not_part_of_the_commit_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """pre_commit may not return a partition that is not part of this commit: ignored with a warning."""
+    harness = answering({P0: OffsetAndMetadata(2), P1: OffsetAndMetadata(1)})
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    assert (
+        "connector harness, task 0, generation 1: pre_commit returned 1 for flights-1, "
+        "which is not part of this commit" in caplog.text
+    )
+
+
+def test_a_kept_partition_is_not_part_of_a_closing_commit(caplog: pytest.LogCaptureFixture) -> None:
+    """pre_commit may not return an open partition that is not being closed: ignored with a warning."""
+    harness = SinkTaskHarness(Answering)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.task.answer = {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(1)}
+    harness.revoke(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert "for flights-1, which is not part of this commit" in caplog.text
+
+
+def test_an_offset_beyond_what_was_delivered_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """pre_commit may not return an offset beyond what was delivered; the partition keeps its last commit."""
+    harness = answering({P0: OffsetAndMetadata(4)})
+    harness.commit()
+    assert harness.committed == {}
+    assert (
+        "pre_commit returned 4 for flights-0, beyond the last delivered record (next offset 3)" in caplog.text
+    )
+
+
+def test_commits_never_go_back(caplog: pytest.LogCaptureFixture) -> None:
+    """B12: committed offsets never go backwards: an offset below the commit is ignored with a warning."""
+    harness = answering({P0: OffsetAndMetadata(9)}, committed={P0: 10})
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+    assert (
+        "pre_commit returned 9 for flights-0, below what is committed: offsets never go back; "
+        "ignored, the partition keeps its commit at 10" in caplog.text
+    )
+
+
+def test_a_token_that_was_not_prepared_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """pre_commit may not return a token that was not noted: ignored with a warning, nothing is published."""
+    harness = answering({P0: OffsetAndMetadata(3, publish=["upload-9"])})
+    harness.commit()
+    assert harness.committed == {}
+    assert "with tokens that were never noted by context.prepared: upload-9" in caplog.text
+    assert harness.called("publish") == []
+
+
+def test_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """B9: None from pre_commit kills nothing: a warning, and the task goes on."""
+    harness = answering(None)
+    harness.commit()
+    assert harness.committed == {}
+    assert (
+        "pre_commit returned None, not a mapping of offsets; nothing is committed for flights-0"
+        in caplog.text
+    )
+    harness.task.answer = {P0: OffsetAndMetadata(3)}
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+@pytest.mark.parametrize(
+    "flawed",
+    [
+        7,
+        None,
+        OffsetAndMetadata(None),
+        OffsetAndMetadata("3"),
+        OffsetAndMetadata(2.0),
+        OffsetAndMetadata(3, metadata=None),
+        OffsetAndMetadata(3, metadata=b"text"),
+        OffsetAndMetadata(3, publish=None),
+        OffsetAndMetadata(3, publish=7),
+        OffsetAndMetadata(3, publish="upload-0"),
+        OffsetAndMetadata(3, publish=[7]),
+        OffsetAndMetadata(3, publish=[Token(7)]),
+        OffsetAndMetadata(3, publish=[Token("upload-0", {"checksum": b"bytes are no JSON"})]),
+    ],
+    ids=repr,
+)
+def test_nonsense_for_one_partition_leaves_the_others_alone(
+    flawed: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """pre_commit: a value that is no offset is ignored with a warning; the other partitions are committed."""
+
+    class Noting(Answering):
+        def open(self, partitions: object) -> None:
+            self.context.prepared({P0: ["upload-0"]})
+
+    harness = SinkTaskHarness(Noting)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a", "b", "c"])
+    harness.deliver(P1, ["x"])
+    harness.task.answer = {P0: flawed, P1: OffsetAndMetadata(1)}
+    harness.commit()
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+    assert "for flights-0," in caplog.text
+    assert harness.task.context.assignment() == {P0, P1}
+
+
+def test_numpy_integers_and_plain_tuples_are_understood() -> None:
+    """pre_commit: an offset may be any integer, a partition any (topic, number), as Arrow and numpy give them."""
+    harness = answering({("flights", 0): OffsetAndMetadata(np.int64(2))})
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    (partition,) = harness.committed
+    assert isinstance(partition, TopicPartition)
+    assert type(harness.committed[P0].offset) is int
+
+
+def test_an_empty_mapping_commits_nothing_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """pre_commit: an empty mapping means nothing to commit now; no warning, the partition stays open."""
+    harness = answering({})
+    harness.commit()
+    assert harness.committed == {}
+    assert caplog.records == []
+    assert harness.task.context.assignment() == {P0}
+
+
+def test_pre_commit_gets_a_copy() -> None:
+    """pre_commit: what it is given is a copy; changing it commits nothing."""
+
+    class Greedy(Sink):
+        def pre_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Offsets:
+            offsets[P0] = OffsetAndMetadata(99)
+            return {}
+
+    harness = SinkTaskHarness(Greedy)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert harness.outcome(P0).delivered == 1
+    assert harness.committed == {}
+
+
+def test_a_commit_of_part_of_what_was_accepted() -> None:
+    """pre_commit: an offset between the commit and the last accepted record is committed as it is."""
+    harness = answering({P0: OffsetAndMetadata(2, "half")})
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(2, "half")}
+    assert harness.outcome(P0).tail == 1
+
+
+def test_metadata_alone_is_worth_a_commit() -> None:
+    """pre_commit: the same offset with another metadata is committed, as in Connect; the same of both is not."""
+    harness = answering({P0: OffsetAndMetadata(10, "new")}, committed={P0: OffsetAndMetadata(10, "old")})
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(10, "new")}
+    before = harness.log.saved
+    harness.commit()
+    assert harness.log.saved is before
+
+
+def test_committed_shows_what_is_committed() -> None:
+    """context.committed: the last commit with its metadata, None before the first."""
+    harness = answering({P0: OffsetAndMetadata(2, "m")})
+    assert harness.task.context.committed(P0) is None
+    harness.commit()
+    assert harness.task.context.committed(P0) == OffsetAndMetadata(2, "m")

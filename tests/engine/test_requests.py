@@ -1,0 +1,161 @@
+"""What a task may ask for through its context: another position, a commit, the end of a partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import (
+    ConnectException,
+    OffsetAndMetadata,
+    SinkRecords,
+    TopicPartition,
+)
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink
+
+
+def test_request_commit_is_heard_when_the_call_returns() -> None:
+    """request_commit: a periodic commit follows as soon as the call returned, the flag False."""
+
+    class Eager(Sink):
+        def put(self, records: SinkRecords) -> None:
+            super().put(records)
+            self.context.request_commit()
+
+    harness = SinkTaskHarness(Eager)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert not harness.called("pre_commit")[0].is_closing
+
+
+def test_request_commit_inside_pre_commit_is_kept() -> None:
+    """B12: requestCommit in pre_commit is not lost: another commit is due at once, and none after that."""
+
+    class Again(BufferingSink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            if not self.files:
+                self.context.request_commit()
+            return super().pre_commit(offsets)
+
+    harness = SinkTaskHarness(Again)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b", "c", "d"])
+    harness.commit()
+    assert harness.worker.wait() == 0
+    harness.tick()
+    assert len(harness.called("pre_commit")) == 2
+    harness.tick()
+    assert len(harness.called("pre_commit")) == 2
+
+
+def test_asking_for_another_position_ends_the_partition() -> None:
+    """context.offset: another position ends the partition with what is committed; a generation never goes back."""
+
+    class Rewinding(Sink):
+        def put(self, records: SinkRecords) -> None:
+            super().put(records)
+            if records.first_offset == 1:
+                self.context.offset({P0: 0})
+
+    harness = SinkTaskHarness(Rewinding)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    harness.deliver(P0, ["b"])
+    assert harness.task.context.assignment() == {P1}
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert "asked for flights-0 at offset 0 while at 2" in harness.outcome(P0).failure.message
+    assert harness.outcome(P0).tail == 1
+
+
+def test_asking_for_the_next_record_changes_nothing() -> None:
+    """context.offset: asking for the very next record, as a sink that keeps its own offsets does, is no move."""
+
+    class OwnOffsets(Sink):
+        def open(self, partitions: object) -> None:
+            self.context.offset({P0: 7})
+
+    harness = SinkTaskHarness(OwnOffsets, committed={P0: 7})
+    harness.start()
+    harness.assign(P0)
+    assert harness.task.context.assignment() == {P0}
+    assert harness.outcome(P0).failure is None
+
+
+def test_asking_for_a_position_outside_an_open_partition(caplog: pytest.LogCaptureFixture) -> None:
+    """B9: context.offset in start(), or for a partition that is not open, is ignored with a warning (KAFKA-10370)."""
+
+    class Early(Sink):
+        def start(self, config: object) -> None:
+            self.context.offset({P0: 3})
+
+    harness = SinkTaskHarness(Early)
+    harness.start()
+    assert "context.offset asked for flights-0 at 3, which is not open here; ignored" in caplog.text
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+def test_failing_one_partition_of_a_call() -> None:
+    """context.fail: ends that partition with its cause; what the same pre_commit returned for others is committed."""
+
+    class OneBad(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            self.context.fail(P0, ConnectException("its bucket is gone"))
+            return {P1: offsets[P1]}
+
+    harness = SinkTaskHarness(OneBad)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["x"])
+    harness.commit()
+    assert harness.committed == {P1: OffsetAndMetadata(1)}
+    assert harness.outcome(P0).failure.message == "its bucket is gone"
+    assert harness.task.context.assignment() == {P1}
+
+
+def test_failing_a_partition_that_is_not_open(caplog: pytest.LogCaptureFixture) -> None:
+    """context.fail: for a partition that is not open, ignored with a warning."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.task.context.fail(P0, ConnectException("x"))
+    assert "context.fail named flights-0, which is not open here; ignored" in caplog.text
+
+
+def test_requests_end_with_the_partition() -> None:
+    """context.fail and context.offset concern one opening: what was asked while it ended does not meet the next."""
+
+    class Late(TwoPhaseSink):
+        def discard(self, partition: TopicPartition, tokens: object) -> None:
+            self.context.fail(P0, ConnectException("late"))
+            self.context.offset({P0: 77})
+
+    harness = SinkTaskHarness(Late)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.task.faults["pre_commit"].append(ConnectException("no"))
+    harness.revoke()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert harness.outcome(P0).failure is None
+    assert harness.committed[P0].offset == 1
+
+
+def test_counts_stand_in_the_outcome() -> None:
+    """context.count: adds up per partition and stands in its outcome."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.task.context.count(P0, files=1, bytes=100)
+    harness.task.context.count(P0, files=1, bytes=20)
+    assert harness.outcome(P0).counts == {"files": 2, "bytes": 120}
+    assert harness.outcome(P1).counts == {}
