@@ -1,0 +1,299 @@
+"""The driver's decisions, with tasks that run at once and in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from sinksdk import (
+    BatchPolicy,
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    MissingSourceTopicException,
+    OffsetAndMetadata,
+    OffsetRange,
+    RetriableException,
+    SinkConnector,
+    SinkRecord,
+    SinkRecords,
+    SinkTask,
+    TopicPartition,
+)
+from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.events import Silent
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import MemoryStore, committed_offsets, take_over
+from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Task(SinkTask):
+    """Commits everything, unless it was told how to behave."""
+
+    behaviour: Callable[[SinkRecords], None] = staticmethod(lambda records: None)
+
+    def put(self, records: SinkRecords) -> None:
+        type(self).behaviour(records)
+
+
+class Undiscardable(Task):
+    def open(self, partitions: Any) -> None:
+        self.context.prepared(
+            {partition: [f"{partition}-{self.context.generation()}"] for partition in partitions}
+        )
+
+    def discard(self, partition: TopicPartition, tokens: Any) -> None:
+        message = "the outside world says no"
+        raise ConnectException(message)
+
+
+class Source:
+    """Partitions with so many records; raises what it is told to, once each."""
+
+    def __init__(self, ends: Mapping[TopicPartition, int], *errors: Exception) -> None:
+        self.ends = dict(ends)
+        self.errors = list(errors)
+
+    def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return {p: OffsetRange(0, end) for p, end in self.ends.items()}
+
+    def read(self, spark: Any, ranges: Any) -> Any:
+        raise AssertionError
+
+
+class Finished:
+    """A generation that has run already."""
+
+    def __init__(self, results: list[TaskResult]) -> None:
+        self._results = results
+
+    def wait(self, timeout: float) -> bool:
+        return True
+
+    def results(self) -> list[TaskResult]:
+        return self._results
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+class InProcess:
+    """Runs each task of a plan at once, through the real take-over and the real engine."""
+
+    def __init__(self, store: MemoryStore, task_class: type[SinkTask]) -> None:
+        self.store = store
+        self.task_class = task_class
+        self.plans: list[GenerationPlan] = []
+
+    def launch(self, plan: GenerationPlan) -> Finished:
+        self.plans.append(plan)
+        return Finished([self._run(plan, number) for number in range(len(plan.tasks))])
+
+    def _run(self, plan: GenerationPlan, number: int) -> TaskResult:
+        taken = take_over(self.store, "c", plan.generation, number)
+        assert taken is not None
+        ranges = plan.tasks[number].ranges
+        worker = WorkerSinkTask(
+            self.task_class(),
+            TaskName("c", number),
+            None,
+            commits=taken.ledger,
+            clock=SystemClock(),
+            generation=plan.generation,
+        )
+        batches = [
+            SinkRecords.of(
+                r.topic_partition, [SinkRecord(*r.topic_partition, offset=o) for o in range(r.start, r.end)]
+            )
+            for r in ranges
+            if r.end > r.start
+        ]
+        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due) for r in ranges]
+        run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
+        return TaskResult(number, taken.ledger.attempt, list(run.run()))
+
+
+class Connector(SinkConnector):
+    task_class = Task
+
+    def __init__(self) -> None:
+        self.heard: list[list[str]] = []
+        self.stops: list[bool] = []
+
+    def subscribed(self, topics: Any) -> None:
+        self.heard.append(list(topics))
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        self.stops.append(is_deleted)
+
+
+def driver(
+    source: Source, task_class: type[SinkTask] = Task, connector: Connector | None = None, **settings: object
+) -> tuple[ConnectorDriver, InProcess, Connector]:
+    store = MemoryStore()
+    raw = {
+        "name": "c",
+        "topics": "t",
+        "tasks.max": 2,
+        "poll.interval.ms": 10,
+        "restart.backoff.ms": 1,
+        **settings,
+    }
+    connector, launcher = connector or Connector(), InProcess(store, task_class)
+    made = ConnectorDriver(
+        store=store,
+        source=source,
+        connector=connector,
+        config=ConnectorConfig.parse(raw),
+        raw=raw,
+        launcher=launcher,
+        listener=Silent(),
+    )
+    return made, launcher, connector
+
+
+def test_until_caught_up_ends_when_everything_is_committed() -> None:
+    """One generation takes all there is; the next look finds nothing, and the driver ends."""
+    made, launcher, connector = driver(Source({P0: 10, P1: 5}))
+
+    made.run(until_caught_up=True)
+
+    assert committed_offsets(launcher.store, "c") == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(5)}
+    assert (len(launcher.plans), connector.heard, connector.stops) == (1, [["t"]], [False])
+
+
+def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
+    """An empty topic is caught up with."""
+    made, launcher, _ = driver(Source({P0: 0}))
+
+    made.run(until_caught_up=True)
+
+    assert launcher.plans == []
+
+
+def test_a_backlog_is_cut_into_generations() -> None:
+    """generation.max.records bounds what a task reads at a time; all of it is read in the end."""
+    made, launcher, _ = driver(Source({P0: 25}), **{"generation.max.records": 10})
+
+    made.run(until_caught_up=True)
+
+    assert [plan.tasks[0].ranges[0].end for plan in launcher.plans] == [10, 20, 25]
+
+
+def test_a_partition_that_fails_is_tried_again_and_costs_the_others_nothing() -> None:
+    """One partition's passing failure: the others are committed, and it comes back in the next generation."""
+    failures = iter([True])
+
+    class Flaky(Task):
+        def put(self, records: SinkRecords) -> None:
+            if records.partition == P1 and next(failures, False):
+                message = "once"
+                raise ConnectException(message)
+
+    made, launcher, _ = driver(Source({P0: 3, P1: 3}), Flaky)
+    made.run(until_caught_up=True)
+
+    assert {p: o.offset for p, o in committed_offsets(launcher.store, "c").items()} == {P0: 3, P1: 3}
+    assert [[r.partition for t in plan.tasks for r in t.ranges] for plan in launcher.plans] == [[0, 1], [1]]
+
+
+def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -> None:
+    """After restart.max.attempts the connector is FAILED; what the others had is committed."""
+
+    class Broken(Task):
+        def put(self, records: SinkRecords) -> None:
+            if records.partition == P1:
+                message = "the disk is on fire"
+                raise ConnectException(message)
+
+    made, launcher, connector = driver(Source({P0: 3, P1: 3}), Broken, **{"restart.max.attempts": 2})
+    with pytest.raises(ConnectException, match=r"t-1 failed .*3 times in a row.*the disk is on fire"):
+        made.run(until_caught_up=True)
+
+    assert committed_offsets(launcher.store, "c")[P0].offset == 3
+    assert len(launcher.plans) == 3
+    assert connector.stops == [False]
+    status = launcher.store.get(status_key("c"))
+    assert status is not None
+    assert ConnectorStatus.model_validate(status.value).state == "FAILED"
+
+
+def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> None:
+    """Regression: tokens that cannot be discarded made empty generations without pause, for ever."""
+    made, launcher, _ = driver(Source({P0: 3}), Undiscardable)
+
+    made.run(until_caught_up=True)
+
+    assert committed_offsets(launcher.store, "c")[P0].offset == 3
+    assert len(launcher.plans) <= 3
+
+
+def test_a_source_that_is_being_written_to_is_asked_again() -> None:
+    """Regression: a half-written file ended the run; it is looked at again."""
+    made, launcher, _ = driver(Source({P0: 3}, RetriableException("growing"), RetriableException("growing")))
+
+    made.run(until_caught_up=True)
+
+    assert committed_offsets(launcher.store, "c")[P0].offset == 3
+
+
+def test_a_missing_topic_reaches_the_caller() -> None:
+    """A subscribed topic that is not there ends the run by name."""
+    made, _, _ = driver(Source({}, MissingSourceTopicException(["t"])))
+
+    with pytest.raises(MissingSourceTopicException, match="'t'"):
+        made.run()
+
+
+def test_closing_an_idle_driver_ends_it() -> None:
+    """Nothing runs: the end comes at once, and the connector is stopped."""
+    made, _, connector = driver(Source({P0: 0}))
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    made.close()
+    thread.join(5)
+
+    assert not thread.is_alive()
+    assert connector.stops == [False]
+
+
+def test_records_wait_until_a_batch_is_whole() -> None:
+    """With a batch policy only whole batches are read; the rest stays in the source."""
+
+    class Batched(Connector):
+        def batch_policy(self, config: Any) -> BatchPolicy:
+            return BatchPolicy(max_records=10, max_wait=None)
+
+    made, launcher, _ = driver(Source({P0: 25}), connector=Batched())
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    while not launcher.plans:
+        thread.join(0.01)
+    thread.join(0.2)
+    made.close()
+    thread.join(5)
+
+    assert [(r.start, r.end, r.due) for r in launcher.plans[0].tasks[0].ranges] == [(0, 20, False)]
+    assert len(launcher.plans) == 1
+
+
+def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
+    """What `subscribed` raises ends the run before any task exists."""
+    made, launcher, connector = driver(Source({P0: 3}))
+
+    def refuse(topics: Any) -> None:
+        raise ConfigException(f"{topics} belong to somebody else")
+
+    connector.subscribed = refuse  # type: ignore[method-assign]
+    with pytest.raises(ConfigException, match="somebody else"):
+        made.run(until_caught_up=True)
+    assert launcher.plans == []
