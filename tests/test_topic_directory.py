@@ -428,3 +428,43 @@ def test_files_outside_the_range_are_not_scanned() -> None:
     assert starts(files, 10, 20) == [[10]]
     assert starts(files, 9, 21) == [[0, 10, 20]]
     assert starts(files, 30, 30) == []
+
+
+def test_records_that_vanish_from_the_middle_are_not_taken_for_a_gap(tmp_path: Path) -> None:
+    """Regression: a file missing between two others was passed over, and its offsets committed unread."""
+    partition = TopicPartition("t", 0)
+    for first in (0, 100, 200):
+        table = pa.table({"offset": range(first, first + 100), "key": [b"k"] * 100, "value": [b"v"] * 100})
+        middle = write_records(tmp_path, partition, table) if first == 100 else None
+        if middle is None:
+            write_records(tmp_path, partition, table)
+        else:
+            kept = middle
+    source = TopicDirectory(tmp_path, unfinished_patience=0.0)
+    source.partitions(Subscription(("t",)))
+    kept.unlink()
+
+    with pytest.raises(ConnectException, match="vanished while files before it stay"):
+        source.partitions(Subscription(("t",)))
+    with pytest.raises(RetriableException):
+        TopicDirectory.partitions(_patient(source), Subscription(("t",)))
+
+
+def _patient(source: TopicDirectory) -> TopicDirectory:
+    source._patience = 60.0
+    source._missed_since.clear()
+    return source
+
+
+def test_the_oldest_files_may_be_removed(tmp_path: Path) -> None:
+    """Retention takes files from the beginning: the partition begins later then, and that is all."""
+    partition = TopicPartition("t", 0)
+    files = [
+        write_records(tmp_path, partition, pa.table({"offset": [n], "key": [b"k"], "value": [b"v"]}))
+        for n in range(3)
+    ]
+    source = TopicDirectory(tmp_path)
+    source.partitions(Subscription(("t",)))
+    files[0].unlink()
+
+    assert source.partitions(Subscription(("t",))) == {partition: OffsetRange(1, 3)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -155,7 +156,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """See :meth:`SinkTaskContext.count`."""
         counts = self.counts.setdefault(partition, {})
         for name, amount in amounts.items():
-            counts[name] = counts.get(name, 0) + amount
+            counts[name] = counts.get(name, 0) + operator.index(amount)  # numpy's integers are no JSON
 
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         """See :meth:`SinkTaskContext.errant_record_reporter`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,12 @@ from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.events import Listener, PartitionView, Silent
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
-from sinksdk.runtime.registry import configure
+from sinksdk.runtime.registry import configure, register
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
 from sinksdk.sources import Source, Subscription
 from sinksdk.store import Store, identify
-from sinksdk.store.records import GenerationPlan, PartitionProgress, TaskPlan
+from sinksdk.store.records import Entry, GenerationPlan, PartitionProgress, PlannedRange, TaskPlan
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,8 @@ class ConnectorDriver:
         self._hopeless: PartitionOutcome | None = None
         self._topics: set[str] = set()
         self._skipped: set[TopicPartition] = set()
-        self._undiscarded: dict[TopicPartition, int] = {}
+        self._undiscarded: dict[TopicPartition, tuple[int, float]] = {}
+        self._refused: dict[TopicPartition, PartitionOutcome] = {}
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -106,16 +106,16 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
-        record = configure(self._store, self._config.name, self._raw)
+        record = register(self._store, self._config.name, self._raw)
         self._connector.identity = ConnectorIdentity(
             identify(self._store), self._config.name, record.incarnation
         )
         self._status = StatusKeeper(self._store, self._config.name)
-        limits = self._available() if until_caught_up else None
-        self._connector.start(self._config)
+        self._status.forgive()
         try:
-            self._status.become("RUNNING")
-            self._loop(record.version, limits)
+            limits = self._available() if until_caught_up else None
+            self._connector.start(self._config)
+            self._loop(limits)
             self._status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
@@ -125,10 +125,12 @@ class ConnectorDriver:
         finally:
             stop_connector(self._connector, is_deleted=False)
 
-    def _loop(self, config_version: int, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
+    def _loop(self, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
+        claim = self._generations.claim()
+        # Only now: an older driver has just been fenced, and could do nothing with another configuration.
+        config_version = configure(self._store, self._config.name, self._raw).version
+        self._status.become("RUNNING")
         while True:
-            claim = self._generations.claim()
-            self._pace_discards(claim)
             self._committed = {p: entry.offset for p, entry in claim.committed.items()}
             decision = self._await_work(claim, limits)
             if decision is None:
@@ -137,8 +139,12 @@ class ConnectorDriver:
             self._run(plan)
             if self._hopeless is not None:
                 raise _given_up(self._config, self._hopeless)
+            if limits is not None and self._refused:
+                raise _left_over(self._config, self._refused)
             if self._signal.is_final:
                 return
+            claim = self._generations.claim()
+            self._pace_discards(claim, plan)
 
     # -- deciding --------------------------------------------------------------------------------
 
@@ -153,35 +159,42 @@ class ConnectorDriver:
                     return None
             backlogs = self._backlogs(claim, limits)
             now = time.time()
-            ready = [b for b in backlogs if self._retry_at.get(b.partition, 0.0) <= now]
+            ready = [b for b in backlogs if not self._is_waiting(b.partition)]
             decision = self._planner.decide(ready, now, flush=limits is not None)
             if decision.ranges:
                 return decision
-            if limits is not None and not any(self._has_work(b, claim) for b in backlogs if b not in ready):
+            if limits is not None and len(ready) == len(backlogs):
                 return None
             self._status.save_if_due()
             self._listener.progress(self._views(()))
             self._wait(now, decision.due_at)
 
-    def _pace_discards(self, claim: Claim) -> None:
-        """What could not be discarded is tried again, but not at once and not for ever in a row."""
-        for partition in claim.previous:
+    def _pace_discards(self, claim: Claim, ran: GenerationPlan) -> None:
+        """What a generation could not discard is tried again, but not at once and not ever faster."""
+        for partition in {planned.topic_partition for task in ran.tasks for planned in task.ranges}:
             if not claim.stale.get(partition):
                 self._undiscarded.pop(partition, None)
                 continue
-            tried = self._undiscarded[partition] = self._undiscarded.get(partition, 0) + 1
-            delay = min(self._config.restart_backoff_ms / 1000 * 2 ** min(tried, 10), _LONGEST_PACE)
-            self._retry_at[partition] = max(self._retry_at.get(partition, 0.0), time.time() + delay)
+            tries = self._undiscarded.get(partition, (0, 0.0))[0] + 1
+            delay = min(self._config.restart_backoff_ms / 1000 * 2 ** min(tries, 10), _LONGEST_PACE)
+            self._undiscarded[partition] = (tries, time.monotonic() + delay)
 
-    def _has_work(self, backlog: Backlog, claim: Claim) -> bool:
-        """Whether a partition that waits still has something to archive, and not only to discard."""
-        entry = claim.committed.get(backlog.partition)
-        return backlog.available.end > backlog.start or bool(entry and entry.publish)
+    def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
+        """Whether a partition is opened though nothing new is there: to publish, or to discard."""
+        entry = claim.committed.get(partition)
+        if entry and entry.publish:
+            return True
+        _, not_before = self._undiscarded.get(partition, (0, 0.0))
+        return bool(claim.stale.get(partition)) and time.monotonic() >= not_before
+
+    def _is_waiting(self, partition: TopicPartition) -> bool:
+        """Whether a partition that failed shall not be opened again yet."""
+        return self._retry_at.get(partition, 0.0) > time.monotonic()
 
     def _wait(self, now: float, due_at: float) -> None:
-        retry_at = min((at for at in self._retry_at.values() if at > now), default=math.inf)
-        wake_at = min(now + self._config.poll_interval_ms / 1000, due_at, retry_at)
-        self._signal.wait(max(wake_at - time.time(), 0.0))
+        delays = [at - time.monotonic() for p, at in self._retry_at.items() if self._is_waiting(p)]
+        delay = min(self._config.poll_interval_ms / 1000, due_at - now, *delays)
+        self._signal.wait(max(delay, 0.0))
         if not self._generations.is_newest():
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
@@ -197,12 +210,12 @@ class ConnectorDriver:
 
     def _backlogs(self, claim: Claim, limits: Mapping[TopicPartition, OffsetRange] | None) -> list[Backlog]:
         available = self._available()
+        self._subscribe({p.topic for p in available})
         if limits is not None:
-            available = {p: limits[p] for p in available if p in limits}
+            available = {p: _limited(limits[p], claim.committed.get(p)) for p in available if p in limits}
         for partition in claim.all_unsettled() - available.keys():  # no longer subscribed
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
-        self._subscribe({p.topic for p in available})
         self._ends = {p: offsets.end for p, offsets in available.items()}
         now = time.time()
         backlogs = []
@@ -212,7 +225,7 @@ class ConnectorDriver:
                 partition,
                 offsets,
                 entry.offset if entry else None,
-                claim.unsettled(partition),
+                self._is_unsettled(partition, claim),
                 self._status.of(partition),
             )
             self._tell_of_loss(backlog)
@@ -297,13 +310,17 @@ class ConnectorDriver:
             status = remember(self._status.of(outcome.partition), planned[outcome.partition], outcome)
             self._status.update([status])
             self._retry_at.pop(outcome.partition, None)
+            self._refused.pop(outcome.partition, None)
             if outcome.failure is None:
+                if _is_refused(planned[outcome.partition], outcome):
+                    self._refused[outcome.partition] = outcome
+                    self._retry_at[outcome.partition] = time.monotonic() + _LONGEST_PACE
                 continue
             if status.failures > self._config.restart_max_attempts:
                 self._hopeless = self._hopeless or outcome
             if not (outcome.failure.at_once and status.failures == 1):
                 delay = self._config.restart_backoff_ms / 1000 * 2 ** min(status.failures - 1, 10)
-                self._retry_at[outcome.partition] = time.time() + delay
+                self._retry_at[outcome.partition] = time.monotonic() + delay
         self._status.save()
 
     def _would_give_up(self, progress: PartitionProgress) -> bool:
@@ -343,6 +360,30 @@ def stop_connector(connector: SinkConnector, *, is_deleted: bool) -> None:
             connector.stop()
     except Exception:
         log.exception("stop of %s raised", type(connector).__name__)
+
+
+def _limited(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
+    """What was there at the start; another driver may have committed beyond it meanwhile."""
+    return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
+
+
+def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
+    """Whether a task kept something back though all was delivered and the end was closing."""
+    return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
+
+
+def _left_over(
+    config: ConnectorConfig, refused: Mapping[TopicPartition, PartitionOutcome]
+) -> ConnectException:
+    parts = ", ".join(
+        f"{partition} up to {outcome.committed if outcome.committed is not None else 'nothing'} of "
+        f"{outcome.read_to} ({outcome.tail} records left)"
+        for partition, outcome in sorted(refused.items())
+    )
+    return ConnectException(
+        f"connector {config.name}: everything was delivered and the end was closing, but pre_commit returned "
+        f"only {parts}; return what is durable, and while context.is_closing() make everything durable"
+    )
 
 
 def _partition_of(row: PartitionProgress | PartitionOutcome) -> TopicPartition:

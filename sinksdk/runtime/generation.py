@@ -196,7 +196,9 @@ class Generations:
             if before is not None and before.value.generation > generation:
                 raise self._fenced()
             record = before.value if before else TaskRecord(generation=generation)
-            fenced = record.model_copy(update={"generation": generation, "attempt": 0})
+            fenced = record.model_copy(
+                update={"generation": generation, "attempt": 0, "written": record.content_generation}
+            )
             try:
                 table.write(self._store, key, fenced, before.version if before else None)
             except Conflict:

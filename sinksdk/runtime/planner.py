@@ -67,12 +67,6 @@ class Backlog:
             return Counted(0, self.start)
         return Counted(tail.records, tail.end)
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the task committed none of what is there, at an end that was closing."""
-        tail = self.status.tail if self.status else None
-        return bool(tail and tail.refused and tail.end == self.available.end == self.counted.end)
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -176,7 +170,7 @@ class Planner:
 
     def _range(self, backlog: Backlog, *, is_due: bool) -> PlannedRange | None:
         start, end = backlog.start, backlog.available.end
-        if end == start or backlog.is_refused or not (is_due or self._whole_batches(backlog)):
+        if end == start or not (is_due or self._whole_batches(backlog)):
             if not backlog.unsettled:
                 return None
             end, is_due = start, False
@@ -204,7 +198,8 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
     """Remember when records were first seen: a new end is a sighting; committed ones are forgotten."""
     topic, partition = backlog.partition
     status = backlog.status or PartitionStatus(topic=topic, partition=partition)
-    seen = [sighting for sighting in status.seen if sighting.end > backlog.start]
+    # A sighting in the future was made by a clock that has been set back since.
+    seen = [Seen(end=s.end, at=min(s.at, now)) for s in status.seen if s.end > backlog.start]
     end = backlog.available.end
     if end > backlog.start and (not seen or end > seen[-1].end):
         if len(seen) == _MOST_SIGHTINGS:  # the older half merges: due a little earlier, never later
@@ -222,7 +217,7 @@ def remember(
     tail = None
     committed = planned.start if outcome.committed is None else outcome.committed
     if outcome.tail and not outcome.failure:
-        tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail, refused=planned.due)
+        tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
     made_progress = committed > planned.start
     failures = 0
     if outcome.failure:

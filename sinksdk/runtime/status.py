@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
 from collections.abc import Iterable
 from typing import Literal
 
+from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import ConnectorStatus, PartitionStatus, status_key
+
+log = logging.getLogger(__name__)
 
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED"]
 
@@ -46,6 +50,10 @@ class StatusKeeper:
         """Remember; written when :meth:`save` is called next."""
         self._partitions.update({status.topic_partition: status for status in statuses})
 
+    def forgive(self) -> None:
+        """A new start: what failed before has all its attempts again."""
+        self.update(p.model_copy(update={"failures": 0}) for p in list(self._partitions.values()))
+
     def become(self, state: State, trace: str | None = None) -> None:
         """Change the connector's state, and write it."""
         self._state, self._trace = state, trace
@@ -69,5 +77,13 @@ class StatusKeeper:
         try:
             self._version = table.write(self._store, self._key, status, self._version).version
         except Conflict:
+            self._find_version()
+        except ConnectException as error:
+            log.warning("the connector's status was not written: %s", error)
+
+    def _find_version(self) -> None:
+        try:
             found = self._store.get(self._key)
             self._version = found.version if found else None
+        except ConnectException as error:
+            log.warning("the connector's status cannot be read: %s", error)

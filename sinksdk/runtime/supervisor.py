@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
@@ -13,7 +14,7 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.generation import Generations
-from sinksdk.store import Store, table
+from sinksdk.store import Store, StoreUnavailable, table
 from sinksdk.store.records import (
     Closing,
     GenerationPlan,
@@ -140,7 +141,11 @@ class Supervisor:
         Raises:
             FencedException: a newer driver exists; the job was cancelled.
         """
-        is_cancelled = self._watch(running, plan)
+        try:
+            is_cancelled = self._watch(running, plan)
+        except BaseException:
+            self._cancel(running)  # nobody watches it any more
+            raise
         try:
             outcomes = [outcome for result in running.results() for outcome in result.outcomes]
             failure = None
@@ -148,10 +153,14 @@ class Supervisor:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)
             outcomes, failure = [], None if is_cancelled else Failure.of(error)
-        self._on_progress(self._progress(plan))
+        progress = self._progress(plan)
+        self._on_progress(progress)
+        committed = {row.topic_partition: row.committed for row in progress}
         reported = {outcome.partition for outcome in outcomes}
         unreported = [p for task in plan.tasks for p in task.ranges if p.topic_partition not in reported]
-        return outcomes + [_unheard(planned, failure) for planned in unreported]
+        return outcomes + [
+            _unheard(planned, committed.get(planned.topic_partition), failure) for planned in unreported
+        ]
 
     def _watch(self, running: RunningGeneration, plan: GenerationPlan) -> bool:
         """Whether the job had to be cancelled."""
@@ -161,7 +170,7 @@ class Supervisor:
             now = time.monotonic()
             if now >= next_ask:
                 next_ask = now + _ASK
-                self._look(running, plan)
+                self._look_patiently(plan)
             if cancel_at is None and self._signal.reason is not None:
                 self._ask_to_close(self._signal.reason)
                 cancel_at = now + self._graceful + _GRACE
@@ -177,9 +186,15 @@ class Supervisor:
                 return True
         return False
 
-    def _look(self, running: RunningGeneration, plan: GenerationPlan) -> None:
+    def _look_patiently(self, plan: GenerationPlan) -> None:
+        """A store that does not answer ends no generation: its tasks have patience of their own."""
+        try:
+            self._look(plan)
+        except StoreUnavailable as error:
+            log.warning("generation %d: %s; looking again", plan.generation, error)
+
+    def _look(self, plan: GenerationPlan) -> None:
         if not self._generations.is_newest():
-            self._cancel(running)
             raise FencedException(
                 f"connector {self._connector}: a newer driver took over while generation "
                 f"{plan.generation} ran"
@@ -210,5 +225,7 @@ class Supervisor:
         ]
 
 
-def _unheard(planned: PlannedRange, failure: Failure | None) -> PartitionOutcome:
-    return PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
+def _unheard(planned: PlannedRange, committed: int | None, failure: Failure | None) -> PartitionOutcome:
+    """Of a task that reported nothing; what it had committed is known from its progress."""
+    outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
+    return outcome if committed is None else replace(outcome, committed=committed)

@@ -211,8 +211,7 @@ class _ProgressWriter:
         self._attempt = attempt
         self._worker = worker
         self._next = 0.0
-        found = store.get(self._key)
-        self._version = found.version if found else None
+        self._version: str | None = None
 
     def write_if_due(self) -> None:
         """Write the positions if the last time is long enough ago."""
@@ -227,8 +226,18 @@ class _ProgressWriter:
         try:
             self._version = table.write(self._store, self._key, self._progress(), self._version).version
         except Conflict:
+            self._find_version()  # an earlier attempt's, or an earlier generation's
+        except ConnectException as error:
+            log.info("progress was not written: %s", error)
+
+    def _find_version(self) -> None:
+        try:
             found = self._store.get(self._key)
             self._version = found.version if found else None
+            if found is not None:
+                self._version = table.write(self._store, self._key, self._progress(), self._version).version
+        except ConnectException as error:
+            log.info("progress was not written: %s", error)
 
     def _progress(self) -> TaskProgress:
         return TaskProgress(
@@ -257,7 +266,7 @@ def _fenced(store: Store, spec: GenerationSpec, task: int) -> FencedException:
         task,
         spec.generation,
     )
-    while current_plan(store, spec.connector, spec.generation) is not None:
+    while (plan := current_plan(store, spec.connector, spec.generation)) is not None and not plan.closing:
         time.sleep(_FENCED_POLL)
     return FencedException(
         f"connector {spec.connector}, task {task}: generation {spec.generation} is over; "

@@ -292,9 +292,10 @@ def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
     """The commits after a generation: its plan's, overlaid by what its tasks have written.
 
     Per partition the entry of the highest generation holds. Tokens that were prepared and stand in no
-    entry are stale; they are carried along until somebody has discarded them.
+    entry are stale; they are carried along until somebody has discarded them. A record that no task of
+    the plan's generation has written says nothing new: the plan was made from it.
     """
-    rows = list(records)
+    rows = [record for record in records if base is None or record.content_generation >= base.generation]
     committed = {entry.topic_partition: entry for entry in base.committed} if base else {}
     stale = by_partition(base.stale) if base else {}
     for record in rows:

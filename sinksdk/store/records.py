@@ -230,6 +230,8 @@ class TaskRecord(Value):
     Args:
         generation: who may write it: tasks of this generation only.
         attempt: which attempt at the task; 0 when it was only fenced.
+        written: the generation whose task wrote what stands below; fencing leaves it as it is. None:
+            ``generation``.
         entries: commits.
         prepared: tokens noted that no commit covers.
         discarded: ids of tokens of the plan's ``stale`` that are discarded.
@@ -237,9 +239,15 @@ class TaskRecord(Value):
 
     generation: int
     attempt: int = 0
+    written: int | None = None
     entries: tuple[Entry, ...] = ()
     prepared: tuple[Noted, ...] = ()
     discarded: tuple[str, ...] = ()
+
+    @property
+    def content_generation(self) -> int:
+        """Which generation's task wrote the entries and tokens."""
+        return self.generation if self.written is None else self.written
 
 
 class Seen(Value):
@@ -256,14 +264,11 @@ class Tail(Value):
         committed: the commit they follow.
         end: how far was read.
         records: how many there are, counted (offsets have gaps).
-        refused: they were kept back though the end was closing; only something new is a reason to
-            offer them again.
     """
 
     committed: int
     end: int
     records: int
-    refused: bool = False
 
 
 class PartitionStatus(Value):

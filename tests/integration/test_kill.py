@@ -14,7 +14,7 @@ from tests.integration.archive_site import Site, descendants, ended, site, wait_
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PARTITIONS, RECORDS = 4, 60_000
+PARTITIONS, RECORDS = 4, 30_000
 TOTAL = PARTITIONS * RECORDS
 
 

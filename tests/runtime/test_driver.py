@@ -27,9 +27,10 @@ from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import Silent
+from sinksdk.runtime.generation import Generations
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, committed_offsets, take_over
-from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
+from sinksdk.store.records import ConnectorRecord, ConnectorStatus, GenerationPlan, config_key, status_key
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -297,3 +298,58 @@ def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
     with pytest.raises(ConfigException, match="somebody else"):
         made.run(until_caught_up=True)
     assert launcher.plans == []
+
+
+def test_a_sink_that_commits_nothing_while_closing_ends_with_its_name() -> None:
+    """Regression: what a closing end left uncommitted was planned again for ever, or passed over in silence."""
+
+    class Deaf(Task):
+        def pre_commit(self, offsets: Any) -> Any:
+            return {}
+
+    made, launcher, _ = driver(Source({P0: 3}), Deaf)
+    with pytest.raises(ConnectException, match=r"t-0 up to nothing of 3 \(3 records left\)"):
+        made.run(until_caught_up=True)
+
+    assert len(launcher.plans) == 1
+
+
+def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() -> None:
+    """Regression: a second run with a bad configuration made the first one's tasks wait for ever."""
+    made, launcher, _ = driver(Source({P0: 3}))
+    made.run(until_caught_up=True)
+    other, _, connector = driver(Source({P0: 3}), **{"tasks.max": 9})
+    other._store = launcher.store
+
+    def refuse(config: Any) -> None:
+        message = "no such bucket"
+        raise ConfigException(message)
+
+    connector.start = refuse  # type: ignore[method-assign]
+    with pytest.raises(ConfigException):
+        other.run()
+
+    stored = launcher.store.get(config_key("c"))
+    assert stored is not None
+    assert ConnectorRecord.model_validate(stored.value).config["tasks.max"] == "2"
+
+
+def test_attempts_are_counted_anew_at_each_start() -> None:
+    """Regression: after FAILED, a restarted connector had a single attempt left."""
+
+    class Broken(Task):
+        def put(self, records: SinkRecords) -> None:
+            message = "no"
+            raise ConnectException(message)
+
+    made, launcher, _ = driver(Source({P0: 3}), Broken, **{"restart.max.attempts": 1})
+    with pytest.raises(ConnectException):
+        made.run(until_caught_up=True)
+    again, relaunched, _ = driver(Source({P0: 3}), Broken, **{"restart.max.attempts": 1})
+    again._store = launcher.store
+    again._generations = Generations(launcher.store, "c")
+    relaunched.store = launcher.store
+    with pytest.raises(ConnectException):
+        again.run(until_caught_up=True)
+
+    assert (len(launcher.plans), len(relaunched.plans)) == (2, 2)

@@ -134,15 +134,6 @@ def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
     assert chosen(HUNDRED, replace(backlog(500), status=kept_back)) == []
 
 
-def test_a_sink_that_commits_nothing_at_a_due_end_does_not_spin() -> None:
-    """Regression: what a closing end left uncommitted was planned again at once, for ever."""
-    planned = PlannedRange(topic="t", partition=0, start=0, end=50, due=True)
-    after = remember(None, planned, outcome(0, 50, tail=50))
-
-    assert chosen(HUNDRED, replace(backlog(50), status=after), flush=True) == []
-    assert chosen(HUNDRED, replace(backlog(51), status=after), flush=True) == [(0, 51, True)]
-
-
 def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> None:
     """A file that was not full yet is written once a flush, the schedule or a close asks for it."""
     planned = PlannedRange(topic="t", partition=0, start=0, end=50)

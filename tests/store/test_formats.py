@@ -137,6 +137,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
         {
             "generation": 7,
             "attempt": 2,
+            "written": None,
             "entries": [ENTRY_JSON],
             "prepared": [NOTED_JSON],
             "discarded": ["upload-0", "upload-9"],
@@ -152,7 +153,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     topic="flights",
                     partition=3,
                     seen=(Seen(end=170, at=1_700_000_000.0),),
-                    tail=Tail(committed=100, end=170, records=65, refused=True),
+                    tail=Tail(committed=100, end=170, records=65),
                     failures=2,
                     error="bucket gone",
                 ),
@@ -168,7 +169,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "topic": "flights",
                     "partition": 3,
                     "seen": [{"end": 170, "at": 1_700_000_000.0}],
-                    "tail": {"committed": 100, "end": 170, "records": 65, "refused": True},
+                    "tail": {"committed": 100, "end": 170, "records": 65},
                     "failures": 2,
                     "error": "bucket gone",
                 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from sinksdk.errors import (
     ConnectException,
     MissingSourceTopicException,
     OffsetOutOfRangeException,
+    RetriableException,
 )
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.base import Subscription
@@ -42,6 +44,8 @@ class TopicDirectory:
     def __init__(self, path: str | os.PathLike[str], *, unfinished_patience: float = 10.0) -> None:
         self.root = local_root(path)
         unfinished = Unfinished(unfinished_patience)
+        self._patience = unfinished_patience
+        self._missed_since: dict[TopicPartition, float] = {}
         self._layout = Layout(self.root)
         self._transactions = Transactions(self.root, unfinished)
         self._footers = Footers(unfinished)
@@ -59,7 +63,9 @@ class TopicDirectory:
             partition: self._files(partition, found) for partition, found in stats.items()
         }
         for partition, files in look.items():
-            _check_nothing_came_late(partition, self._last_look.get(partition, ()), files)
+            before = self._last_look.get(partition, ())
+            _check_nothing_came_late(partition, before, files)
+            self._check_nothing_vanished(partition, before, files)
         self._last_look = look
         self._footers.keep(stat for found in stats.values() for stat in found)
         return {partition: _extent(files) for partition, files in look.items()}
@@ -78,8 +84,28 @@ class TopicDirectory:
             folders = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
             files = self._files(partition, self._stats(folders.get(partition, ()), visibility))
             _check_range(partition, offsets, files)
+            vanished = _vanished(self._last_look.get(partition, ()), files)
+            if vanished is not None:
+                raise RetriableException(f"{partition}: {vanished.path} was there when the range was planned")
             reads.append(RangeRead(partition, offsets, files))
         return read_ranges(spark, reads)
+
+    def _check_nothing_vanished(
+        self, partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
+    ) -> None:
+        """Records that vanish from the middle would be taken for a gap, and never be read."""
+        vanished = _vanished(before, now)
+        if vanished is None:
+            self._missed_since.pop(partition, None)
+            return
+        since = self._missed_since.setdefault(partition, time.monotonic())
+        message = (
+            f"{partition}: {vanished.path} with offsets {vanished.first} to {vanished.last} vanished while "
+            f"files before it stay; put it back (only the oldest files of a partition may be removed)"
+        )
+        if time.monotonic() - since < self._patience:
+            raise RetriableException(message)  # it may be being replaced just now
+        raise ConnectException(message)
 
     def _select(self, subscription: Subscription, topics: Collection[str]) -> frozenset[str]:
         try:
@@ -142,6 +168,20 @@ def _check_nothing_came_late(
                 f"{file.last}, though {before[-1].path} with offsets up to {end} was there before; give new "
                 f"records offsets above all earlier ones"
             )
+
+
+def _vanished(before: Sequence[DataFile], now: Sequence[DataFile]) -> DataFile | None:
+    """A file that is gone with its offsets, though an older one is still there."""
+    if not now:
+        return None
+    there = {file.path for file in now}
+    for old in before:
+        if old.path in there or old.first <= now[0].first:
+            continue
+        ends = (old.first, old.last)
+        if not all(any(file.first <= end <= file.last for file in now) for end in ends):
+            return old
+    return None
 
 
 def _check_range(partition: TopicPartition, offsets: OffsetRange, files: Sequence[DataFile]) -> None:
