@@ -259,9 +259,9 @@ def _expired(token: Token) -> str:
     return (
         f"the multipart upload {token.id} of {location_of(token)} was committed but is gone before it was "
         f"published, and the object is not there: the records of offsets [{start}, {end}) are not "
-        f"in the archive. Stop the connector, set this partition's offset back to {start}, and start it: "
-        f"they are read again. If a lifecycle rule aborts incomplete uploads, let it wait longer than the "
-        f"connector may be down"
+        f"in the archive, and no later ones of this partition will be. Keep them in the source; archive them "
+        f"from offset {start} under another connector name and another 'topics.dir'. If a lifecycle rule "
+        f"aborts incomplete uploads, let it wait longer than the connector may be down"
     )
 
 

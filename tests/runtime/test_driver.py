@@ -30,6 +30,7 @@ from sinksdk.runtime.events import Silent
 from sinksdk.runtime.generation import Generations
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, committed_offsets, take_over
+from sinksdk.store.base import Lost
 from sinksdk.store.records import ConnectorRecord, ConnectorStatus, GenerationPlan, config_key, status_key
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -353,3 +354,21 @@ def test_attempts_are_counted_anew_at_each_start() -> None:
         again.run(until_caught_up=True)
 
     assert (len(launcher.plans), len(relaunched.plans)) == (2, 2)
+
+
+def test_a_status_that_cannot_be_written_ends_nothing() -> None:
+    """Regression: a store outage met while writing what only informs ended the run, and masked its cause."""
+
+    class Unwritable(MemoryStore):
+        def _write(self, key: str, stored: Any, if_version: str | None) -> bool:
+            if key == status_key("c"):
+                message = "disk full"
+                raise Lost(message)
+            return super()._write(key, stored, if_version)
+
+    made, launcher, _ = driver(Source({P0: 3}))
+    made._store = launcher.store = Unwritable(patience=0.01)
+    made._generations = Generations(launcher.store, "c")
+    made.run(until_caught_up=True)
+
+    assert committed_offsets(launcher.store, "c")[P0].offset == 3

@@ -221,3 +221,25 @@ def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> 
     ledger.commit({TP: OffsetAndMetadata(41)})
     assert read_commits(store, "c").committed[TP].offset == 41
     assert read_commits(store, "other").committed == {}
+
+
+def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> None:
+    """Regression: a task that did not start left its old notes, and the next merge revived them as stale.
+
+    With token ids that are used again (a path, a table's name), that discarded published data.
+    """
+    generations = Generations(store, "c")
+    next_generation(generations, task(OTHER), task(TP))
+    taken(store, 1, 1).prepare({TP: [Token("path")]})  # and dies
+    next_generation(generations, task(TP))
+    ledger = taken(store, 2)
+    ledger.discarded(TP, ledger.stale(TP))
+    ledger.prepare({TP: [Token("path")]})
+    ledger.commit({TP: OffsetAndMetadata(100, publish=("path",))})
+    ledger.published(TP)
+    ledger.flush()
+    next_generation(generations, task(TP), task(OTHER))
+    taken(store, 3, 0)  # task 1 is never started
+
+    claim = generations.claim()
+    assert (claim.stale, claim.committed[TP].offset, claim.committed[TP].publish) == ({}, 100, ())
