@@ -10,14 +10,15 @@ from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import OffsetAndMetadata, SinkRecords, SinkTaskContext, TopicPartition
 
 FAST = 3  # the partition that fills its file first
-PAUSE = 0.25  # seconds the others take longer for a batch of 10,000
+SLOW_FROM = 60_000  # the offset from which the others are slow
+PAUSE = 2.0  # seconds each of their batches takes then
 
 
 class PacedTask(S3ArchiverTask):
     """Three partitions are slow, so that the fourth comes to its commit while they are in mid-file."""
 
     def put(self, records: SinkRecords) -> None:
-        if records.partition.partition != FAST:
+        if records.partition.partition != FAST and records.next_offset > SLOW_FROM:
             time.sleep(PAUSE)
         super().put(records)
 
