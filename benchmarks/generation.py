@@ -35,7 +35,7 @@ from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 PARTITIONS = 4
 TASKS = 2
 ROUNDS = 3
-SHAPES = {"200 B": (200, 1_500_000), "1 KB JSON": (1_000, 500_000)}
+SHAPES = {"200 B": (200, 1_000_000), "1 KB JSON": (1_000, 350_000)}
 
 
 def measure() -> list[Row]:
