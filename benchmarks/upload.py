@@ -1,20 +1,25 @@
 """The upload client alone: our way and boto3's ways, against an endpoint that throws everything away.
 
-Run with ``python benchmarks/upload.py [MEGABYTES [ROUNDS]]``. The rounds are interleaved and the
-medians compared, so that a busy machine slows all of them alike.
+Run with ``python benchmarks/upload.py [MEGABYTES [ROUNDS]]``. Each round
+runs every way once, the archiver right after what it is compared with, and the ratio is the median of
+the rounds' own ratios: a machine that is slower for a minute slows both sides of a ratio alike.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import multiprocessing
 import os
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, partial
+from typing import Any, Final
 
 import boto3
 
@@ -38,7 +43,7 @@ class Row:
         name: what it is.
         speed: median MB/s.
         cpu: median seconds of client CPU per GB.
-        ratio: speed against boto3's default multipart upload.
+        ratio: median of the rounds' speed against boto3's default multipart upload of the same round.
         requests: requests of one upload.
         sent: body bytes of one upload as the endpoint counted them, against the file's.
     """
@@ -120,54 +125,74 @@ class _Stream(io.RawIOBase):
         return len(block)
 
 
-def run(megabytes: int = 256, rounds: int = 5, *, tls: bool = True) -> list[Row]:
+def run(megabytes: int = 256, rounds: int = 9, *, tls: bool = True) -> list[Row]:
     """Measure all ways; boto3's default multipart upload comes first."""
-    with null_s3(tls=tls) as endpoint:
-        ways = _ways(endpoint, megabytes)
-        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        counted: dict[str, dict[str, int]] = {}
-        for way in ways.values():
-            way()  # connections, imports
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
+    counted: dict[str, dict[str, int]] = {}
+    with null_s3(tls=tls) as endpoint, contextlib.ExitStack() as processes:
+        workers = {name: processes.enter_context(_process()) for name in WAYS}
+        for name, worker in workers.items():
+            worker.submit(_once, name, endpoint, megabytes).result()  # connections, imports
         endpoint.statistics()
         for _ in range(rounds):
-            for name, way in ways.items():
-                measured[name].append(_timed(way))
+            for name, worker in workers.items():
+                measured[name].append(worker.submit(_once, name, endpoint, megabytes).result())
                 counted[name] = endpoint.statistics()
     return _rows(measured, counted, megabytes)
 
 
-def _ways(endpoint: NullS3, megabytes: int) -> dict[str, Callable[[], None]]:
+def _process() -> ProcessPoolExecutor:
+    """A process for one way alone: what one does to the memory allocator must not help or hinder another."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def _once(name: str, endpoint: NullS3, megabytes: int) -> tuple[float, float]:
+    """One upload: seconds on the wall and of CPU."""
+    way = _way(name, endpoint)
+    cpu, wall = _cpu(), time.perf_counter()
+    way(megabytes)
+    return time.perf_counter() - wall, _cpu() - cpu
+
+
+@cache
+def _way(name: str, endpoint: NullS3) -> Callable[[int], None]:
     if endpoint.certificate:
         os.environ["AWS_CA_BUNDLE"] = str(endpoint.certificate)
-    credentials = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
-    theirs = boto3.session.Session(**credentials, region_name="us-west-2").client(  # type: ignore[arg-type] # texts
-        "s3", endpoint_url=endpoint.url
-    )
+    return WAYS[name](endpoint.url)
+
+
+def _archiver(url: str) -> Callable[[int], None]:
     config = S3ArchiverConfig.parse(
         {
             "name": "bench",
             "topics": "orders",
             "s3.bucket.name": WHERE.bucket,
             "flush.size": "1",
-            "store.url": endpoint.url,
+            "store.url": url,
             "aws.access.key.id": "key",
             "aws.secret.access.key": "secret",
         }
     )
-    mine, pool = connect(config), PartPool(PART)
-    return {
-        "boto3 upload_part, its defaults": lambda: boto3_parts(theirs, megabytes),
-        "boto3 upload_fileobj, 10 threads": lambda: boto3_managed(theirs, megabytes),
-        "boto3 put_object of the whole": lambda: boto3_single(theirs, megabytes),
-        "archiver": lambda: ours(mine, pool, megabytes),
-    }
+    return partial(ours, connect(config), PartPool(PART))
 
 
-def _timed(way: Callable[[], None]) -> tuple[float, float]:
-    """Seconds on the wall and of CPU."""
-    cpu, wall = _cpu(), time.perf_counter()
-    way()
-    return time.perf_counter() - wall, _cpu() - cpu
+def _boto3(way: Callable[[Any, int], None]) -> Callable[[str], Callable[[int], None]]:
+    """A way that needs nothing but boto3's client, everything at its default."""
+
+    def with_client(url: str) -> Callable[[int], None]:
+        credentials = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+        session = boto3.session.Session(**credentials, region_name="us-west-2")  # type: ignore[arg-type] # texts
+        return partial(way, session.client("s3", endpoint_url=url))
+
+    return with_client
+
+
+WAYS: Final[Mapping[str, Callable[[str], Callable[[int], None]]]] = {
+    "boto3 upload_part, its defaults": _boto3(boto3_parts),
+    "archiver": _archiver,
+    "boto3 upload_fileobj, 10 threads": _boto3(boto3_managed),
+    "boto3 put_object of the whole": _boto3(boto3_single),
+}
 
 
 def _cpu() -> float:
@@ -179,16 +204,13 @@ def _rows(
     measured: dict[str, list[tuple[float, float]]], counted: dict[str, dict[str, int]], megabytes: int
 ) -> list[Row]:
     size = megabytes * MIB
-    speeds = {
-        name: size / 1e6 / statistics.median(wall for wall, _ in rounds) for name, rounds in measured.items()
-    }
-    reference = next(iter(speeds.values()))
+    reference = [wall for wall, _ in next(iter(measured.values()))]
     return [
         Row(
             name,
-            speeds[name],
+            size / 1e6 / statistics.median(wall for wall, _ in rounds),
             statistics.median(cpu for _, cpu in rounds) / (size / 1e9),
-            speeds[name] / reference,
+            statistics.median(theirs / wall for theirs, (wall, _) in zip(reference, rounds, strict=True)),
             sum(count for what, count in counted[name].items() if what != "bytes"),
             counted[name]["bytes"] / size,
         )
