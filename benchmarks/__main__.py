@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from benchmarks import encoding, generation, memory, upload
 from benchmarks.table import Row, show
 
@@ -53,4 +55,13 @@ def memory_rows() -> list[Row]:
 
 
 if __name__ == "__main__":
-    show([*encoding_rows(), *generation.measure(), *upload_rows(), *memory_rows()])
+    rows: list[Row] = []
+    for name, part in {
+        "encoding": encoding_rows,
+        "whole generations": generation.measure,
+        "upload": upload_rows,
+        "memory": memory_rows,
+    }.items():
+        print(f"measuring: {name} …", file=sys.stderr, flush=True)
+        rows += part()
+    show(rows)
