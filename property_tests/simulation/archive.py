@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,9 @@ from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.files import Grain
 from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import OffsetAndMetadata, SinkRecords, SinkTask, Token, TopicPartition
-from sinksdk.store import MemoryStore, read_commits
+from sinksdk.store import MemoryStore, read_commits, table
 from sinksdk.store.base import Stored
-from sinksdk.store.records import Entry, plans_prefix, task_count_key, task_key
+from sinksdk.store.records import Entry, TaskCountRecord, plans_prefix, task_count_key, task_key
 from sinksdk.testing.simulation.cluster import Cluster
 from sinksdk.testing.simulation.world import World
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
@@ -76,7 +77,7 @@ class SimulatedTask(S3ArchiverTask):
 
     def __init__(self) -> None:
         archive = Archive.current
-        self._archive = archive
+        self.archive = archive
         super().__init__(
             connect=lambda *_: archive.s3,
             clock=archive.world.time,
@@ -107,7 +108,7 @@ class SimulatedTask(S3ArchiverTask):
         self._expect(offsets.keys() <= self.is_open, "pre_commit of what is not open")
         if self.context.is_closing():
             self._closing.update(offsets)
-            self._archive.world.happened["closing commit"] += 1
+            self.archive.world.happened["closing commit"] += 1
         self._expect(
             self.context.is_closing() == (self.context.closing_reason() is not None),
             "is_closing and its reason contradict each other",
@@ -140,8 +141,8 @@ class SimulatedTask(S3ArchiverTask):
         self._expect(not self.context.is_closing(), f"is_closing() is true in {what}")
 
     def _expect(self, holds: bool, what: str) -> None:
-        if not holds and self._archive.world.current.is_alive:
-            self._archive.world.violation(what)
+        if not holds and self.archive.world.current.is_alive:
+            self.archive.world.violation(what)
 
 
 class SimulatedConnector(S3ArchiverConnector):
@@ -152,6 +153,21 @@ class SimulatedConnector(S3ArchiverConnector):
 
     def __init__(self) -> None:
         super().__init__(connect=lambda *_: Archive.current.s3)
+
+
+class Bystander(MemoryStore):
+    """Looks at the records without being part of the world: no faults, no time.
+
+    Args:
+        stored: what the processes share.
+    """
+
+    def __init__(self, stored: dict[str, Stored]) -> None:
+        super().__init__()
+        self._records = stored
+
+    def _ask(self, request: Callable[[], T], what: str) -> T:
+        return request()
 
 
 class Archive:
@@ -185,9 +201,9 @@ class Archive:
             world, CONNECTOR, SimulatedConnector, raw, partitions=dice.randint(1, 3), around=self._watched
         )
         self.cluster.records.on_change = self._on_change
-        self._bystander = MemoryStore()
-        self._bystander._records = self.cluster.records.stored
-        self._decoded: dict[Location, list[dict[str, Any]]] = {}
+        self._bystander = Bystander(self.cluster.records.stored)
+        self._decoded: set[Location] = set()
+        self._visible: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
         self._highest: dict[TopicPartition, int] = {}
 
     @contextmanager
@@ -211,17 +227,22 @@ class Archive:
         """What is committed."""
         return read_commits(self._bystander, CONNECTOR).committed
 
+    def claimed(self) -> int:
+        """The newest generation."""
+        row = table.read(self._bystander, task_count_key(CONNECTOR), TaskCountRecord)
+        return row.value.claimed if row else 0
+
     def visible(self) -> dict[TopicPartition, list[int]]:
         """Offsets that readers of the bucket see, by partition, sorted."""
-        rows: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
         for location, found in self.s3.objects.items():
-            if not location.key.endswith(".avro"):
-                continue
             if location not in self._decoded:
-                self._decoded[location] = list(fastavro.reader(io.BytesIO(found.data)))
-            for row in self._decoded[location]:
-                rows[TopicPartition(row["topic"], row["partition"])].append(row["offset"])
-        return {partition: sorted(found) for partition, found in rows.items()}
+                self._decoded.add(location)
+                if location.key.endswith(".avro"):
+                    for row in fastavro.reader(io.BytesIO(found.data)):
+                        bisect.insort(
+                            self._visible[TopicPartition(row["topic"], row["partition"])], row["offset"]
+                        )
+        return self._visible
 
     def check(self) -> None:
         """Within what is committed, each record once; no commit goes back; nothing committed is lost."""

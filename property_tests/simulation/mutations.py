@@ -107,21 +107,30 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
 
 
 def clean_up_by_listing(patch: Patch) -> None:
-    """Whoever opens a partition aborts the uploads it finds there and does not know."""
-    begin = SimulatedTask.open
+    """Whoever opens or closes a partition aborts the uploads it finds there and does not know."""
 
-    def tidy(self: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
-        s3 = self._archive.s3
+    def tidy(task: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        s3 = task.archive.s3
         for partition in partitions:
-            committed = self.context.committed(partition)
+            committed = task.context.committed(partition)
             known = {token.id for token in committed.tokens} if committed else set()
             prefix = f"topics/orders/partition={partition.partition}/"
             for found in list(s3.list_uploads("bucket", prefix)):
                 if found.upload_id not in known:
                     s3.abort_upload(_location(found.key), found.upload_id)
+
+    begin, end = SimulatedTask.open, SimulatedTask.close
+
+    def tidy_open(self: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        tidy(self, partitions)
         begin(self, partitions)
 
-    patch.setattr(SimulatedTask, "open", tidy)
+    def tidy_close(self: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        tidy(self, partitions)
+        end(self, partitions)
+
+    patch.setattr(SimulatedTask, "open", tidy_open)
+    patch.setattr(SimulatedTask, "close", tidy_close)
 
 
 def _location(key: str) -> Location:

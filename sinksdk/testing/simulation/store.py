@@ -92,7 +92,7 @@ class SimulatedStore(Store):
             if (current.version if current else None) != if_version:
                 self._world.tell(f"writes {key}: conflict")
                 return False
-            self._world.tell(f"writes {key}: {_brief(key, stored)}")
+            self._world.tell(lambda: f"writes {key}: {_brief(key, stored)}")
             self._records.change(key, stored)
             return True
 

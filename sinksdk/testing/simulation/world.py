@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -95,7 +95,7 @@ class World:
         self.seed = seed
         self.dice = random.Random(seed)  # noqa: S311 - chance, not secrets
         self.chaos = Chaos()
-        self.story: list[str] = []
+        self.story: list[tuple[float, str, str | Callable[[], str]]] = []
         self.happened: Counter[str] = Counter()
         self.processes: list[Process] = []
         self.steps = 0
@@ -162,10 +162,9 @@ class World:
             raise lost(what)
         return result
 
-    def tell(self, what: str) -> None:
-        """Add a line to the story."""
-        name = self._running.name if self._running else "world"
-        self.story.append(f"{self._now:9.2f} s  {name}: {what}")
+    def tell(self, what: str | Callable[[], str]) -> None:
+        """Add a line to the story; a function is asked for it when the story is told, which is seldom."""
+        self.story.append((self._now, self._running.name if self._running else "world", what))
 
     def violation(self, what: str) -> None:
         """Something happened that must not; the scheduler ends the story with it."""
@@ -291,7 +290,11 @@ class World:
         return True
 
 
-def in_words(story: list[str], last: int = 80) -> str:
+def in_words(story: Sequence[tuple[float, str, str | Callable[[], str]]], last: int = 80) -> str:
     """The end of a story, one line a step."""
     left_out = [f"… {len(story) - last} lines before"] if len(story) > last else []
-    return "\n".join([*left_out, *story[-last:]])
+    lines = [
+        f"{now:9.2f} s  {name}: {what if isinstance(what, str) else what()}"
+        for now, name, what in story[-last:]
+    ]
+    return "\n".join([*left_out, *lines])
