@@ -47,6 +47,7 @@ def test_whatever_happens_each_record_is_archived_once() -> None:
     EXERCISED["the simulated cluster"].update(happened)
 
     assert happened["schedules"] == SCHEDULES
+    assert happened["commit withdrawn"] >= SCHEDULES // 500
     assert not [what for what in EXPECTED if happened[what] < SCHEDULES // 10], (
         "something hardly ever happened"
     )

@@ -66,7 +66,7 @@ def _live(archive: Archive) -> None:
 
 def _something_happens(archive: Archive) -> None:
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
-    what = dice.randrange(9)
+    what = dice.randrange(10)
     if what <= 2:
         partition = dice.choice(list(cluster.log.records))
         cluster.log.produce(partition, dice.randint(1, 15), dice.choice((0, 0, 1, 5)))
@@ -78,6 +78,8 @@ def _something_happens(archive: Archive) -> None:
     elif what in (5, 6) and cluster.drivers:
         reason = dice.choice((ClosingReason.REBALANCE, ClosingReason.SHUTDOWN))
         cluster.ask(dice.choice(cluster.drivers), reason, final=reason is ClosingReason.SHUTDOWN)
+    elif what == 8:
+        archive.expire()
     elif what == 7 and world.processes:
         process = dice.choice(world.processes)
         world.happened["frozen for very long"] += 1
