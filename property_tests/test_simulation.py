@@ -26,6 +26,7 @@ EXPECTED = (
     "frozen for very long",
     "lost before the effect",
     "lost after the effect",
+    "lost in a network partition",
     "refused",
     "another driver is started beside",
     "second copy of a task",

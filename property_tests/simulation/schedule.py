@@ -66,7 +66,7 @@ def _live(archive: Archive) -> None:
 
 def _something_happens(archive: Archive) -> None:
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
-    what = dice.randrange(10)
+    what = dice.randrange(11)
     if what <= 2:
         partition = dice.choice(list(cluster.log.records))
         cluster.log.produce(partition, dice.randint(1, 15), dice.choice((0, 0, 1, 5)))
@@ -78,6 +78,10 @@ def _something_happens(archive: Archive) -> None:
     elif what in (5, 6) and cluster.drivers:
         reason = dice.choice((ClosingReason.REBALANCE, ClosingReason.SHUTDOWN))
         cluster.ask(dice.choice(cluster.drivers), reason, final=reason is ClosingReason.SHUTDOWN)
+    elif what == 9 and world.processes:
+        process, seconds = dice.choice(world.processes), dice.choice((5.0, 20.0, 200.0))
+        world.tell(f"{process.name} is cut off from the network for {seconds:.0f} s")
+        world.cut_off(process, seconds)
     elif what == 8:
         archive.expire()
     elif what == 7 and world.processes:
