@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -119,7 +120,7 @@ class Objects:
         """Make a request. None when S3 answers with one of the codes that mean no."""
         where = f"s3://{self._address.bucket}/{self._prefix}{name}"
         try:
-            return request(_client(self._address, os.getpid()))
+            return request(_client(replace(self._address, bucket="", prefix=""), os.getpid()))
         except boto.ClientError as failure:
             if code_of(failure) in means_no:
                 return None
@@ -137,7 +138,7 @@ def _listed(prefix: str, items: Iterator[ObjectTypeDef]) -> Iterator[Listed]:
 
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
 def _client(address: S3Address, _process: int) -> S3Client:
-    """One client per process: a forked one must not share its parent's connections."""
+    """One client per process, for all buckets: a forked one must not share its parent's connections."""
     import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
     from botocore.config import Config  # noqa: PLC0415 - as above
 

@@ -90,9 +90,10 @@ class SqlStore(Store):
         if if_version is None:
             insert = sa.insert(_records).values(key=key, value=stored.body, version=stored.version)
             try:
-                return self._transact(lambda connection: connection.execute(insert).rowcount == 1)
+                self._transact(lambda connection: connection.execute(insert))
             except IntegrityError:
                 return False
+            return True
         update = (
             sa.update(_records)
             .where(_records.c.key == key, _records.c.version == if_version)

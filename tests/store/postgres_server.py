@@ -69,7 +69,9 @@ def serving() -> Iterator[PostgresServer]:
     try:
         user = _as_somebody(folder)
         data = folder / "data"
-        _run([*user, str(programs / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-N", "-E", "UTF8"])
+        _run(
+            [*user, str(programs / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-N", "-E", "UTF8"]
+        )
         port = _free_port()
         settings = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": str(port)}.items()]
         log = folder / "log"
@@ -93,11 +95,9 @@ def serving() -> Iterator[PostgresServer]:
 
 def _programs() -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
-    if found:
-        return found[-1].parent
-    if (initdb := shutil.which("initdb")) and shutil.which("postgres"):
-        return Path(initdb).parent
-    missing("PostgreSQL", "install it, on Debian with apt-get install postgresql")
+    if not found:
+        missing("PostgreSQL", "install it, on Debian with apt-get install postgresql")
+    return found[-1].parent
 
 
 def _as_somebody(folder: Path) -> Sequence[str]:

@@ -114,7 +114,7 @@ fork = multiprocessing.get_context("fork")
 together = fork.Barrier(6)
 def create():
     together.wait()
-    os.write(1, f"{identify(open_store(sys.argv[1], create=True))}\n".encode())
+    os.write(1, f"{identify(open_store(sys.argv[1], create=True))}\\n".encode())
 running = [fork.Process(target=create) for _ in range(6)]
 [process.start() for process in running]
 [process.join() for process in running]
