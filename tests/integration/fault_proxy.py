@@ -258,6 +258,8 @@ CUT_BEFORE: Final = "before"
 """The request does not get to the server."""
 CUT_AFTER: Final = "after"
 """It does, and is answered; the answer does not get to the client."""
+PASS: Final = "pass"
+"""Nothing happens to it: for the n-th request, n - 1 of these come first."""
 SILENCE: Final = "silence"
 """It does, and the client hears nothing more, on a connection that stays open."""
 
@@ -276,7 +278,7 @@ class TcpProxy:
     is_refusing: bool = False
     """Whether new connections are closed at once."""
     spoiled: list[bytes] = field(default_factory=list)
-    """Every request that was cut."""
+    """Every request that something happened to."""
     _plans: list[tuple[re.Pattern[bytes], str]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: set[socket.socket] = field(default_factory=set)
@@ -294,6 +296,12 @@ class TcpProxy:
         """
         with self._lock:
             self._plans += [(re.compile(pattern, re.DOTALL), each) for each in how]
+
+    def reset(self) -> None:
+        """Spoil nothing more, and forget what was."""
+        with self._lock:
+            self._plans.clear()
+            self.spoiled.clear()
 
     def cut_all(self) -> None:
         """Close all connections now, as a server does that is restarted."""
@@ -356,6 +364,8 @@ class TcpProxy:
             for plan in self._plans:
                 if plan[0].search(data):
                     self._plans.remove(plan)
+                    if plan[1] == PASS:
+                        return None
                     self.spoiled.append(data)
                     return plan[1]
         return None
