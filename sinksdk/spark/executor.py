@@ -7,6 +7,7 @@ copy that owns the task. It waits until it is killed or its generation is over, 
 from __future__ import annotations
 
 import logging
+import random
 import resource
 import sys
 import threading
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sinksdk.config import resolve_references
 from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
@@ -78,7 +78,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
     try:
         stream = iter(ahead)
         first = next(batch for batch in stream if batch is not None)
-        store = open_store(resolve_references(spec.store_url), expected_id=spec.store_id)
+        store = open_store(spec.store_url, expected_id=spec.store_id)
         return run_attempt(spec, store, task_number(first), _chain(first, stream))
     finally:
         ahead.stop()
@@ -177,7 +177,8 @@ class _Attempt:
             raw_config=raw,
             options=EngineOptions.of(config),
         )
-        return worker, config.closing_poll_ms / 1000
+        poll = config.closing_poll_ms
+        return worker, self._store.closing_poll if poll is None else poll / 1000
 
     def _result(self, outcomes: list[PartitionOutcome]) -> TaskResult:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -226,12 +227,15 @@ Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], Clos
 
 @contextmanager
 def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-    """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
+    """Look in a thread of its own: a store that is slow to answer does not hold the task up.
+
+    At the interval give or take a fifth, since many tasks begin at the same moment.
+    """
     watch.look()
     stopped = threading.Event()
 
     def loop() -> None:
-        while not stopped.wait(interval):
+        while not stopped.wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
             watch.look_again()
 
     thread = threading.Thread(target=loop, name="closing-watch", daemon=True)
