@@ -114,10 +114,9 @@ def _catch_up(archive: Archive) -> None:
     """Drivers that were frozen before their first claim may wake up and be the newest: then once more."""
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
-        before = len(cluster.ended)
         driver = cluster.start_driver(until_caught_up=True)
         _run_until(archive, lambda driver=driver: not driver.is_alive)
-        if "well" in cluster.ended[before:]:
+        if cluster.ended.get(driver.name) == "well":
             return
     message = "no driver comes to an end, though nothing goes wrong any more"
     raise Violation(message)
