@@ -49,6 +49,10 @@ class CommitLog(Protocol):
         """
         ...
 
+    def is_withdrawn(self, partition: TopicPartition) -> bool:
+        """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
+        ...
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded. May become durable with the next write."""
         ...

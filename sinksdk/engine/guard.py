@@ -70,6 +70,10 @@ class GuardedCommitLog:
         """See :class:`CommitLog`."""
         self._write(lambda: self._commits.withdraw(partition, offset, discard))
 
+    def is_withdrawn(self, partition: TopicPartition) -> bool:
+        """See :class:`CommitLog`."""
+        return self._commits.is_withdrawn(partition)
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """See :class:`CommitLog`."""
         self._write(lambda: self._commits.discarded(partition, tokens))

@@ -133,11 +133,22 @@ class WorkerSinkTask:
                 partition, start, limits.end if limits else None, position=start
             )
             self._publish(partition)
+            if committed and limits and limits.start > committed.offset:
+                self._refuse_gap(partition, committed.offset, limits.start)
             self._second_phase.discard(
                 partition, (*self._commits.stale(partition), *self._commits.prepared(partition))
             )
         self._open([p for p in ranges if self._states[p].failure is None])
         self._heed_requests()
+
+    def _refuse_gap(self, partition: TopicPartition, committed: int, start: int) -> None:
+        """An earlier attempt has withdrawn a commit: what this generation reads begins too late."""
+        if self._commits.is_withdrawn(partition):
+            message = (
+                f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
+                f"generation reads from {start}; the next one reads it from there"
+            )
+            self._note_failure(partition, ConnectException(message), at_once=True)
 
     def _open(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:

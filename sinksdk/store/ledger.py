@@ -161,6 +161,11 @@ class Ledger:
             )
         )
 
+    def is_withdrawn(self, partition: TopicPartition) -> bool:
+        """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
+        entry = self._content.entries.get(partition)
+        return entry is not None and entry.withdrawn_from is not None and entry.generation == self._generation
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
         content, ids = self._content, {token.id for token in tokens}

@@ -11,6 +11,7 @@ from sinksdk import (
     ConnectException,
     FencedException,
     OffsetAndMetadata,
+    OffsetRange,
     RetriableException,
     SinkRecords,
     SinkTask,
@@ -463,3 +464,42 @@ def test_what_is_unpublishable_travels() -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
     assert (str(copy), copy.offset, copy.metadata, copy.discard) == ("gone", 3, "m", ("t",))
+
+
+def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
+    """Regression: its generation's range begins at the commit of before; reading on lost what lay in between."""
+    harness, _ = opened()
+    harness.deliver(P0, ["a", "b"])
+    harness.task.publish = failing_once(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        harness.commit()
+    harness.crash()
+
+    def gone(partition: object, tokens: list[Token]) -> None:
+        raise UnpublishableException("gone", offset=0, discard=tokens)
+
+    harness.task.publish = gone
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(2, 10))
+    harness.crash()
+    harness.start()
+    harness.assign(P0, P1, limits=OffsetRange(2, 10))
+    harness.deliver(P1, ["c"])
+
+    assert harness.called("open")[-1].arguments == ([P1],)
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert failure.at_once
+    assert "withdrawn to offset 0" in failure.message
+    assert harness.outcome(P1).failure is None
+
+
+def test_records_the_source_lost_are_no_withdrawal() -> None:
+    """A range may begin after the commit where the source has nothing in between: it is read."""
+    harness = SinkTaskHarness(Sink, committed={P0: 5})
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(8, 20))
+    harness.deliver(P0, ["a"])
+    harness.commit()
+
+    assert harness.committed[P0].offset == 9
