@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
+from typing import Self
 
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
@@ -27,10 +29,10 @@ class MemoryCommitLog(Ledger):
         self.saved = record
         self.is_fenced = False
 
-    def succeed(self) -> MemoryCommitLog:
+    def succeed(self) -> Self:
         """Fence this log; the successor's log starts from what was saved, as after a crash."""
         self.is_fenced = True
-        successor = MemoryCommitLog()
+        successor = copy.copy(self)
         successor._begin(self.saved.model_copy(update={"attempt": self.saved.attempt + 1}))
         return successor
 
