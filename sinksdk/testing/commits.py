@@ -33,7 +33,8 @@ class MemoryCommitLog(Ledger):
         """Fence this log; the successor's log starts from what was saved, as after a crash."""
         self.is_fenced = True
         successor = copy.copy(self)
-        successor._begin(self.saved.model_copy(update={"attempt": self.saved.attempt + 1}))
+        after = self.saved.model_copy(update={"attempt": self.saved.attempt + 1})
+        successor._begin(after)  # noqa: SLF001 - of its own class
         return successor
 
     @property

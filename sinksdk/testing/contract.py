@@ -75,7 +75,9 @@ class SinkContractError(AssertionError):
         lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
         plain = ", ".join(map(repr, steps))
         super().__init__(
-            "\n".join([problem, "", "What happened:", *lines, "", "The same again:", f"    replay([{plain}], …)"])
+            "\n".join(
+                [problem, "", "What happened:", *lines, "", "The same again:", f"    replay([{plain}], …)"]
+            )
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -74,7 +74,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def publish(self, name: str) -> None:
-        """Make an artefact visible; nothing happens when it is. Raises ConnectException for one that is gone."""
+        """Make an artefact visible, if it is not yet. Raises ConnectException for one that is gone."""
 
         def effect() -> None:
             if name in self.staged:

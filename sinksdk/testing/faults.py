@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -38,10 +38,17 @@ class FaultKind(StrEnum):
     """It takes :data:`SLOW_SECONDS`: longer than the runtime waits for a closing task."""
 
 
+POSSIBLE: Final[Mapping[str, Sequence[FaultKind]]] = {
+    DESTINATION: tuple(FaultKind),
+    COMMIT_LOG: tuple(kind for kind in FaultKind if kind is not FaultKind.RETRIABLE),
+    TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
+}
+"""What may go wrong where: a store's passing failures are its own business, and calls are made or not."""
+
 SLOW_SECONDS: Final = 120.0
 
 
-class Crash(BaseException):  # noqa: N818 - it is what happens, not an error that somebody made
+class Crash(BaseException):
     """The process dies here. No Exception, so that no sink survives it by catching everything."""
 
 

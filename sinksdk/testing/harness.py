@@ -237,8 +237,8 @@ class SinkTaskHarness:
         heir = copy.copy(self)
         heir.log = self.log.succeed()
         heir.calls = []
-        heir._next = {}
-        heir._build()
+        heir._next = {}  # noqa: SLF001 - of its own class
+        heir._build()  # noqa: SLF001
         return heir
 
     def _check_can_make_another(self) -> None:

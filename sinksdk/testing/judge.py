@@ -82,10 +82,13 @@ class Judge:
                 self.blame(
                     f"pre_commit returned offset {getattr(offset, 'offset', offset)} for {partition}, {flaw}"
                 )
-        keeps_back = [str(p) for p, offset in offered.items() if p not in answer or answer[p].offset < offset.offset]
+        keeps_back = [
+            str(p) for p, offset in offered.items() if p not in answer or answer[p].offset < offset.offset
+        ]
         if keeps_back and not self._promise.buffers and not is_closing and self.problem is None:
             self.blame(
-                f"a periodic commit kept records of {', '.join(keeps_back)} back, and buffers=False was declared"
+                f"a periodic commit kept records of {', '.join(keeps_back)} back, and "
+                f"buffers=False was declared"
             )
 
     def saved(
@@ -117,14 +120,16 @@ class Judge:
             try:
                 topic, number, offset, *value = row
             except (TypeError, ValueError):
-                message = f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value) of each record"
+                message = f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
                 raise KitError(message) from None
             partition = TopicPartition(topic, number)
             seen[partition].append(offset)
             if (partition, offset) not in self._put:
                 self.blame(f"offset {offset} of {partition} can be read back, and was never put")
             elif value and value[0] != self._source.value(partition, offset):
-                self.blame(f"offset {offset} of {partition} was read back with the value {value[0]!r}, not its own")
+                self.blame(
+                    f"offset {offset} of {partition} was read back with the value {value[0]!r}, not its own"
+                )
         return seen
 
     def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:
@@ -133,8 +138,8 @@ class Judge:
             fresh = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
             if fresh:
                 self.blame(
-                    f"{method} wrote {_listed(fresh)} of {partition}: nothing that is written after the closing "
-                    f"pre_commit can be committed, so it is read again"
+                    f"{method} wrote {_listed(fresh)} of {partition}: nothing that is written after the "
+                    f"closing pre_commit can be committed, so it is read again"
                 )
 
     def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -149,7 +154,9 @@ class Judge:
             self._look_at_order(partition, offsets)
             if self._promise.guarantee is Guarantee.EXACTLY_ONCE and offsets and max(offsets) >= commit:
                 early = [offset for offset in offsets if offset >= commit]
-                self.blame(f"{_listed(early)} of {partition} can be read back, and only {commit} is committed")
+                self.blame(
+                    f"{_listed(early)} of {partition} can be read back, and only {commit} is committed"
+                )
             if partition not in self._may_change and offsets != self._before.get(partition, ()):
                 self.blame(f"what can be read back of {partition} changed after it was closed")
         self._before = seen
@@ -214,8 +221,8 @@ class Judge:
                 )
         if leftovers:
             self.blame(
-                f"left over with data in it, and nobody knows of it: {', '.join(map(str, leftovers))}; note it "
-                f"with context.prepared before data is put into it"
+                f"left over with data in it, and nobody knows of it: {', '.join(map(str, leftovers))}; "
+                f"note it with context.prepared before data is put into it"
             )
 
 

@@ -11,8 +11,9 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from sinksdk.testing.contract import KitError, SinkContractError, Subject
-from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, FaultKind
+from sinksdk.testing.faults import POSSIBLE, FaultKind
 from sinksdk.testing.shorten import shorten
+from sinksdk.testing.sweep import sweep
 from sinksdk.testing.trial import Trial
 
 DEFAULTS = settings(
@@ -26,16 +27,11 @@ DEFAULTS = settings(
 )
 """The same 200 schedules at every run, so that a build that was green stays green."""
 
-FAULTS = {
-    DESTINATION: tuple(FaultKind),
-    COMMIT_LOG: tuple(kind for kind in FaultKind if kind is not FaultKind.RETRIABLE),
-    TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
-}
-"""What may go wrong where: the engine knows no passing failure of its store, and calls are made or not."""
-
 _which = st.integers(0, 2)
 _counts = st.integers(1, 4)
 _batches = st.lists(st.tuples(_which, _counts), min_size=1, max_size=3)
+_then = st.sampled_from(["commit", "commit", "rebalance", "tick", ""])
+_faults = st.sampled_from([(where, kind) for where, kinds in POSSIBLE.items() for kind in kinds])
 _seconds = st.sampled_from([1, 60])
 
 
@@ -57,14 +53,13 @@ class SinkTaskMachine(RuleBasedStateMachine):
     def step(self, name: str, *arguments: Any) -> None:
         """Do one step of a trial, one of the kit's or one of ``steps``."""
         self.trial.step(name, *arguments)
-        self.exercised[name] += 1
 
     @rule(which=_which, count=_counts)
     def deliver(self, which: int, count: int) -> None:
         """The next records of a partition."""
         self.step("deliver", which, count)
 
-    @rule(batches=_batches, then=st.sampled_from(["commit", "commit", "rebalance", "tick", ""]))
+    @rule(batches=_batches, then=_then)
     def work(self, batches: list[tuple[int, int]], then: str) -> None:
         """A stretch of what tasks mostly do."""
         for which, count in batches:
@@ -123,11 +118,12 @@ class SinkTaskMachine(RuleBasedStateMachine):
         """The process becomes a zombie."""
         self.step("fence")
 
-    @rule(at=st.integers(0, 2), fault=st.sampled_from([(w, k) for w, kinds in FAULTS.items() for k in kinds]))
-    def fault(self, at: int, fault: tuple[str, FaultKind]) -> None:
-        """An operation of the destination, a write of the commit log, or a call goes wrong."""
+    @rule(at=st.integers(0, 2), fault=_faults, batches=_batches, then=_then)
+    def fault(self, at: int, fault: tuple[str, FaultKind], batches: list[tuple[int, int]], then: str) -> None:
+        """Something goes wrong in the stretch that follows."""
         where, kind = fault
         self.step("fault", where, at, kind.value)
+        self.work(batches, then)
 
     @precondition(lambda self: self.trial.zombies)
     @rule(which=_which, count=_counts)
@@ -164,26 +160,30 @@ def machine_of(subject: Subject[Any]) -> type[SinkTaskMachine]:
 
 
 def explore(machine: type[SinkTaskMachine], chosen: settings | None) -> None:
-    """Let Hypothesis look for a schedule that the sink does not survive, and shorten it.
+    """Look for a schedule that the sink does not survive, first one fault at a time, then in random order.
 
     Raises:
-        SinkContractError: it found one.
+        SinkContractError: there is one; this is the shortest like it.
         KitError: the same steps did not lead to the same end.
     """
-    quiet = settings(
+    chosen = settings(
         chosen or DEFAULTS,
         verbosity=Verbosity.quiet,
-        phases=(Phase.generate,),  # schedules are shortened step by step here, which is quicker and goes further
+        phases=(Phase.generate,),  # shortened below, step by step, which is quicker and goes further
         report_multiple_bugs=False,
         print_blob=False,
     )
+    failure = sweep(machine.subject, machine.exercised, chosen.max_examples)
     try:
-        run_state_machine_as_test(machine, settings=quiet)
-    except SinkContractError as failure:
-        raise shorten(machine.subject, failure) from None
+        if failure is None:
+            run_state_machine_as_test(machine, settings=chosen)
+    except SinkContractError as found:
+        failure = found
     except Flaky as error:
         message = (
             "the same steps did not lead to the same end: take clocks, random numbers and threads out of the "
             "sink under test, or hand them in"
         )
         raise KitError(message) from error
+    if failure is not None:
+        raise shorten(machine.subject, failure) from None

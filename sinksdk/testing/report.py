@@ -51,9 +51,7 @@ class Report:
         if promise.guarantee is Guarantee.AT_LEAST_ONCE:
             lines.append(f"  duplicates seen: {counts['duplicates seen']:,}")
         lines.append("met on the way:")
-        lines += [
-            f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_FAULTS
-        ]
+        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_FAULTS]
         if not counts["destination operations"]:
             lines.append("  the destination asks no fault plan: nothing ever went wrong inside of it")
         return "\n".join(lines)

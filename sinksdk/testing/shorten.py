@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sinksdk.testing.contract import SinkContractError, Step, Subject
-from sinksdk.testing.trial import Trial
+from sinksdk.testing.sweep import run
 
 MOST_TRIES = 2_000
 """After so many replays what was found so far is short enough."""
-
-
-def run(subject: Subject[Any], steps: Sequence[Step]) -> SinkContractError | None:
-    """Do the steps, and say what was wrong with the sink."""
-    trial = Trial(subject, Counter())
-    try:
-        for step in steps:
-            trial.step(*step)
-        trial.finish()
-    except SinkContractError as error:
-        return error
-    finally:
-        trial.end()
-    return None
 
 
 def shorten(subject: Subject[Any], failure: SinkContractError) -> SinkContractError:

@@ -40,7 +40,9 @@ def _records(count: int) -> str:
 
 
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
-    "deliver": lambda partition, count: f"{_records(count)} of {partition} {'is' if count == 1 else 'are'} put",
+    "deliver": lambda partition, count: (
+        f"{_records(count)} of {partition} {'is' if count == 1 else 'are'} put"
+    ),
     "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
     "poison": lambda partition: f"a record of {partition} that cannot be delivered is put",
     "commit": lambda: "a periodic commit",

@@ -57,15 +57,20 @@ class Trial(Generic[D]):
         own = self.subject.steps.get(name)
         method = getattr(self, name, None) if name in STEPS else None
         if own is None and method is None:
-            message = f"there is no step {name!r}; there are {', '.join(sorted({*STEPS, *self.subject.steps}))}"
+            message = (
+                f"there is no step {name!r}; there are {', '.join(sorted({*STEPS, *self.subject.steps}))}"
+            )
             raise KitError(message)
         self.steps.append((name, *arguments))
+        self.exercised[name] += 1
         self._story.append(sentence(name, arguments, self.subject.partitions))
+        before = self.faults.asked.total()
         if own is not None:
             own(self, *arguments)
         elif method is not None:
             method(*arguments)
-        self._judge_now()
+        if own is not None or self.faults.asked.total() != before:  # else nothing was called
+            self._judge_now()
 
     def finish(self) -> None:
         """No more faults: zombies wake up late, a new owner reads everything, closes, and nothing is missing.
@@ -115,7 +120,13 @@ class Trial(Generic[D]):
         partition = self._partition(which)
         self.source.produce(partition, self.subject.poison)
         committed = self.live.log.committed(partition)
-        start = self.live.position(partition) if self._is_open(partition) else committed.offset if committed else 0
+        start = (
+            self.live.position(partition)
+            if self._is_open(partition)
+            else committed.offset
+            if committed
+            else 0
+        )
         self._deliver(partition, self.source.waiting(partition, start))
 
     def commit(self) -> None:
@@ -246,7 +257,9 @@ class Trial(Generic[D]):
                 self.faults.bury()
             except Exception as error:
                 if self.faults.happened.total() == met:
-                    message = f"start failed and no fault was injected: {error!r}; is `config` what the task needs?"
+                    message = (
+                        f"start failed and no fault was injected: {error!r}; is `config` what the task needs?"
+                    )
                     raise KitError(message) from error
                 process.worker.stop()
             else:
@@ -309,9 +322,8 @@ class Trial(Generic[D]):
             self._succeed()
         for outcome in failures:
             if outcome.failure:
-                self.judge.blame(
-                    f"{outcome.partition} cannot be recovered: {outcome.failure.kind}: {outcome.failure.message}"
-                )
+                cause = f"{outcome.failure.kind}: {outcome.failure.message}"
+                self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
         self._fail_if_wrong()
 
     def _read_to_the_end(self, owner: Process, partition: TopicPartition) -> None:
@@ -354,7 +366,19 @@ class Trial(Generic[D]):
 
 
 STEPS: Final = (
-    *("deliver", "skip", "poison", "commit", "tick", "rebalance", "revoke", "lose", "fence", "crash", "fault"),
+    *(
+        "deliver",
+        "skip",
+        "poison",
+        "commit",
+        "tick",
+        "rebalance",
+        "revoke",
+        "lose",
+        "fence",
+        "crash",
+        "fault",
+    ),
     *("zombie_deliver", "zombie_commit", "zombie_tick", "zombie_close"),
 )
 """Names of the steps there are, besides an author's own."""

@@ -376,7 +376,7 @@ class Specimen:
         capabilities: what it claims.
     """
 
-    make_task: type[BufferingSink] | type[RangeSink] | type[TwoPhaseSink]
+    make_task: type[BufferingSink | RangeSink | TwoPhaseSink]
     capabilities: Capabilities
 
     @property
