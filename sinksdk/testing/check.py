@@ -181,7 +181,8 @@ def _nothing_seen(trial: Trial[Any]) -> str:
     return (
         "read_back sees nothing after 5 records were put and their partitions closed without any fault: "
         f"either it does not look where the sink writes, or the sink wrote nothing (committed: "
-        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} })"
+        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). What happened: "
+        f"{'. '.join(trial.story)}"
     )
 
 

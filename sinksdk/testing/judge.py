@@ -145,7 +145,7 @@ class Judge:
     def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Judge what readers see against what is committed."""
         self.duplicates = 0
-        for partition in {**seen, **committed}:
+        for partition in {**self._before, **seen, **committed}:
             commit = committed[partition].offset if partition in committed else 0
             offsets = seen.get(partition, ())
             self._look_at_commit(partition, commit)
@@ -211,7 +211,7 @@ class Judge:
         """After recovery without faults everything is committed and published, and nothing is left over."""
         for partition in self._unpublished:
             self.blame(f"what is committed of {partition} was never published")
-        for partition in self._committed if self._promise.commits_on_close else ():
+        for partition in self._source.partitions if self._promise.commits_on_close else ():
             commit = committed[partition].offset if partition in committed else 0
             kept_back = self._source.offsets(partition)[-1:]
             if kept_back and kept_back[0] >= commit:

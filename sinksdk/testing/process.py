@@ -55,15 +55,24 @@ class Process(SinkTaskHarness):
         faults: what goes wrong with the calls.
         judge: who is told.
         see: reads back what is at the destination now.
+        tell: is told what the task raises, for the story.
     """
 
     def __init__(
-        self, subject: Subject[D], destination: D, faults: FaultPlan, judge: Judge, see: Callable[[], Seen]
+        self,
+        subject: Subject[D],
+        destination: D,
+        *,
+        faults: FaultPlan,
+        judge: Judge,
+        see: Callable[[], Seen],
+        tell: Callable[[str], None],
     ) -> None:
         config = subject.config_for(destination)
         self._faults = faults
         self._judge = judge
         self._see = see
+        self._tell = tell
         super().__init__(
             lambda: subject.make_task(destination),
             config,
@@ -87,7 +96,11 @@ class Process(SinkTaskHarness):
             if kind is FaultKind.CRASH_BEFORE:
                 raise self._faults.crash()
             self._judge.acting(self.opened)
-            result = watch(method, *arguments)
+            try:
+                result = watch(method, *arguments)
+            except Exception as error:
+                self._tell(f"{method.__name__} raises {type(error).__name__}: {error}")
+                raise
             if kind is FaultKind.CRASH_AFTER:
                 raise self._faults.crash()
             return result

@@ -25,6 +25,11 @@ class EndlessSource:
         self._offsets: dict[TopicPartition, list[int]] = {p: [] for p in partitions}
         self._ends = dict.fromkeys(partitions, 0)
 
+    @property
+    def partitions(self) -> Sequence[TopicPartition]:
+        """Which there are."""
+        return list(self._ends)
+
     def skip(self, partition: TopicPartition, count: int) -> None:
         """The next so many offsets have no records, as after compaction."""
         self._ends[partition] += count

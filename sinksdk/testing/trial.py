@@ -39,12 +39,20 @@ class Trial(Generic[D]):
         self.source = EndlessSource(subject.partitions, subject.record)
         self.judge = Judge(subject.capabilities, self.source)
         self.steps: list[Step] = []
-        self._story: list[str] = []
+        self.story: list[str] = []
+        """What happened, a sentence for each step."""
         self._is_over = False
         self.zombies: list[Process] = []
         """Attempts that were fenced and do not know it yet, oldest first."""
         self.live: Process = self._started(
-            Process(subject, self.destination, self.faults, self.judge, self._see)
+            Process(
+                subject,
+                self.destination,
+                faults=self.faults,
+                judge=self.judge,
+                see=self._see,
+                tell=self._note,
+            )
         )
         """The attempt that owns the task."""
 
@@ -63,7 +71,7 @@ class Trial(Generic[D]):
             raise KitError(message)
         self.steps.append((name, *arguments))
         self.exercised[name] += 1
-        self._story.append(sentence(name, arguments, self.subject.partitions))
+        self.story.append(sentence(name, arguments, self.subject.partitions))
         before = self.faults.asked.total()
         if own is not None:
             own(self, *arguments)
@@ -80,7 +88,7 @@ class Trial(Generic[D]):
         """
         if self._is_over:
             return
-        self._story.append(END)
+        self.story.append(END)
         self.faults.disarm()
         while self.zombies:
             self.zombie_close()
@@ -357,12 +365,12 @@ class Trial(Generic[D]):
     def _fail_if_wrong(self) -> None:
         if self.judge.problem is not None:
             self.end()
-            raise SinkContractError(self.judge.problem, self._story, self.steps)
+            raise SinkContractError(self.judge.problem, self.story, self.steps)
 
     def _note(self, what: str) -> None:
         """Add to the sentence of the step that is under way."""
-        if self._story:
-            self._story[-1] += f"; {what}"
+        if self.story and what not in self.story[-1]:
+            self.story[-1] += f"; {what}"
 
 
 STEPS: Final = (
