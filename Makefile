@@ -34,7 +34,7 @@ format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 test: install ## All tests: Spark, servers, crashes, property tests (minutes)
-	$(BIN)/pytest tests property_tests
+	$(BIN)/pytest tests property_tests examples
 
 bench: install ## Measure, in one table of ratios
 	$(BIN)/python -m benchmarks
