@@ -81,6 +81,16 @@ def test_every_fault_is_met_with_default_settings() -> None:
 EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
 
 
+@pytest.mark.slow
+def test_both_phases_are_driven() -> None:
+    """A crash after the commit is made up for by the next owner, who also discards what no commit covers."""
+    exactly = Capabilities(Guarantee.EXACTLY_ONCE)
+    report = check_sink(zoo.TwoPhaseSink, read_back=read_back, capabilities=exactly)
+    assert report.exercised["published by the next owner"] >= report.cases // 10
+    assert report.exercised["discarded by the next owner"] >= report.cases // 10
+    assert report.exercised["task: crash before"] > 0
+
+
 def test_a_destination_without_faults_is_told() -> None:
     """Where it does not ask the plan, the report says that nothing went wrong inside of it."""
     report = check_sink(Unwatched, read_back=coordinates, destination=lambda faults: [], settings=FEW)
