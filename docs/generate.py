@@ -15,13 +15,22 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import sinksdk
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.schema import RECORD_SCHEMA
 from examples import exactly_once_folder_sink, folder_sink
-from sinksdk import ClosingReason, ConnectorConfig, SinkConnector, SinkRecords, SinkTask, SinkTaskContext
+from sinksdk import (
+    ClosingReason,
+    ConnectorConfig,
+    SinkConnector,
+    SinkRecords,
+    SinkTask,
+    SinkTaskContext,
+    testing,
+)
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
 from sinksdk.records import RECORD_COLUMNS
@@ -126,7 +135,12 @@ def store_keys() -> str:
 
 def public_names() -> str:
     """Everything that can be imported from ``sinksdk``."""
-    rows = ((f"`{name}`", sentence(getattr(sinksdk, name))) for name in sinksdk.__all__)
+    return names_of(sinksdk)
+
+
+def names_of(module: ModuleType) -> str:
+    """Everything that can be imported from a module."""
+    rows = ((f"`{name}`", sentence(getattr(module, name))) for name in module.__all__)
     return table(("name", "what it is"), rows)
 
 
@@ -221,6 +235,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
     "steps": steps,
+    "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
 }
 """What can stand between the comments, by name."""

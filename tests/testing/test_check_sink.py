@@ -16,12 +16,14 @@ import sinksdk.testing
 from sinksdk import ConnectorConfig, OffsetAndMetadata, SinkRecord, SinkRecords, SinkTask, TopicPartition
 from sinksdk.testing import (
     Capabilities,
+    FaultKind,
     FaultPlan,
     Guarantee,
     KitError,
     MemoryDestination,
     SinkContractError,
     Trial,
+    check,
     check_machine,
     check_sink,
     replay,
@@ -89,6 +91,14 @@ def test_both_phases_are_driven() -> None:
     assert report.exercised["published by the next owner"] >= report.cases // 10
     assert report.exercised["discarded by the next owner"] >= report.cases // 10
     assert report.exercised["task: crash before"] > 0
+
+
+@pytest.mark.slow
+def test_a_run_that_hardly_met_a_fault_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows little: many cases must have met each fault now and then."""
+    monkeypatch.setitem(check.POSSIBLE, "moon", (FaultKind.SLOW,))
+    with pytest.raises(KitError, match=r"hardly ever met these faults, so they show little: moon: slow;"):
+        check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
 
 
 def test_a_destination_without_faults_is_told() -> None:
