@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sinksdk.context import SinkTaskContext
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
@@ -85,6 +86,8 @@ class Process(SinkTaskHarness):
     def _build(self) -> None:
         self.opened: set[TopicPartition] = set()
         """What the task has open, as it knows it."""
+        self._context: SinkTaskContext | None = None
+        self._depth = 0
         super()._build()
 
     def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,16 +99,25 @@ class Process(SinkTaskHarness):
             if kind is FaultKind.CRASH_BEFORE:
                 raise self._faults.crash()
             self._judge.acting(self.opened)
+            if not self._depth:  # else it is the task that calls itself
+                self._check_engine(method.__name__, *arguments)
+            self._depth += 1
             try:
                 result = watch(method, *arguments)
             except Exception as error:
                 self._tell(f"{method.__name__} raises {type(error).__name__}: {error}")
                 raise
+            finally:
+                self._depth -= 1
             if kind is FaultKind.CRASH_AFTER:
                 raise self._faults.crash()
             return result
 
         return observed
+
+    def _watched_initialize(self, method: Callable[..., Any], context: SinkTaskContext) -> None:
+        self._context = context
+        method(context)
 
     def _watched_open(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
         self._judge.acting(partitions)
@@ -119,13 +131,29 @@ class Process(SinkTaskHarness):
     def _watched_pre_commit(
         self, method: Callable[..., Any], offered: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Any:
-        is_closing = self.task.context.is_closing()
+        is_closing = self._is_closing()
         asked = dict(offered)
         floor = {partition: self._floor(partition) for partition in asked}
         answer = method(offered)
         prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
         self._judge.answered(answer, asked, floor, prepared, is_closing=is_closing)
         return answer
+
+    def _is_closing(self) -> bool:
+        return self._context is not None and self._context.is_closing()
+
+    def _check_engine(self, name: str, *arguments: Any) -> None:
+        """What sinks rely on; the engine's own tests should have found it."""
+        if name == "put":
+            concerned = {arguments[0].partition}
+        elif name in ("pre_commit", "close"):
+            concerned = set(arguments[0])
+        else:
+            concerned = set()
+        if not concerned <= self.opened:
+            self._judge.blame(f"{name} of what is not open: that is a bug of sinksdk; please report it")
+        if name != "pre_commit" and self._is_closing():
+            self._judge.blame(f"is_closing() in {name}: that is a bug of sinksdk; please report it")
 
     def _floor(self, partition: TopicPartition) -> int:
         committed = self.log.committed(partition)
