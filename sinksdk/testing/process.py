@@ -1,0 +1,189 @@
+"""One attempt at the task under test: the real engine, with a trial looking at every call and every write."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sinksdk.context import SinkTaskContext
+from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.store import StoreUnavailable
+from sinksdk.store.records import TaskRecord
+from sinksdk.testing.commits import MemoryCommitLog
+from sinksdk.testing.contract import D, Subject
+from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
+from sinksdk.testing.harness import SinkTaskHarness
+from sinksdk.testing.judge import Judge, Seen
+
+
+class FaultyCommitLog(MemoryCommitLog):
+    """A commit log whose writes may fail as planned: then the attempt is over, whatever the write did.
+
+    Args:
+        faults: what goes wrong.
+        judge: told of every write.
+    """
+
+    def __init__(self, faults: FaultPlan, judge: Judge) -> None:
+        super().__init__()
+        self._faults = faults
+        self._judge = judge
+
+    def _save(self, record: TaskRecord) -> None:
+        save = super()._save
+
+        def effect() -> None:
+            before = self.offsets
+            save(record)
+            self._judge.saved(before, self.offsets)
+
+        if self.is_fenced:
+            effect()
+        try:
+            self._faults.run(COMMIT_LOG, effect)
+        except ConnectException as error:
+            raise StoreUnavailable(str(error)) from error
+
+
+class Process(SinkTaskHarness):
+    """A harness that tells the judge what its task is asked and what it answers.
+
+    Args:
+        subject: the sink under test.
+        destination: what it writes to.
+        faults: what goes wrong with the calls.
+        judge: who is told.
+        see: reads back what is at the destination now.
+        tell: is told what the task raises, for the story.
+    """
+
+    def __init__(
+        self,
+        subject: Subject[D],
+        destination: D,
+        *,
+        faults: FaultPlan,
+        judge: Judge,
+        see: Callable[[], Seen],
+        tell: Callable[[str], None],
+    ) -> None:
+        config = subject.config_for(destination)
+        self._faults = faults
+        self._judge = judge
+        self._see = see
+        self._tell = tell
+        super().__init__(
+            lambda: subject.make_task(destination),
+            config,
+            options=subject.options(config),
+            dead_letters=judge if subject.capabilities.dead_letters else None,
+            log=FaultyCommitLog(faults, judge),
+            clock=faults.clock,
+        )
+
+    def _build(self) -> None:
+        self.opened: set[TopicPartition] = set()
+        """What the task has open, as it knows it."""
+        self._context: SinkTaskContext | None = None
+        self._depth = 0
+        super()._build()
+
+    def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        watch: Callable[..., Any] = getattr(self, f"_watched_{method.__name__}", _unwatched)
+
+        @functools.wraps(method)
+        def observed(*arguments: Any) -> Any:
+            kind = self._faults.take(TASK)
+            if kind is FaultKind.CRASH_BEFORE:
+                raise self._faults.crash()
+            self._judge.acting(self.opened)
+            if not self._depth:  # else it is the task that calls itself
+                self._check_engine(method.__name__, *arguments)
+            self._depth += 1
+            try:
+                result = watch(method, *arguments)
+            except Exception as error:
+                self._tell(f"{method.__name__} raises {type(error).__name__}: {error}")
+                raise
+            finally:
+                self._depth -= 1
+            if kind is FaultKind.CRASH_AFTER:
+                raise self._faults.crash()
+            return result
+
+        return observed
+
+    def _watched_initialize(self, method: Callable[..., Any], context: SinkTaskContext) -> None:
+        self._context = context
+        method(context)
+
+    def _watched_open(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
+        self._judge.acting(partitions)
+        method(partitions)
+        self.opened.update(partitions)
+
+    def _watched_put(self, method: Callable[..., Any], records: Any) -> None:
+        self._judge.put(records)
+        method(records)
+
+    def _watched_pre_commit(
+        self, method: Callable[..., Any], offered: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Any:
+        is_closing = self._is_closing()
+        asked = dict(offered)
+        floor = {partition: self._floor(partition) for partition in asked}
+        answer = method(offered)
+        prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
+        self._judge.answered(answer, asked, floor, prepared, is_closing=is_closing)
+        return answer
+
+    def _is_closing(self) -> bool:
+        return self._context is not None and self._context.is_closing()
+
+    def _check_engine(self, name: str, *arguments: Any) -> None:
+        """What sinks rely on; the engine's own tests should have found it."""
+        if name == "put":
+            concerned = {arguments[0].partition}
+        elif name in ("pre_commit", "close"):
+            concerned = set(arguments[0])
+        else:
+            concerned = set()
+        if not concerned <= self.opened:
+            self._judge.blame(f"{name} of what is not open: that is a bug of sinksdk; please report it")
+        if name != "pre_commit" and self._is_closing():
+            self._judge.blame(f"is_closing() in {name}: that is a bug of sinksdk; please report it")
+
+    def _floor(self, partition: TopicPartition) -> int:
+        committed = self.log.committed(partition)
+        return committed.offset if committed else 0
+
+    def _watched_publish(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
+        self._judge.acting([partition])
+        self._judge.met["published by the next owner"] += partition not in self.opened
+        method(partition, tokens)
+        self._judge.published(partition, tokens)
+
+    def _watched_discard(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
+        self._judge.acting([partition])
+        self._judge.met["discarded by the next owner"] += partition not in self.opened
+        method(partition, tokens)
+
+    def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
+        self.opened.difference_update(partitions)
+        self._watched_end("close", method, partitions)
+
+    def _watched_stop(self, method: Callable[..., Any]) -> None:
+        self._watched_end("stop", method)
+
+    def _watched_end(self, name: str, method: Callable[..., Any], *arguments: Any) -> None:
+        before = self._see()
+        try:
+            method(*arguments)
+        finally:
+            self._judge.changed_by_closing(name, before, self._see())
+
+
+def _unwatched(method: Callable[..., Any], *arguments: Any) -> Any:
+    return method(*arguments)

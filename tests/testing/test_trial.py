@@ -1,0 +1,200 @@
+"""A trial does to a task what the runtime does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from sinksdk import ClosingReason, TopicPartition
+from sinksdk.testing import Capabilities, Guarantee, MemoryDestination, SinkContractError, Trial, zoo
+from sinksdk.testing.contract import PARTITIONS, Subject
+
+P0, P1 = PARTITIONS
+
+
+def trial_of(make_task: Any, guarantee: Guarantee = Guarantee.AT_LEAST_ONCE, **options: Any) -> Trial[Any]:
+    return Trial(
+        Subject(make_task, MemoryDestination.read_back, capabilities=Capabilities(guarantee), **options)
+    )
+
+
+def offsets(trial: Trial[MemoryDestination], partition: TopicPartition) -> list[int]:
+    return [row[2] for row in trial.destination.read_back() if row[:2] == partition]
+
+
+def test_a_revoked_partition_is_closed_and_the_others_are_kept() -> None:
+    """Incremental rebalance: what the others have collected stays in memory, uncommitted."""
+    trial = trial_of(zoo.BufferingSink)
+    trial.step("deliver", 0, 1)
+    trial.step("deliver", 1, 2)
+    trial.step("revoke", 0)
+    assert (offsets(trial, P0), offsets(trial, P1)) == ([0], [])
+    assert trial.live.opened == {P1}
+    assert set(trial.live.log.offsets) == {P0}
+
+
+def test_a_rebalance_gives_everything_to_a_new_task() -> None:
+    """Closed with a commit, stopped, opened again by a fresh one."""
+    trial = trial_of(zoo.BufferingSink)
+    trial.step("deliver", 0, 1)
+    before = trial.live
+    trial.step("rebalance")
+    assert trial.live is not before
+    assert (before.opened, trial.live.opened) == (set(), {P0})
+    assert trial.live.task is not before.task
+    trial.step("deliver", 0, 1)
+    trial.finish()
+    assert offsets(trial, P0) == [0, 1]
+
+
+def test_what_is_lost_is_put_again() -> None:
+    """Closed without a commit, read from the last one."""
+    trial = trial_of(zoo.BufferingSink)
+    trial.step("deliver", 0, 2)
+    trial.step("lose", 0)
+    assert trial.live.log.offsets == {}
+    trial.step("deliver", 0, 3)
+    trial.step("commit")
+    assert offsets(trial, P0) == [0, 1, 2]
+
+
+def test_gaps_are_no_losses() -> None:
+    """Offsets without records are skipped over."""
+    trial = trial_of(zoo.BufferingSink)
+    trial.step("deliver", 0, 1)
+    trial.step("skip", 0, 5)
+    trial.step("deliver", 0, 2)
+    trial.finish()
+    assert offsets(trial, P0) == [0, 6, 7]
+
+
+def test_the_next_owner_publishes_and_discards() -> None:
+    """A crash between commit and publishing, and one before the commit."""
+    trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
+    trial.step("deliver", 0, 3)
+    trial.step("fault", "destination", 1, "crash before")  # fill goes well, publish does not
+    trial.step("commit")
+    assert (offsets(trial, P0), list(trial.destination.staged)) == ([], ["staged-0"])
+    assert "the process dies, another takes over" in trial.story[-1]
+    trial.step("deliver", 0, 1)
+    assert offsets(trial, P0) == [0, 1, 2]
+    trial.step("crash")
+    assert list(trial.destination.staged) == ["staged-1"]
+    trial.step("deliver", 0, 2)
+    assert list(trial.destination.staged) == ["staged-2"]
+    trial.finish()
+    assert (offsets(trial, P0), trial.destination.staged) == ([0, 1, 2, 3, 4], {})
+
+
+def test_a_commit_whose_answer_is_lost_is_a_commit() -> None:
+    """The attempt is over, and its successor publishes what it committed."""
+    trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
+    trial.step("deliver", 0, 3)
+    trial.step("fault", "commit log", 0, "lost answer")
+    trial.step("commit")
+    assert "the commit log does not answer" in trial.story[-1]
+    assert trial.live.log.offsets[P0].offset == 3
+    trial.step("deliver", 0, 1)
+    assert offsets(trial, P0) == [0, 1, 2]
+
+
+def test_a_zombie_commits_nothing() -> None:
+    """It may write, as any process may; its commit is refused, and it closes."""
+    trial = trial_of(zoo.BufferingSink)
+    trial.step("deliver", 0, 3)
+    trial.step("fence")
+    [zombie] = trial.zombies
+    trial.step("zombie_deliver", 0, 1)
+    trial.step("zombie_commit")
+    assert (offsets(trial, P0), trial.live.log.offsets) == ([0, 1, 2, 3], {})
+    assert (trial.zombies, zombie.opened) == ([], set())
+
+
+def test_a_task_that_closes_for_too_long_is_killed() -> None:
+    """It is told its deadline; after it the process is gone, with what it has not committed."""
+    deadlines = []
+
+    class Patient(zoo.BufferingSink):
+        def pre_commit(self, offsets: zoo.Offsets) -> zoo.Offsets:
+            deadlines.append((self.context.closing_reason(), self.context.deadline()))
+            return super().pre_commit(offsets)
+
+    trial = trial_of(Patient)
+    trial.step("deliver", 0, 1)
+    trial.step("fault", "destination", 0, "slow")
+    trial.step("rebalance")
+    assert deadlines == [(ClosingReason.REBALANCE, 60.0)]
+    assert "the process dies" in trial.story[-1]
+    assert (offsets(trial, P0), trial.live.log.offsets) == ([0], {})
+
+
+def test_passing_failures_are_tried_again() -> None:
+    """The engine puts the same batch again when time has passed."""
+    trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE)
+    trial.step("fault", "destination", 0, "retriable error")
+    trial.step("deliver", 0, 2)
+    assert offsets(trial, P0) == []
+    trial.step("tick", 1)
+    assert offsets(trial, P0) == [0, 1]
+
+
+def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
+    """After an error that does not pass, from its last commit."""
+    trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE)
+    trial.step("fault", "destination", 1, "permanent error")
+    trial.step("deliver", 0, 2)
+    before = trial.live
+    trial.step("deliver", 0, 2)
+    assert "records-0 had failed: a new generation begins" in trial.story[-1]
+    assert trial.live is not before
+    assert offsets(trial, P0) == [0, 1]
+
+
+def test_what_cannot_be_delivered_is_committed_when_it_is_reported() -> None:
+    """A dead letter stands for its record."""
+    trial = Trial(
+        Subject(zoo.ReportingSink, MemoryDestination.read_back, capabilities=Capabilities(dead_letters=True))
+    )
+    trial.step("deliver", 0, 1)
+    trial.step("poison", 0)
+    trial.step("deliver", 0, 1)
+    trial.finish()
+    assert offsets(trial, P0) == [0, 2]
+    assert trial.live.log.offsets[P0].offset == 3
+
+
+def close_again(trial: Trial[Any]) -> None:
+    trial.live.task.close([P0])
+
+
+def put_while_closing(trial: Trial[Any]) -> None:
+    with trial.live.worker._context.closing(ClosingReason.STOP, None):
+        trial.live.task.put(trial.source.read(P0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "problem"),
+    [(close_again, "close of what is not open"), (put_while_closing, r"is_closing\(\) in put")],
+)
+def test_the_engine_is_watched_too(mistake: Any, problem: str) -> None:
+    """What sinks rely on is checked at every call; then it is not the author who is blamed."""
+    trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE, steps={"mistake": mistake})
+    trial.step("deliver", 0, 1)
+    if mistake is close_again:
+        trial.step("lose", 0)
+    with pytest.raises(SinkContractError, match=f"{problem}: that is a bug of sinksdk"):
+        trial.step("mistake")
+
+
+def test_what_happened_is_counted_once() -> None:
+    """When a trial is over, also when it failed."""
+    counts: Counter[str] = Counter()
+    trial = Trial(Subject(zoo.AcknowledgesEarly, MemoryDestination.read_back), counts)
+    trial.step("deliver", 0, 1)
+    with pytest.raises(SinkContractError):
+        trial.step("commit")
+    trial.finish()
+    trial.end()
+    assert (counts["cases"], counts["steps"], counts["deliver"]) == (1, 2, 1)
