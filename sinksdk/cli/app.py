@@ -47,8 +47,9 @@ def run_command(
         str,
         typer.Option(
             metavar="URL",
-            help="Where commits are kept. A relative file is in the working directory: started elsewhere, "
-            "a connector would find no commits.",
+            help="Where commits are kept: sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
+            "s3://BUCKET/PREFIX. A relative file is in the working directory: started elsewhere, a connector "
+            "would find no commits.",
         ),
     ] = DEFAULT_STORE,
     master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",

@@ -119,6 +119,13 @@ def test_unknown_keys_warn_before_anything_else(here: Here) -> None:
         ("sqlite://", "a database in memory dies with its process; name a file"),
         ("sqlite:///topics", "cannot be opened: unable to open database file"),
         ("nonsense://x/y", "cannot be opened: "),
+        ("mysql://x/y", "a store is sqlite:///FILE, postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"),
+        ("s3://", "must name its bucket: s3://BUCKET/PREFIX"),
+        ("s3://bucket?endpont=http://x", "no option 'endpont'; did you mean 'endpoint'?"),
+        (
+            "postgresql://u:${env:NO_SUCH_VARIABLE}@h/d",
+            "the environment variable NO_SUCH_VARIABLE is not set",
+        ),
         ("${env:NO_SUCH_VARIABLE}", "the environment variable NO_SUCH_VARIABLE is not set here"),
     ],
 )
@@ -138,6 +145,46 @@ def test_a_file_is_no_store_for_a_master_that_spans_hosts(here: Here) -> None:
 
     assert result.exit_code == 2
     assert "runs tasks on other hosts, but the store is a file on this one" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "store",
+    ["s3://bucket/state?secret_access_key=${env:KEY}&access_key_id=k", "postgresql://u:${env:KEY}@h/d"],
+)
+def test_a_store_that_all_hosts_reach_will_do_for_any_master(
+    here: Here, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """A store on S3 or in PostgreSQL goes with masters that span hosts; it is opened as it was written."""
+    monkeypatch.setenv("KEY", "secret")
+    opened = []
+
+    def open_store(url: str, *, create: bool) -> None:
+        opened.append((url, create))
+        message = "opened"
+        raise ConfigException(message)
+
+    monkeypatch.setattr("sinksdk.cli.startup.open_store", open_store)
+
+    result = here.sinksdk(
+        *("run", here.config(), "--source-directory", here.topic(), "--master", "yarn", "--store", store)
+    )
+
+    assert result.stderr == "error: opened\n"
+    assert opened == [(store, True)]
+
+
+def test_a_store_nobody_answers_for_exits_1(
+    here: Here, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is down is no wrong configuration: a supervisor may start the connector again."""
+    monkeypatch.setattr("sinksdk.store.sql._OPENING", 0.2)
+    store = f"postgresql://127.0.0.1:{closed_port}/db"
+
+    result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--store", store)
+
+    assert result.exit_code == 1
+    assert "opening it got no answer for 0.2 s: " in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_missing_topic_exits_4(here: Here) -> None:

@@ -232,13 +232,18 @@ class _Quiet(WSGIRequestHandler):
         """Say nothing."""
 
 
+def spoilable_moto() -> FaultProxy:
+    """The proxy before moto, for a server of one's own; other layers may stand before it."""
+    return FaultProxy(TrueToS3(DomainDispatcherApplication(create_backend_app)))
+
+
 @contextmanager
 def serving_s3() -> Iterator[tuple[str, FaultProxy]]:
     """Moto behind the proxy, on a free port of this machine: its address, and the proxy.
 
     Moto keeps its buckets as long as the process lives: name them uniquely.
     """
-    proxy = FaultProxy(TrueToS3(DomainDispatcherApplication(create_backend_app)))
+    proxy = spoilable_moto()
     server = make_server("127.0.0.1", 0, proxy, threaded=True, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -178,6 +179,24 @@ def test_one_connection_serves_many_requests(remote: SqlStore, proxy: TcpProxy) 
         version = remote.put("k", {"x": number}, version)
     assert proxy.connections - before == 0
     assert remote.get("k").version == version
+
+
+def test_a_store_that_nobody_holds_keeps_no_connection(
+    remote: SqlStore, proxy: TcpProxy, postgres: PostgresServer
+) -> None:
+    """A task's store that goes out of scope gives its connections back, closed or not."""
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sinksdk'"
+    with postgres.connect() as looking:
+        before = looking.execute(sessions).fetchone()[0]
+        opened = SqlStore(remote.url)
+        opened.get("k")
+        assert looking.execute(sessions).fetchone()[0] == before + 1
+        del opened
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while looking.execute(sessions).fetchone()[0] > before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert looking.execute(sessions).fetchone()[0] == before
 
 
 FORKED = """

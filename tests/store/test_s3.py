@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -276,6 +277,21 @@ def test_denied_access_says_what_to_grant(place: Place) -> None:
     ):
         S3Store(place.url, create=True)
     assert time.monotonic() - before < 2.0
+
+
+def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """ConfigException: where boto3 finds no credentials, the message says where they may come from."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "nowhere"))
+    s3_objects._client.cache_clear()
+    with pytest.raises(
+        ConfigException, match=r"NoCredentialsError.*'access_key_id' and 'secret_access_key' in the"
+    ):
+        S3Store(place.url, create=True)
+    s3_objects._client.cache_clear()
 
 
 def test_an_endpoint_that_is_down(place: Place) -> None:

@@ -1,0 +1,72 @@
+"""How often a running task looks whether it shall close: as the store says, unless the configuration does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinksdk.spark.executor import GenerationSpec, _Attempt, _ClosingWatch
+from sinksdk.store import MemoryStore, table, take_over
+from sinksdk.store.records import ConnectorRecord, config_key
+from tests.store.protocol import P0, plan
+
+
+class SlowStore(MemoryStore):
+    @property
+    def closing_poll(self) -> float:
+        return 7.0
+
+
+SPEC = GenerationSpec("memory:", "id", "c", 1)
+
+
+def seconds(folder: Path, **config: str) -> float:
+    """What a task of this configuration waits between two looks."""
+    store = SlowStore()
+    keys = {
+        "name": "c",
+        "connector.class": "examples.folder_sink:FolderSink",
+        "topics": "flights",
+        "folder": str(folder),
+        **{key.replace("_", "."): value for key, value in config.items()},
+    }
+    table.write(store, config_key("c"), ConnectorRecord(config=keys, incarnation="1"), None)
+    plan(store, 1, [P0])
+    taken = take_over(store, "c", 1, 0)
+    assert taken is not None
+    return _Attempt(SPEC, store, 0, taken)._worker()[1]
+
+
+def test_the_store_says_how_often(tmp_path: Path) -> None:
+    """closing.poll.ms: by default what the store suggests."""
+    assert seconds(tmp_path) == 7.0
+
+
+def test_the_configuration_overrides_it(tmp_path: Path) -> None:
+    """closing.poll.ms: where it is set it counts, whatever the store suggests."""
+    assert seconds(tmp_path, closing_poll_ms="250") == 0.25
+
+
+def test_tasks_do_not_look_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks a task waits a fifth more or less each time: tasks that began together drift apart."""
+    store = MemoryStore()
+    plan(store, 1, [P0])
+    watch = _ClosingWatch(store, SPEC, 5.0)
+    waits: list[float] = []
+
+    def is_over() -> Iterator[bool]:
+        yield from [False] * 50
+        yield True
+
+    answers = is_over()
+
+    def wait(timeout: float) -> bool:
+        waits.append(timeout)
+        return next(answers)
+
+    monkeypatch.setattr(watch._stopped, "wait", wait)
+    watch._loop()
+    assert all(4.0 <= each <= 6.0 for each in waits)
+    assert max(waits) - min(waits) > 0.5
