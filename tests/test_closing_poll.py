@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import pytest
-
-from sinksdk.spark.executor import GenerationSpec, _Attempt, _ClosingWatch
+from sinksdk.engine import SystemClock
+from sinksdk.spark.executor import ClosingWatch, GenerationSpec, _Attempt, look_now_and_then
 from sinksdk.store import MemoryStore, table, take_over
 from sinksdk.store.records import ConnectorRecord, config_key
 from tests.store.protocol import P0, plan
@@ -20,6 +20,11 @@ class SlowStore(MemoryStore):
 
 
 SPEC = GenerationSpec("memory:", "id", "c", 1)
+
+
+def no_watch(*_: object) -> AbstractContextManager[Callable[[], None]]:
+    """Nothing is run here."""
+    raise AssertionError
 
 
 def seconds(folder: Path, **config: str) -> float:
@@ -36,7 +41,7 @@ def seconds(folder: Path, **config: str) -> float:
     plan(store, 1, [P0])
     taken = take_over(store, "c", 1, 0)
     assert taken is not None
-    return _Attempt(SPEC, store, 0, taken)._worker()[1]
+    return _Attempt(SPEC, store, 0, taken, clock=SystemClock(), watch=no_watch)._worker()[1]
 
 
 def test_the_store_says_how_often(tmp_path: Path) -> None:
@@ -49,24 +54,16 @@ def test_the_configuration_overrides_it(tmp_path: Path) -> None:
     assert seconds(tmp_path, closing_poll_ms="250") == 0.25
 
 
-def test_tasks_do_not_look_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_do_not_look_all_at_once() -> None:
     """Between two looks a task waits a fifth more or less each time: tasks that began together drift apart."""
     store = MemoryStore()
     plan(store, 1, [P0])
-    watch = _ClosingWatch(store, SPEC, 5.0)
     waits: list[float] = []
-
-    def is_over() -> Iterator[bool]:
-        yield from [False] * 50
-        yield True
-
-    answers = is_over()
 
     def wait(timeout: float) -> bool:
         waits.append(timeout)
-        return next(answers)
+        return len(waits) > 50
 
-    monkeypatch.setattr(watch._stopped, "wait", wait)
-    watch._loop()
+    look_now_and_then(ClosingWatch(store, SPEC), 5.0, wait)
     assert all(4.0 <= each <= 6.0 for each in waits)
     assert max(waits) - min(waits) > 0.5

@@ -225,20 +225,20 @@ Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], Clos
 """Lets a watch look every so many seconds while the block runs; gives what asks it."""
 
 
+def look_now_and_then(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
+    """Look until the wait is over, at the interval give or take a fifth: many tasks begin at one moment."""
+    while not wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+        watch.look_again()
+
+
 @contextmanager
 def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-    """Look in a thread of its own: a store that is slow to answer does not hold the task up.
-
-    At the interval give or take a fifth, since many tasks begin at the same moment.
-    """
+    """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
     watch.look()
     stopped = threading.Event()
-
-    def loop() -> None:
-        while not stopped.wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-            watch.look_again()
-
-    thread = threading.Thread(target=loop, name="closing-watch", daemon=True)
+    thread = threading.Thread(
+        target=look_now_and_then, args=(watch, interval, stopped.wait), name="closing-watch", daemon=True
+    )
     thread.start()
     try:
         yield watch.request
