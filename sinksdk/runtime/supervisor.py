@@ -14,7 +14,7 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.generation import Generations
-from sinksdk.store import Store, StoreUnavailable, table
+from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.records import (
     Closing,
     GenerationPlan,
@@ -194,10 +194,10 @@ class Supervisor:
         return False
 
     def _look_patiently(self, plan: GenerationPlan) -> None:
-        """A store that does not answer ends no generation: its tasks have patience of their own."""
+        """A store that gives no answer, or refuses, ends no generation: its tasks decide for themselves."""
         try:
             self._look(plan)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreRefused) as error:
             log.warning("generation %d: %s; looking again", plan.generation, error)
 
     def _look(self, plan: GenerationPlan) -> None:

@@ -1,0 +1,132 @@
+"""What a supervisor does while a generation runs: it looks, is patient, and ends what shall end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from sinksdk import ClosingReason, FencedException, TopicPartition
+from sinksdk.engine import PartitionOutcome
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.supervisor import ClosingSignal, Supervisor
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan
+from sinksdk.store.base import Stored
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.testing import ManualClock
+
+TP = TopicPartition("t", 0)
+
+
+class Running:
+    """A generation that runs for so many looks; something may happen at each."""
+
+    def __init__(self, clock: ManualClock, looks: int) -> None:
+        self.clock = clock
+        self.looks = looks
+        self.happens = lambda: None
+        self.is_cancelled = False
+
+    def wait(self, timeout: float) -> bool:
+        self.clock.advance(timeout)
+        self.looks -= 1
+        self.happens()
+        return self.looks <= 0 or self.is_cancelled
+
+    def results(self) -> Sequence[TaskResult]:
+        return [TaskResult(0, 1, [PartitionOutcome.unread(TP, 0, None)], 0)]
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class MoodyStore(MemoryStore):
+    """Raises what it is told to, instead of reading."""
+
+    error: Exception | None = None
+
+    def _read(self, key: str) -> Stored | None:
+        if self.error is not None:
+            raise self.error
+        return super()._read(key)
+
+
+class Site:
+    def __init__(self, looks: int) -> None:
+        self.store = MoodyStore()
+        self.clock = ManualClock()
+        self.generations = Generations(self.store, "c")
+        self.signal = ClosingSignal()
+        self.running = Running(self.clock, looks)
+        ranges = (PlannedRange(topic="t", partition=0, start=0, end=10),)
+        self.plan: GenerationPlan = self.generations.plan(
+            self.generations.claim(), [TaskPlan(ranges=ranges)], 1
+        )
+        self.closed: list[ClosingReason] = []
+
+    def run(self) -> list[PartitionOutcome]:
+        return Supervisor(
+            self.store,
+            "c",
+            self.generations,
+            self.signal,
+            graceful=5.0,
+            is_hopeless=lambda row: False,
+            on_progress=lambda rows: None,
+            on_closing=self.closed.append,
+            clock=self.clock,
+        ).run(self.running, self.plan)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("down"), StoreRefused("no permission")])
+def test_a_store_that_has_a_bad_hour_ends_no_generation(error: Exception) -> None:
+    """No answer, or a refusal: the tasks go on, and so does the driver that watches them."""
+    site = Site(looks=50)
+
+    def moods() -> None:
+        site.store.error = error if 10 < site.running.looks < 40 else None
+
+    site.running.happens = moods
+
+    assert [outcome.partition for outcome in site.run()] == [TP]
+    assert not site.running.is_cancelled
+
+
+def test_a_newer_driver_ends_it_and_its_job() -> None:
+    """Found out within a second or so: nobody watches the job any more, so it is cancelled."""
+    site = Site(looks=100)
+
+    def replaced() -> None:
+        if site.running.looks == 80:
+            Generations(site.store, "c").claim()
+
+    site.running.happens = replaced
+
+    with pytest.raises(FencedException, match="newer driver took over"):
+        site.run()
+    assert site.running.is_cancelled
+
+
+def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
+    """The plan says who follows: closing is announced, and cut off after the graceful time."""
+    site = Site(looks=10_000)
+
+    def asked() -> None:
+        if site.running.looks == 9_980:
+            plan = site.store.get("connectors/c/generations/000000000001")
+            assert plan is not None
+            closing = {"reason": "REBALANCE", "timeout": 5.0, "successor": "other:1#1"}
+            site.store.put(
+                "connectors/c/generations/000000000001", {**plan.value, "closing": closing}, plan.version
+            )
+
+    site.running.happens = asked
+    site.run()
+
+    assert site.closed == [ClosingReason.REBALANCE]
+    assert site.running.is_cancelled
+    ended = site.clock.now() - 1_000 - 30  # the fake takes all of the 30 s that a cancelled job may take
+    assert ended < 2 + 1 + 5 + 2 + 1
+    assert current_plan(site.store, "c", 1) is not None
+    assert site.generations.give_way() == "other:1#1"
