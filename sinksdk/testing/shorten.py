@@ -36,7 +36,11 @@ def _simpler(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
         size //= 2
     for at, (name, *arguments) in enumerate(steps):
         for place, argument in enumerate(arguments):
-            for smaller in range(argument) if isinstance(argument, int) else ():
+            for smaller in _smaller(argument) if isinstance(argument, int) else ():
                 if smaller or name not in ("deliver", "zombie_deliver", "skip") or not place:
                     changed = [*arguments[:place], smaller, *arguments[place + 1 :]]
                     yield [*steps[:at], (name, *changed), *steps[at + 1 :]]
+
+
+def _smaller(number: int) -> list[int]:
+    return sorted({candidate for candidate in (0, 1, number // 2, number - 1) if 0 <= candidate < number})

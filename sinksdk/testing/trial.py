@@ -21,6 +21,7 @@ PATIENCE: Final = 60.0
 """Seconds the runtime waits for a closing task; less than a slow operation takes."""
 _MOST_STARTS: Final = 20
 _MOST_RECOVERIES: Final = 3
+_MOST_ATTEMPTS: Final = 100
 
 
 class Trial(Generic[D]):
@@ -340,16 +341,19 @@ class Trial(Generic[D]):
         if waiting:
             batch = self.source.read(partition, owner.position(partition), waiting)
             self._run(owner, lambda: owner.deliver(partition, batch))
-        while owner is self.live and owner.worker.pending:
+        for _ in range(_MOST_ATTEMPTS):
+            if owner is not self.live or not owner.worker.pending:
+                return
             self._run(owner, lambda: owner.advance(owner.worker.wait()))
+        problem = f"put of {partition} asks to be tried again and again"
+        self.judge.blame(f"{problem}, and no fault is injected any more")
+        self._fail_if_wrong()
 
     # -- judging -----------------------------------------------------------------------------------
 
     def _rows(self) -> list[Row]:
         try:
             return list(self.subject.read_back(self.destination))
-        except KitError:
-            raise
         except Exception as error:
             message = f"read_back raised {error!r}; it must work at any time, also after a crash"
             raise KitError(message) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sinksdk import ClosingReason, TopicPartition
+from sinksdk import ClosingReason, ConnectorConfig, RetriableException, SinkRecords, TopicPartition
 from sinksdk.testing import Capabilities, Guarantee, MemoryDestination, SinkContractError, Trial, zoo
 from sinksdk.testing.contract import PARTITIONS, Subject
 
@@ -186,6 +186,22 @@ def test_the_engine_is_watched_too(mistake: Any, problem: str) -> None:
         trial.step("lose", 0)
     with pytest.raises(SinkContractError, match=f"{problem}: that is a bug of sinksdk"):
         trial.step("mistake")
+
+
+def test_a_sink_that_asks_for_ever_is_no_good() -> None:
+    """When no fault is injected any more, everything must be accepted some time."""
+
+    class Busy(zoo.RangeSink):
+        def put(self, records: SinkRecords) -> None:
+            if records.next_offset > 2:
+                raise RetriableException("busy")
+            super().put(records)
+
+    config = ConnectorConfig.parse({"name": "c", "topics": "records", "errors.retry.timeout": "-1"})
+    trial = trial_of(Busy, Guarantee.EFFECTIVELY_ONCE, config=config)
+    trial.step("deliver", 0, 3)
+    with pytest.raises(SinkContractError, match="put of records-0 asks to be tried again and again"):
+        trial.finish()
 
 
 def test_what_happened_is_counted_once() -> None:
