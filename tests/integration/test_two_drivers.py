@@ -134,7 +134,7 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
 def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     archive: Site, start: Start, part: Callable[[subprocess.Popen[str]], Pids], master: str
 ) -> None:
-    """Its tasks answer nothing, it ends with code 3 all the same; what wakes up later changes nothing."""
+    """It ends with code 3 though its tasks answer nothing; what is left of them and wakes changes nothing."""
     first = start("--until-caught-up", master=master)
     in_mid_upload(archive, first)
     frozen = freeze(archive, part(first))
@@ -144,8 +144,8 @@ def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     code, output = ended(start("--until-caught-up"))
 
     assert code == 0, output
-    wake(frozen)
     assert_fenced(first)
+    wake(frozen)
     assert_complete(archive)
 
 
