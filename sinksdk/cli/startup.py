@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
-
 from sinksdk.cli.checks import Checked, check_file
 from sinksdk.cli.output import warn
 from sinksdk.config import ConnectorConfig, resolve_references
@@ -21,7 +18,8 @@ from sinksdk.runtime.events import Listener
 from sinksdk.sources import Source, Subscription, TopicDirectory
 from sinksdk.spark.conf import parse_conf
 from sinksdk.spark.master import check_master
-from sinksdk.store import Store, open_store
+from sinksdk.store import Store, open_store, s3_address
+from sinksdk.store.sql_address import SQLITE, sql_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Startable:
         config: its validated configuration.
         source: where its records come from.
         store: opened, created where it was missing.
-        store_url: its URL as executors need it: absolute, references unresolved.
+        store_url: its URL as executors need it: absolute; references unresolved, but of a file.
         master: Spark's master URL.
         spark_conf: Spark's own settings.
     """
@@ -98,7 +96,7 @@ def prepare(
     if problems or checked.connector is None or checked.config is None or source is None:
         raise ConfigException(problems)
     _check_topics(source, checked.config)
-    opened = open_store(resolve_references(store_url), create=True)
+    opened = open_store(store_url, create=True)
     return Startable(checked, checked.connector, checked.config, source, opened, store_url, master, conf)
 
 
@@ -138,19 +136,18 @@ def absolute_store_url(text: str) -> str:
     Raises:
         ConfigException: it is no URL, or the folder of its file is not there.
     """
-    url = _parsed(text)
-    if url.get_backend_name() != "sqlite" or not url.database:
+    url = resolve_references(text) if text.startswith("${") else text
+    if "://" not in url:
+        message = f"'{text}' is no store; name one as sqlite:///FILE"
+        raise ConfigException(message)
+    if url.startswith(s3_address.SCHEME):
+        s3_address.S3Address.parse(url)
         return text
-    path = Path(url.database).absolute()
+    address = sql_address(url)
+    if address.get_backend_name() != SQLITE:
+        return text
+    path = Path(str(address.database))
     if not path.parent.is_dir():
         message = f"the store {text} cannot be made: there is no folder {path.parent}"
         raise ConfigException(message)
-    return url.set(database=str(path)).render_as_string(hide_password=False)
-
-
-def _parsed(text: str) -> URL:
-    try:
-        return make_url(resolve_references(text))
-    except ArgumentError as error:
-        message = f"'{text}' is no store; name one as sqlite:///FILE"
-        raise ConfigException(message) from error
+    return address.render_as_string(hide_password=False)

@@ -7,6 +7,7 @@ copy that owns the task. It waits until it is killed or its generation is over, 
 from __future__ import annotations
 
 import logging
+import random
 import resource
 import sys
 import threading
@@ -17,7 +18,6 @@ from typing import Self
 
 import pyarrow as pa
 
-from sinksdk.config import resolve_references
 from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.outcome import Failure, PartitionOutcome
@@ -79,7 +79,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
         stream = iter(ahead)
         first = next(batch for batch in stream if batch is not None)
         task = task_number(first)
-        store = open_store(resolve_references(spec.store_url), expected_id=spec.store_id)
+        store = open_store(spec.store_url, expected_id=spec.store_id)
         taken = take_over(store, spec.connector, spec.generation, task)
         if taken is None:
             raise _fenced(store, spec, task)
@@ -144,7 +144,8 @@ class _Attempt:
             raw_config=raw,
             options=EngineOptions.of(config),
         )
-        return worker, config.closing_poll_ms / 1000
+        poll = config.closing_poll_ms
+        return worker, self._store.closing_poll if poll is None else poll / 1000
 
     def _result(self, outcomes: list[PartitionOutcome]) -> TaskResult:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -157,7 +158,7 @@ class _ClosingWatch:
     Args:
         store: where the plan is.
         spec: whose plan.
-        interval: seconds between two looks.
+        interval: seconds between two looks, give or take: many tasks begin at the same moment.
     """
 
     def __init__(self, store: Store, spec: GenerationSpec, interval: float) -> None:
@@ -192,7 +193,7 @@ class _ClosingWatch:
             self._request = ClosingRequest(plan.closing.reason, plan.closing.timeout)
 
     def _loop(self) -> None:
-        while not self._stopped.wait(self._interval):
+        while not self._stopped.wait(self._interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
             try:
                 self._look()
             except ConnectException:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 
+from sinksdk.config import resolve_references
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import table
-from sinksdk.store.base import Conflict, Store, StoreUnavailable
+from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
 from sinksdk.store.ledger import Ledger, Merged, TakenOver, TaskLedger, current_plan, merge, take_over
 from sinksdk.store.memory import MemoryStore
 from sinksdk.store.records import (
@@ -27,6 +28,7 @@ __all__ = [
     "MemoryStore",
     "Merged",
     "Store",
+    "StoreRefused",
     "StoreUnavailable",
     "TakenOver",
     "TaskLedger",
@@ -44,19 +46,16 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
     """Open a store.
 
     Args:
-        url: ``sqlite:///FILE``, or another SQLAlchemy URL.
+        url: ``sqlite:///FILE``, ``postgresql://USER@HOST/DATABASE`` or ``s3://BUCKET/PREFIX``. References
+            (``${env:NAME}``) are resolved.
         create: make it where it is missing.
         expected_id: refuse any other store than the one with this id.
 
     Raises:
         ConfigException: it cannot be opened, or is another one.
+        StoreUnavailable: no answer.
     """
-    if "://" not in url:
-        message = f"'{url}' is no store; name one as sqlite:///FILE"
-        raise ConfigException(message)
-    from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - a task with another store need not load it
-
-    store = SqlStore(url, create=create)
+    store = _opened(url, create=create)
     if expected_id is not None and not _has_id(store, expected_id):
         store.close()
         raise ConfigException(
@@ -64,6 +63,24 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
             f"driver and executors must reach the same one"
         )
     return store
+
+
+def _opened(url: str, *, create: bool) -> Store:
+    """The kind of store that the URL means; what another kind needs is not loaded."""
+    text = resolve_references(url) if url.startswith("${") else url
+    if "://" not in text:
+        message = f"'{url}' is no store; name one as sqlite:///FILE"
+        raise ConfigException(message)
+    if not text.startswith("s3://"):
+        from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - as the docstring says
+
+        return SqlStore(text, create=create)
+    try:
+        from sinksdk.store.s3 import S3Store  # noqa: PLC0415 - as the docstring says
+    except ModuleNotFoundError as error:
+        message = f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'"
+        raise ConfigException(message) from error
+    return S3Store(text, create=create)
 
 
 def _has_id(store: Store, expected: str) -> bool:

@@ -34,6 +34,10 @@ class StoreUnavailable(ConnectException):
     """The store did not answer for as long as it was asked. A write may have taken effect or not."""
 
 
+class StoreRefused(ConnectException):
+    """The store will not do this however often it is asked: no permission, disk full. Nothing was written."""
+
+
 class Lost(Exception):
     """Raised by a backend: no answer, the request may have taken effect or not. Ask again."""
 
@@ -74,12 +78,18 @@ class Store(ABC):
         """Whether only processes of this machine can reach it."""
         return False
 
+    @property
+    def closing_poll(self) -> float:
+        """Seconds between a task's looks whether it shall close, where ``closing.poll.ms`` is not set."""
+        return 0.5
+
     def get(self, key: str) -> Versioned | None:
         """The value of a key, None where there is none.
 
         Raises:
             ConnectException: the value was written by a newer sinksdk.
             StoreUnavailable: no answer.
+            StoreRefused: it will not, ever; so all other methods.
         """
         stored = self._ask(lambda: self._read(key), f"reading {key}")
         if stored is None:

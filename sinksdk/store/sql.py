@@ -1,23 +1,25 @@
-"""A store in a SQL database, through SQLAlchemy: SQLite in a file, embedded; others for clusters."""
+"""A store in a SQL database, through SQLAlchemy: SQLite in a file, embedded; PostgreSQL for clusters."""
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
-from urllib.parse import quote
+from typing import Final, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from sinksdk.errors import ConfigException
-from sinksdk.store.base import Lost, Store, Stored
+from sinksdk.store.base import Lost, Store, Stored, StoreRefused
+from sinksdk.store.sql_address import SQLITE, sql_address
+from sinksdk.store.sql_engine import answer_awaited, create_engine
+from sinksdk.store.sql_errors import advice
 
 T = TypeVar("T")
 
-_BUSY_SECONDS = 30  # how long SQLite waits for another process's write
+_OPENING: Final = 5.0  # seconds: whoever starts a driver waits for the message
 
 _records = sa.Table(
     "sinksdk_records",
@@ -32,31 +34,33 @@ class SqlStore(Store):
     """One table of keys, values and versions. Each write is one conditional statement.
 
     Args:
-        url: an SQLAlchemy URL, ``sqlite:///relative.db`` or ``sqlite:////absolute.db``. A relative
-            path is made absolute: other processes have other working directories.
-        create: make the database and the table where they are missing. Executors must not: an empty
+        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``postgresql://user@host/database``.
+            A relative path is made absolute: other processes have other working directories.
+        create: make the table, and SQLite's file, where they are missing. Executors must not: an empty
             database on another machine would look like a new store.
+        patience: seconds for which a request without an answer is made again.
 
     Raises:
         ConfigException: not a URL of a database this process can open.
+        StoreUnavailable: no answer.
     """
 
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0) -> None:
-        super().__init__(patience=patience)
-        self._url = _absolute(url)
+        super().__init__(patience=min(patience, _OPENING) if create else patience)
+        self._url = sql_address(url)
+        self._engines: dict[int, Engine] = {}  # by process
+        self._doing = "opened"
         try:
-            self._engine = _engine(self._url, create=create)
-            if create:
-                with self._engine.begin() as connection:
-                    # One statement, not a look and a statement: others may create it at the same time.
-                    connection.execute(sa.schema.CreateTable(_records, if_not_exists=True))
-            elif not sa.inspect(self._engine).has_table(_records.name):
-                raise ConfigException(f"store {self.url} is there but is no store of sinksdk")
-        except (SQLAlchemyError, ModuleNotFoundError) as error:
+            self._engine(create=create)
+            self._ask(self._make_table if create else self._find_table, "opening it")
+        except StoreRefused as error:
+            raise ConfigException(str(error)) from error
+        except ModuleNotFoundError as error:
             raise ConfigException(
-                f"store {self.url} cannot be opened: {getattr(error, 'orig', None) or error}; check that it "
-                f"exists and may be {'written' if create else 'reached from this machine'}"
+                f"store {self.url} cannot be opened: {error}; pip install 'sinksdk[postgres]'"
             ) from error
+        self._patience = patience
+        self._doing = "used"
 
     @property
     def url(self) -> str:
@@ -66,11 +70,16 @@ class SqlStore(Store):
     @property
     def is_local_file(self) -> bool:
         """True for SQLite."""
-        return self._url.get_backend_name() == "sqlite"
+        return self._url.get_backend_name() == SQLITE
+
+    @property
+    def closing_poll(self) -> float:
+        """A server has more tasks to answer than a file."""
+        return 0.5 if self.is_local_file else 1.0
 
     def close(self) -> None:
         """Close the database."""
-        self._engine.dispose()
+        _dispose(self._engines)
 
     def _read(self, key: str) -> Stored | None:
         query = sa.select(_records.c.value, _records.c.version).where(_records.c.key == key)
@@ -81,9 +90,10 @@ class SqlStore(Store):
         if if_version is None:
             insert = sa.insert(_records).values(key=key, value=stored.body, version=stored.version)
             try:
-                return self._transact(lambda connection: connection.execute(insert).rowcount == 1)
+                self._transact(lambda connection: connection.execute(insert))
             except IntegrityError:
                 return False
+            return True
         update = (
             sa.update(_records)
             .where(_records.c.key == key, _records.c.version == if_version)
@@ -100,47 +110,61 @@ class SqlStore(Store):
         keys = self._transact(lambda connection: list(connection.execute(query).scalars()))
         return [key for key in keys if key.startswith(prefix)]  # SQLite's LIKE takes A for a
 
-    def _transact(self, work: Callable[[Connection], T]) -> T:
-        """Run one statement in a transaction of its own; whatever the database says besides is doubt."""
+    def _find_table(self) -> None:
+        if not self._transact(_has_table):
+            raise ConfigException(
+                f"store {self.url} is there but is no store of sinksdk. A driver that is given this URL "
+                f"makes it one"
+            )
+
+    def _make_table(self) -> None:
+        if self._transact(_has_table):
+            return
         try:
-            with self._engine.begin() as connection:
+            create = sa.schema.CreateTable(_records, if_not_exists=True)
+            self._transact(lambda connection: connection.execute(create))
+        except (IntegrityError, StoreRefused):
+            # PostgreSQL's own IF NOT EXISTS fails when another session creates it at the same time.
+            if not self._transact(_has_table):
+                raise
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        """Run one statement in a transaction of its own."""
+        try:
+            with self._engine().begin() as connection, answer_awaited(connection):
                 return work(connection)
         except IntegrityError:
             raise
-        except (OperationalError, DBAPIError) as error:
-            raise Lost(str(error.orig)) from error
+        except DBAPIError as error:
+            words = advice(error)
+            if words is None:
+                raise Lost(str(error.orig)) from error
+            raise StoreRefused(
+                f"store {self.url} cannot be {self._doing}: {_said(error)}; {words}"
+            ) from error
+        except SQLAlchemyError as error:  # no free connection
+            raise Lost(str(error)) from error
+
+    def _engine(self, *, create: bool = False) -> Engine:
+        """This process's: a forked one must not share, nor close, its parent's connections."""
+        process = os.getpid()
+        if process not in self._engines:
+            self._engines[process] = create_engine(self._url, create=create)
+            weakref.finalize(self, _dispose, self._engines).atexit = False
+        return self._engines[process]
 
 
-def _absolute(text: str) -> URL:
-    try:
-        url = make_url(text)
-    except (SQLAlchemyError, ValueError):
-        # Neither the text nor the parser's words: they may hold a password.
-        message = "the store's URL cannot be understood; name a file as sqlite:///FILE"
-        raise ConfigException(message) from None
-    if url.get_backend_name() != "sqlite":
-        return url
-    if not url.database or url.database == ":memory:":
-        message = f"store {text}: a database in memory dies with its process; name a file, sqlite:///FILE"
-        raise ConfigException(message)
-    return url.set(database=str(Path(url.database).absolute()))
+def _has_table(connection: Connection) -> bool:
+    return sa.inspect(connection).has_table(_records.name)
 
 
-def _engine(url: URL, *, create: bool) -> Engine:
-    """No pool: tasks run in forked processes, which must not share connections."""
-    if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url, poolclass=NullPool)
-    mode = "rwc" if create else "rw"
-    path = quote(str(url.database))  # in a file: URI "?" and "#" end the path
-    file_url = url.set(database=f"file:{path}", query={**url.query, "mode": mode, "uri": "true"})
-    engine = sa.create_engine(file_url, poolclass=NullPool, connect_args={"timeout": _BUSY_SECONDS})
+def _dispose(engines: dict[int, Engine]) -> None:
+    """Close this process's connections."""
+    engine = engines.pop(os.getpid(), None)
+    if engine is not None:
+        engine.dispose()
 
-    @sa.event.listens_for(engine, "connect")
-    def configure(connection: object, _record: object) -> None:
-        # Readers never wait for a writer, and a commit survives a power cut.
-        cursor = connection.cursor()  # type: ignore[attr-defined]  # the driver's own connection
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=FULL")
-        cursor.close()
 
-    return engine
+def _said(error: DBAPIError) -> str:
+    """The database's own words, on one line."""
+    return " ".join(str(error.orig).split())

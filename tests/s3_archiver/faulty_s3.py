@@ -65,11 +65,8 @@ class FaultyS3:
         else:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if fault.status is None:
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            return [b""]
-        body = f"<Error><Code>{fault.code}</Code><Message>spoiled</Message></Error>".encode()
-        start_response(f"{fault.status} Spoiled", [("Content-Length", str(len(body)))])
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+            return cut(environ)
+        return refuse(environ, start_response, fault.status, fault.code)
 
     def spoil(self, operation: str, **what: Any) -> None:
         """The next request of this operation goes wrong."""
@@ -80,8 +77,21 @@ class FaultyS3:
         return [seen.operation for seen in self.seen]
 
 
+def cut(environ: Environ) -> Iterable[bytes]:
+    """Close the connection without an answer."""
+    environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    return [b""]
+
+
+def refuse(environ: Environ, start_response: StartResponse, status: int, code: str) -> Iterable[bytes]:
+    """Answer with one of S3's errors."""
+    body = f"<Error><Code>{code}</Code><Message>spoiled</Message></Error>".encode()
+    start_response(f"{status} Spoiled", [("Content-Length", str(len(body)))])
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+
 def operation_of(environ: Environ) -> str:
-    """S3's name of a request (of those that the archiver makes)."""
+    """S3's name of a request (of those that the archiver and the store make)."""
     method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
     is_bucket = re.fullmatch(r"/[^/]+/?", environ["PATH_INFO"]) is not None
     if "uploadId=" in query:
@@ -94,6 +104,7 @@ def operation_of(environ: Environ) -> str:
     return {
         "GET": "List" if is_bucket else "GetObject",
         "HEAD": "HeadBucket" if is_bucket else "HeadObject",
+        "DELETE": "DeleteObject",
     }.get(method, "PutObject")
 
 

@@ -1,25 +1,61 @@
 """The stores the contract is run against, and a wrapper that loses answers of any of them.
 
-Another backend joins by one more entry in ``BACKENDS``.
+Another backend joins by one more name in ``SHARED``, and a fixture for its place in ``conftest.py``.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
-from sinksdk.store import MemoryStore, Store, open_store
+from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
+from tests.store.postgres_server import PostgresServer
 
-BACKENDS: Mapping[str, Callable[[Path], Store]] = {
-    "memory": lambda folder: MemoryStore(),
-    "sqlite": lambda folder: open_store(f"sqlite:///{folder}/store.db", create=True),
-}
 
-SHARED = ("sqlite",)
+class Place(Protocol):
+    """Where the stores of one kind are, for as long as the tests run."""
+
+    def url(self, folder: Path) -> str:
+        """URL of a new store, which is not made yet."""
+        ...
+
+
+class Files:
+    """SQLite: files in folders."""
+
+    def url(self, folder: Path) -> str:
+        return f"sqlite:///{folder}/store-{uuid.uuid4().hex}.db"
+
+
+class Schemas:
+    """PostgreSQL: a schema each."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+
+    def url(self, folder: Path) -> str:
+        return self.server.url(f"store_{uuid.uuid4().hex}")
+
+
+class Prefixes:
+    """S3: a prefix each, in one bucket."""
+
+    def __init__(self, endpoint: str, bucket: str) -> None:
+        self.endpoint = endpoint
+        self.bucket = bucket
+
+    def url(self, folder: Path) -> str:
+        return f"s3://{self.bucket}/{uuid.uuid4().hex}/state?endpoint={self.endpoint}"
+
+
+SHARED = ("sqlite", "postgresql", "s3")
 """Backends that other processes reach by their URL."""
+
+BACKENDS = ("memory", *SHARED)
 
 Primitive = Literal["read", "write", "remove", "keys"]
 Fault = Literal["before", "after"] | Callable[[], None] | None

@@ -108,13 +108,13 @@ def test_creating_twice_keeps_what_is_there(tmp_path: Path) -> None:
 
 
 CREATE = """
-import multiprocessing, sys
+import multiprocessing, os, sys
 from sinksdk.store import identify, open_store
 fork = multiprocessing.get_context("fork")
 together = fork.Barrier(6)
 def create():
     together.wait()
-    print(identify(open_store(sys.argv[1], create=True)), flush=True)
+    os.write(1, f"{identify(open_store(sys.argv[1], create=True))}\\n".encode())
 running = [fork.Process(target=create) for _ in range(6)]
 [process.start() for process in running]
 [process.join() for process in running]
@@ -178,7 +178,7 @@ def test_opening_a_locked_database(tmp_path: Path) -> None:
 def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
     """SQLite: write-ahead log with full synchronisation."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
-    with store._engine.connect() as connection:
+    with store._engine().connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
 

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -19,17 +18,13 @@ from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
 
 @pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened = BACKENDS[request.param](tmp_path)
-    yield opened
-    opened.close()
+def store(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
+    return new_store(request.param)
 
 
 @pytest.fixture(params=SHARED)
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened = BACKENDS[request.param](tmp_path)
-    yield opened
-    opened.close()
+def shared(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
+    return new_store(request.param)
 
 
 @pytest.fixture
@@ -322,6 +317,14 @@ def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
     with pytest.raises(Conflict):
         lossy.delete("k", version)
     assert lossy.inner.get("k").value == {"by": "them"}
+
+
+def test_without_a_doubt_a_write_is_one_request(lossy: LossyStore) -> None:
+    """A write or delete that is answered asks nothing else of the store."""
+    version = lossy.put("k", {"x": 1}, None)
+    version = lossy.put("k", {"x": 2}, version)
+    lossy.delete("k", version)
+    assert lossy.requests == ["write", "write", "remove"]
 
 
 def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:

@@ -1,0 +1,119 @@
+"""Where a store on S3 is: ``s3://bucket/prefix?option=value&…``."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import quote, unquote, urlsplit
+
+from sinksdk.errors import ConfigException
+from sinksdk.store.aside import Aside
+
+SCHEME: Final = "s3://"
+_MASK: Final = "***"
+_OPTIONS: Final = (
+    "endpoint",
+    "region",
+    "path_style",
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+)
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class S3Address:
+    """A store's URL in its parts, references resolved.
+
+    Args:
+        bucket: the bucket; it must exist.
+        prefix: what all keys of the store begin with, without slashes at its ends; may be empty.
+        endpoint: address of an S3 that is not AWS's own, as in ``http://host:9000``.
+        region: AWS region, or whatever the endpoint signs for; empty for boto3's default.
+        is_path_style: the bucket stands in the path, not in the host's name.
+        access_key_id: with the next two, credentials; empty for boto3's default chain.
+        secret_access_key: see above.
+        session_token: see above.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+    is_path_style: bool = False
+    access_key_id: str = ""
+    secret_access_key: str = ""
+    session_token: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The parts of a URL.
+
+        What a reference (``${env:…}``) stands for is taken as it is; what is written out may be
+        percent-encoded. A ``+`` is a plus sign: secrets are full of them.
+
+        Raises:
+            ConfigException: it is none, an option is unknown, or a reference cannot be resolved.
+        """
+        aside = Aside(text)
+        path, _, query = aside.text.partition("?")
+        bucket, prefix = (aside.back(unquote(part)) for part in path.removeprefix(SCHEME).partition("/")[::2])
+        options = {
+            name: aside.back(unquote(value)) for name, value in map(_option, filter(None, query.split("&")))
+        }
+        if not bucket:
+            message = "a store on S3 must name its bucket: s3://BUCKET/PREFIX"
+            raise ConfigException(message)
+        if bool(options.get("access_key_id")) != bool(options.get("secret_access_key")):
+            message = "a store on S3 needs both 'access_key_id' and 'secret_access_key', or neither"
+            raise ConfigException(message)
+        endpoint = options.get("endpoint", "")
+        if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
+            message = f"the endpoint {endpoint!r} of a store on S3 must begin with http:// or https://"
+            raise ConfigException(message)
+        return cls(
+            bucket=bucket,
+            prefix=prefix.strip("/"),
+            endpoint=endpoint,
+            region=options.get("region", ""),
+            is_path_style=_truth(options.get("path_style", "true" if endpoint else "false")),
+            access_key_id=options.get("access_key_id", ""),
+            secret_access_key=options.get("secret_access_key", ""),
+            session_token=options.get("session_token", ""),
+        )
+
+    def __str__(self) -> str:
+        """The URL with secrets masked."""
+        is_usual = self.is_path_style == bool(self.endpoint)
+        given = {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "path_style": "" if is_usual else str(self.is_path_style).lower(),
+            "access_key_id": self.access_key_id,
+            "secret_access_key": _MASK if self.secret_access_key else "",
+            "session_token": _MASK if self.session_token else "",
+        }
+        query = "&".join(f"{name}={quote(value, safe='/:*')}" for name, value in given.items() if value)
+        path = f"{SCHEME}{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "")
+        return f"{path}?{query}" if query else path
+
+    __repr__ = __str__
+
+
+def _option(pair: str) -> tuple[str, str]:
+    name, _, value = pair.partition("=")
+    if name not in _OPTIONS:
+        nearest = difflib.get_close_matches(name, _OPTIONS, n=1)
+        hint = f"; did you mean '{nearest[0]}'?" if nearest else f"; there are {', '.join(_OPTIONS)}"
+        message = f"a store on S3 has no option '{name}'{hint}"
+        raise ConfigException(message)
+    return name, value
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUTHS:
+        message = f"option 'path_style' of a store on S3 must be true or false, not {text!r}"
+        raise ConfigException(message)
+    return _TRUTHS[text.lower()]

@@ -1,0 +1,135 @@
+"""A PostgreSQL server of the tests' own: Debian's programs, a temporary folder, the loopback interface."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from tests.needs import missing
+
+USER = "sinksdk"
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "30",
+    "deadlock_timeout": "200ms",
+    "lc_messages": "C",
+    "logging_collector": "off",
+}
+
+
+@dataclass
+class PostgresServer:
+    """A server that runs.
+
+    Args:
+        port: where it listens, on the loopback interface.
+    """
+
+    port: int
+
+    def url(self, schema: str | None = None, *, port: int | None = None, database: str = "postgres") -> str:
+        """A store's URL, with its table in a schema of its own; the schema is made."""
+        url = f"postgresql://{USER}@127.0.0.1:{port or self.port}/{database}"
+        if schema is None:
+            return url
+        with self.connect() as connection:
+            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        return f"{url}?options=-csearch_path%3D{schema}"
+
+    def connect(self, schema: str = "public") -> psycopg.Connection:
+        """A session besides those of the store; every statement is a transaction of its own."""
+        return psycopg.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=USER,
+            dbname="postgres",
+            autocommit=True,
+            options=f"-csearch_path={schema}",
+        )
+
+
+@contextmanager
+def serving() -> Iterator[PostgresServer]:
+    """A new, empty server; it ends, and its folder goes, with the block."""
+    programs = _programs()
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    try:
+        user = _as_somebody(folder)
+        data = folder / "data"
+        _run(
+            [*user, str(programs / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-N", "-E", "UTF8"]
+        )
+        port = _free_port()
+        settings = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": str(port)}.items()]
+        log = folder / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*user, str(programs / "postgres"), "-D", str(data), *settings],
+                stdout=output,
+                stderr=output,
+                cwd=folder,
+            )
+        try:
+            server = PostgresServer(port)
+            _await(server, process, log)
+            yield server
+        finally:
+            process.send_signal(signal.SIGINT)  # ends sessions, and then itself
+            process.wait(timeout=30)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    if not found:
+        missing("PostgreSQL", "install it, on Debian with apt-get install postgresql")
+    return found[-1].parent
+
+
+def _as_somebody(folder: Path) -> Sequence[str]:
+    """PostgreSQL refuses to run as root; what comes before its commands then."""
+    if os.geteuid() != 0:
+        return ()
+    shutil.chown(folder, "nobody")
+    return ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+
+
+def _run(command: Sequence[str]) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
+    if ran.returncode:
+        message = f"{' '.join(command)}, run by {getpass.getuser()}, failed: {ran.stdout}{ran.stderr}"
+        raise RuntimeError(message)
+
+
+def _await(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            server.connect().close()
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                message = f"PostgreSQL did not start: {log.read_text()}"
+                raise RuntimeError(message) from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
