@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check format test bench docs clean
+.PHONY: help install demo check format test soak bench docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -35,6 +35,9 @@ format: install ## Format the code and fix what can be fixed
 
 test: install ## All tests: Spark, servers, crashes, property tests (minutes)
 	$(BIN)/pytest tests property_tests
+
+soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C)
+	$(BIN)/python -m property_tests.simulation
 
 bench: install ## Measure, in one table of ratios
 	$(BIN)/python -m benchmarks

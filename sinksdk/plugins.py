@@ -51,6 +51,8 @@ def connector_class(name: str) -> type[SinkConnector]:
 
 
 def _entry_point(name: str) -> EntryPoint | None:
+    if ":" in name:
+        return None  # module:Class; every task comes here, and looking through all packages takes 8 ms
     return next(iter(entry_points(group=GROUP, name=name)), None)
 
 

@@ -21,8 +21,8 @@ LAYERS: dict[str, set[str]] = {
     "store": set(),
     "sources": {"engine", "store"},
     "spark": {"engine", "store", "sources"},
-    "testing": {"engine", "store", "sources", "spark"},
     "runtime": {"engine", "store", "sources", "spark"},
+    "testing": {"engine", "store", "sources", "spark", "runtime"},
     "server": {"engine", "store", "sources", "spark", "runtime", "testing"},
     "cli": {"engine", "store", "sources", "spark", "runtime", "testing", "server"},
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -16,11 +15,13 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
+from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.events import Listener, PartitionView, Silent
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
 from sinksdk.runtime.registry import configure, register
 from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.succession import Succession, enter, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
 from sinksdk.sources import Source, Subscription
 from sinksdk.store import Store, identify
@@ -50,6 +51,8 @@ class ConnectorDriver:
         raw: the same as it was written.
         launcher: starts generations.
         listener: watches.
+        clock: time.
+        signal: asks it to close.
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class ConnectorDriver:
         raw: Mapping[str, Any],
         launcher: Launcher,
         listener: Listener | None = None,
+        clock: WallClock | None = None,
+        signal: ClosingSignal | None = None,
     ) -> None:
         self._store = store
         self._source = source
@@ -71,7 +76,8 @@ class ConnectorDriver:
         self._launcher = launcher
         self._listener = listener or Silent()
         self._subscription = Subscription(config.topics, config.topics_regex)
-        self._signal = ClosingSignal()
+        self._clock = clock or SystemWallClock()
+        self._signal = signal or ClosingSignal()
         self._policy = connector.batch_policy(config)
         self._planner = Planner(
             self._policy,
@@ -110,20 +116,33 @@ class ConnectorDriver:
         self._connector.identity = ConnectorIdentity(
             identify(self._store), self._config.name, record.incarnation
         )
-        self._status = StatusKeeper(self._store, self._config.name)
+        name = enter()
+        self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
         try:
             limits = self._available() if until_caught_up else None
             self._connector.start(self._config)
-            self._loop(limits)
-            self._status.become("UNASSIGNED")
+            if self._succession(name).await_turn():
+                self._loop(limits)
+                self._status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
         except Exception:
             self._status.become("FAILED", traceback.format_exc())
             raise
         finally:
+            leave(name)
             stop_connector(self._connector, is_deleted=False)
+
+    def _succession(self, name: str) -> Succession:
+        return Succession(
+            self._store,
+            self._config.name,
+            name,
+            clock=self._clock,
+            wait=self._signal.wait,
+            graceful=self._config.graceful_timeout_ms / 1000,
+        )
 
     def _loop(self, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
         claim = self._generations.claim()
@@ -137,6 +156,7 @@ class ConnectorDriver:
                 return
             plan = self._generations.plan(claim, self._tasks(decision, claim), config_version)
             self._run(plan)
+            self._give_way()
             if self._hopeless is not None:
                 raise _given_up(self._config, self._hopeless)
             if limits is not None and self._refused:
@@ -145,6 +165,14 @@ class ConnectorDriver:
                 return
             claim = self._generations.claim()
             self._pace_discards(claim, plan)
+
+    def _give_way(self) -> None:
+        successor = self._generations.give_way()
+        if successor is not None:
+            raise FencedException(
+                f"connector {self._config.name}: driver {successor} takes over and has asked this one to "
+                f"give way; its tasks were closed, this driver ends and touches nothing more"
+            )
 
     # -- deciding --------------------------------------------------------------------------------
 
@@ -158,7 +186,7 @@ class ConnectorDriver:
                 if self._signal.is_final:
                     return None
             backlogs = self._backlogs(claim, limits)
-            now = time.time()
+            now = self._clock.time()
             ready = [b for b in backlogs if not self._is_waiting(b.partition)]
             decision = self._planner.decide(ready, now, flush=limits is not None)
             if decision.ranges:
@@ -177,7 +205,7 @@ class ConnectorDriver:
                 continue
             tries = self._undiscarded.get(partition, (0, 0.0))[0] + 1
             delay = min(self._config.restart_backoff_ms / 1000 * 2 ** min(tries, 10), _LONGEST_PACE)
-            self._undiscarded[partition] = (tries, time.monotonic() + delay)
+            self._undiscarded[partition] = (tries, self._clock.now() + delay)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether a partition is opened though nothing new is there: to publish, or to discard."""
@@ -185,14 +213,14 @@ class ConnectorDriver:
         if entry and entry.publish:
             return True
         _, not_before = self._undiscarded.get(partition, (0, 0.0))
-        return bool(claim.stale.get(partition)) and time.monotonic() >= not_before
+        return bool(claim.stale.get(partition)) and self._clock.now() >= not_before
 
     def _is_waiting(self, partition: TopicPartition) -> bool:
         """Whether a partition that failed shall not be opened again yet."""
-        return self._retry_at.get(partition, 0.0) > time.monotonic()
+        return self._retry_at.get(partition, 0.0) > self._clock.now()
 
     def _wait(self, now: float, due_at: float) -> None:
-        delays = [at - time.monotonic() for p, at in self._retry_at.items() if self._is_waiting(p)]
+        delays = [at - self._clock.now() for p, at in self._retry_at.items() if self._is_waiting(p)]
         delay = min(self._config.poll_interval_ms / 1000, due_at - now, *delays)
         self._signal.wait(max(delay, 0.0))
         if not self._generations.is_newest():
@@ -217,7 +245,7 @@ class ConnectorDriver:
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
         self._ends = {p: offsets.end for p, offsets in available.items()}
-        now = time.time()
+        now = self._clock.time()
         backlogs = []
         for partition, offsets in sorted(available.items()):
             entry = claim.committed.get(partition)
@@ -287,6 +315,7 @@ class ConnectorDriver:
             is_hopeless=self._would_give_up,
             on_progress=on_progress,
             on_closing=lambda reason: self._listener.closing(plan.generation, reason),
+            clock=self._clock,
         )
         try:
             running = self._launcher.launch(plan)
@@ -314,13 +343,13 @@ class ConnectorDriver:
             if outcome.failure is None:
                 if _is_refused(planned[outcome.partition], outcome):
                     self._refused[outcome.partition] = outcome
-                    self._retry_at[outcome.partition] = time.monotonic() + _LONGEST_PACE
+                    self._retry_at[outcome.partition] = self._clock.now() + _LONGEST_PACE
                 continue
             if status.failures > self._config.restart_max_attempts:
                 self._hopeless = self._hopeless or outcome
             if not (outcome.failure.at_once and status.failures == 1):
                 delay = self._config.restart_backoff_ms / 1000 * 2 ** min(status.failures - 1, 10)
-                self._retry_at[outcome.partition] = time.monotonic() + delay
+                self._retry_at[outcome.partition] = self._clock.now() + delay
         self._status.save()
 
     def _would_give_up(self, progress: PartitionProgress) -> bool:

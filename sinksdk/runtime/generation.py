@@ -140,6 +140,38 @@ class Generations:
                 row = again
         self._plan = row
 
+    def give_way(self) -> str | None:
+        """After a generation has ended: let a driver that asked for it take over, if there is one.
+
+        Returns:
+            Its name; from now on this driver must not claim anything. None: nobody asked.
+
+        Raises:
+            FencedException: a newer driver has not waited.
+        """
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        key = plan_key(self._connector, self._plan.value.generation)
+        while True:
+            row = table.read(self._store, key, GenerationPlan)
+            if row is None:
+                raise self._fenced()
+            closing = row.value.closing
+            if closing is None or closing.successor is None:
+                return None
+            answered = closing.model_copy(update={"answered": True})
+            try:
+                table.write(self._store, key, row.value.model_copy(update={"closing": answered}), row.version)
+            except Conflict:
+                continue  # another newcomer asks as well
+            return closing.successor
+
+    def successor(self) -> str | None:
+        """Who waits to take over the running generation's connector, if anybody does."""
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        key = plan_key(self._connector, self._plan.value.generation)
+        row = table.read(self._store, key, GenerationPlan)
+        return row.value.closing.successor if row is not None and row.value.closing is not None else None
+
     def is_newest(self) -> bool:
         """Whether no newer driver has claimed a generation."""
         now = table.read(self._store, task_count_key(self._connector), TaskCountRecord)

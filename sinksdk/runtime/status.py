@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
-import time
 from collections.abc import Iterable
 from typing import Literal
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
+from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import ConnectorStatus, PartitionStatus, status_key
 
@@ -29,18 +27,21 @@ class StatusKeeper:
     Args:
         store: where it is kept.
         connector: the connector's name.
+        driver: who drives it.
+        clock: time.
     """
 
-    def __init__(self, store: Store, connector: str) -> None:
+    def __init__(self, store: Store, connector: str, driver: str, clock: WallClock) -> None:
         self._store = store
         self._key = status_key(connector)
-        self._driver = f"{platform.node()}:{os.getpid()}"
+        self._driver = driver
+        self._clock = clock
         row = table.read(store, self._key, ConnectorStatus)
         self._version = row.version if row else None
         self._partitions = {p.topic_partition: p for p in row.value.partitions} if row else {}
         self._state: State = "UNASSIGNED"
         self._trace: str | None = None
-        self._written = 0.0
+        self._written = clock.now()
 
     def of(self, partition: TopicPartition) -> PartitionStatus | None:
         """What is remembered of a partition."""
@@ -61,16 +62,16 @@ class StatusKeeper:
 
     def save_if_due(self) -> None:
         """Write the status if the last time is long enough ago."""
-        if time.monotonic() - self._written >= _INTERVAL:
+        if self._clock.now() - self._written >= _INTERVAL:
             self.save()
 
     def save(self) -> None:
         """Write the status now. Another driver's write in between is taken over, not fought."""
-        self._written = time.monotonic()
+        self._written = self._clock.now()
         status = ConnectorStatus(
             state=self._state,
             driver=self._driver,
-            heartbeat=time.time(),
+            heartbeat=self._clock.time(),
             partitions=tuple(status for _, status in sorted(self._partitions.items())),
             trace=self._trace,
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.generation import Generations
@@ -108,6 +108,7 @@ class Supervisor:
         is_hopeless: whether a partition's failure ends the connector; then the others close.
         on_progress: told of all tasks' positions.
         on_closing: told that the tasks were asked to close.
+        clock: time.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Supervisor:
         is_hopeless: Callable[[PartitionProgress], bool],
         on_progress: Callable[[Sequence[PartitionProgress]], None],
         on_closing: Callable[[ClosingReason], None],
+        clock: Clock,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -130,6 +132,8 @@ class Supervisor:
         self._is_hopeless = is_hopeless
         self._on_progress = on_progress
         self._on_closing = on_closing
+        self._clock = clock
+        self._is_followed = False
 
     def run(self, running: RunningGeneration, plan: GenerationPlan) -> list[PartitionOutcome]:
         """Wait for the end.
@@ -167,12 +171,12 @@ class Supervisor:
         cancel_at: float | None = None
         next_ask = 0.0
         while not running.wait(_LOOK):
-            now = time.monotonic()
+            now = self._clock.now()
             if now >= next_ask:
                 next_ask = now + _ASK
                 self._look_patiently(plan)
-            if cancel_at is None and self._signal.reason is not None:
-                self._ask_to_close(self._signal.reason)
+            if cancel_at is None and (self._signal.reason is not None or self._is_followed):
+                self._ask_to_close(self._signal.reason or ClosingReason.REBALANCE)
                 cancel_at = now + self._graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
@@ -199,6 +203,14 @@ class Supervisor:
                 f"connector {self._connector}: a newer driver took over while generation "
                 f"{plan.generation} ran"
             )
+        if not self._is_followed and (successor := self._generations.successor()) is not None:
+            log.warning(
+                "connector %s: driver %s takes over; generation %d closes, then this driver ends",
+                self._connector,
+                successor,
+                plan.generation,
+            )
+            self._is_followed = True
         progress = self._progress(plan)
         self._on_progress(progress)
         if self._signal.reason is None and any(map(self._is_hopeless, progress)):

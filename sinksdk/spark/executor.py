@@ -11,15 +11,15 @@ import random
 import resource
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Self
 
 import pyarrow as pa
 
 from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
+from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
@@ -78,27 +78,58 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
     try:
         stream = iter(ahead)
         first = next(batch for batch in stream if batch is not None)
-        task = task_number(first)
         store = open_store(spec.store_url, expected_id=spec.store_id)
-        taken = take_over(store, spec.connector, spec.generation, task)
-        if taken is None:
-            raise _fenced(store, spec, task)
-        try:
-            return _Attempt(spec, store, task, taken).run(_chain(first, stream))
-        except FencedException as error:
-            raise _fenced(store, spec, task) from error
+        return run_attempt(spec, store, task_number(first), _chain(first, stream))
     finally:
         ahead.stop()
+
+
+def run_attempt(
+    spec: GenerationSpec,
+    store: Store,
+    task: int,
+    batches: Iterator[pa.RecordBatch | None],
+    *,
+    clock: Clock | None = None,
+    watch: Watch | None = None,
+) -> TaskResult:
+    """Run one attempt at a task: take its record over, work, report.
+
+    Args:
+        spec: what every task of the generation knows.
+        store: opened.
+        task: its number.
+        batches: its input, control row included; None whenever nothing came for a while.
+        clock: time.
+        watch: looks whether to close; by default in a thread of its own.
+
+    Raises:
+        FencedException: another attempt or a newer generation owns it, and this generation is over.
+        Exception: store or input failed; Spark runs the task again.
+    """
+    clock = clock or SystemClock()
+    taken = take_over(store, spec.connector, spec.generation, task)
+    if taken is None:
+        raise _fenced(store, spec, task, clock)
+    try:
+        attempt = _Attempt(spec, store, task, taken, clock=clock, watch=watch or _watch_in_thread)
+        return attempt.run(batches)
+    except FencedException as error:
+        raise _fenced(store, spec, task, clock) from error
 
 
 class _Attempt:
     """One attempt at one task that has taken its record over."""
 
-    def __init__(self, spec: GenerationSpec, store: Store, task: int, taken: TakenOver) -> None:
+    def __init__(
+        self, spec: GenerationSpec, store: Store, task: int, taken: TakenOver, *, clock: Clock, watch: Watch
+    ) -> None:
         self._spec = spec
         self._store = store
         self._task = task
         self._taken = taken
+        self._clock = clock
+        self._watch = watch
         self._plan: TaskPlan = taken.plan.tasks[task]
 
     def run(self, batches: Iterator[pa.RecordBatch | None]) -> TaskResult:
@@ -113,14 +144,16 @@ class _Attempt:
             return self._result(
                 [PartitionOutcome.unread(item.partition, item.offsets.start, failure) for item in assigned]
             )
-        progress = _ProgressWriter(self._store, self._spec, self._task, self._taken.ledger.attempt, worker)
-        with _ClosingWatch(self._store, self._spec, poll) as watch:
+        progress = _ProgressWriter(
+            self._store, self._spec, self._task, self._taken.ledger.attempt, worker, clock=self._clock
+        )
+        with self._watch(ClosingWatch(self._store, self._spec), poll) as closing:
             outcomes = SinkTaskRun(
                 worker,
                 assigned,
                 by_partition(batches, partitions),
-                closing=watch.request,
-                clock=SystemClock(),
+                closing=closing,
+                clock=self._clock,
                 on_progress=progress.write_if_due,
             ).run()
         progress.write()
@@ -139,7 +172,7 @@ class _Attempt:
             TaskName(self._spec.connector, self._task),
             config,
             commits=self._taken.ledger,
-            clock=SystemClock(),
+            clock=self._clock,
             generation=self._spec.generation,
             raw_config=raw,
             options=EngineOptions.of(config),
@@ -152,32 +185,19 @@ class _Attempt:
         return TaskResult(self._task, self._taken.ledger.attempt if outcomes else 0, outcomes, peak)
 
 
-class _ClosingWatch:
-    """Looks, in a thread of its own, whether the generation shall close or is over.
+class ClosingWatch:
+    """Knows whether a generation shall close or is over, as of the last look.
 
     Args:
         store: where the plan is.
         spec: whose plan.
-        interval: seconds between two looks, give or take: many tasks begin at the same moment.
     """
 
-    def __init__(self, store: Store, spec: GenerationSpec, interval: float) -> None:
+    def __init__(self, store: Store, spec: GenerationSpec) -> None:
         self._store = store
         self._spec = spec
-        self._interval = interval
         self._request: ClosingRequest | None = None
         self._is_over = False
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="closing-watch", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._look()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
 
     def request(self) -> ClosingRequest | None:
         """The request to close, once there is one. Raises FencedException when the generation is over."""
@@ -185,38 +205,71 @@ class _ClosingWatch:
             raise FencedException(f"generation {self._spec.generation} of {self._spec.connector} is over")
         return self._request
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Read the plan. Raises StoreUnavailable."""
         plan = current_plan(self._store, self._spec.connector, self._spec.generation)
         if plan is None:
             self._is_over = True
         elif plan.closing is not None:
             self._request = ClosingRequest(plan.closing.reason, plan.closing.timeout)
 
-    def _loop(self) -> None:
-        while not self._stopped.wait(self._interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-            try:
-                self._look()
-            except ConnectException:
-                log.warning("looking whether to close failed; trying again", exc_info=True)
+    def look_again(self) -> None:
+        """As :meth:`look`; a store that does not answer is asked the next time."""
+        try:
+            self.look()
+        except ConnectException:
+            log.warning("looking whether to close failed; trying again", exc_info=True)
+
+
+Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]
+"""Lets a watch look every so many seconds while the block runs; gives what asks it."""
+
+
+@contextmanager
+def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
+    """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
+    watch.look()
+    stopped = threading.Event()
+
+    def loop() -> None:
+        # Give or take: many tasks begin at the same moment.
+        while not stopped.wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+            watch.look_again()
+
+    thread = threading.Thread(target=loop, name="closing-watch", daemon=True)
+    thread.start()
+    try:
+        yield watch.request
+    finally:
+        stopped.set()
+        thread.join()
 
 
 class _ProgressWriter:
     """Tells the driver how far a task is, at most every two seconds. Informs only: failures are ignored."""
 
     def __init__(
-        self, store: Store, spec: GenerationSpec, task: int, attempt: int, worker: WorkerSinkTask
+        self,
+        store: Store,
+        spec: GenerationSpec,
+        task: int,
+        attempt: int,
+        worker: WorkerSinkTask,
+        *,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._key = progress_key(spec.connector, task)
         self._generation = spec.generation
         self._attempt = attempt
         self._worker = worker
-        self._next = 0.0
+        self._clock = clock
+        self._next = clock.now()
         self._version: str | None = None
 
     def write_if_due(self) -> None:
         """Write the positions if the last time is long enough ago."""
-        now = time.monotonic()
+        now = self._clock.now()
         if now < self._next:
             return
         self._next = now + _PROGRESS_INTERVAL
@@ -259,7 +312,7 @@ class _ProgressWriter:
         )
 
 
-def _fenced(store: Store, spec: GenerationSpec, task: int) -> FencedException:
+def _fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> FencedException:
     """Wait until Spark kills this attempt or its generation is over; then there is something to raise."""
     log.info(
         "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
@@ -268,7 +321,7 @@ def _fenced(store: Store, spec: GenerationSpec, task: int) -> FencedException:
         spec.generation,
     )
     while (plan := current_plan(store, spec.connector, spec.generation)) is not None and not plan.closing:
-        time.sleep(_FENCED_POLL)
+        clock.sleep(_FENCED_POLL)
     return FencedException(
         f"connector {spec.connector}, task {task}: generation {spec.generation} is over; "
         f"a newer one has taken over"

@@ -201,10 +201,14 @@ class Closing(Value):
     Args:
         reason: why.
         timeout: seconds the tasks have for it, from when they see it.
+        successor: the driver that waits to take over; whoever runs the generation ends after it.
+        answered: it has ended, and its driver does nothing more.
     """
 
     reason: ClosingReason
     timeout: float
+    successor: str | None = None
+    answered: bool = False
 
 
 class GenerationPlan(Value):

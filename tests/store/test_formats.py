@@ -113,7 +113,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ),
             committed=(ENTRY,),
             stale=(NOTED,),
-            closing=Closing(reason=ClosingReason.REBALANCE, timeout=60.0),
+            closing=Closing(reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2"),
         ),
         {
             "generation": 7,
@@ -127,7 +127,12 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ],
             "committed": [ENTRY_JSON],
             "stale": [NOTED_JSON],
-            "closing": {"reason": "REBALANCE", "timeout": 60.0},
+            "closing": {
+                "reason": "REBALANCE",
+                "timeout": 60.0,
+                "successor": "host:1#2",
+                "answered": False,
+            },
         },
     ),
     (
@@ -253,6 +258,11 @@ def test_every_value_has_a_golden_text() -> None:
         (ConnectorRecord, {"config": {}, "incarnation": "i"}, ConnectorRecord(config={}, incarnation="i")),
         (TaskCountRecord, {"claimed": 1}, TaskCountRecord(claimed=1, planned=0, tasks=0, config_version=0)),
         (TaskRecord, {"generation": 1}, TaskRecord(generation=1, attempt=0)),
+        (
+            Closing,
+            {"reason": "PAUSE", "timeout": 1.0},
+            Closing(reason=ClosingReason.PAUSE, timeout=1.0, successor=None, answered=False),
+        ),
         (ConnectorStatus, {}, ConnectorStatus(state="UNASSIGNED", heartbeat=0.0)),
     ],
 )

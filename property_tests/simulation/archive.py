@@ -1,0 +1,284 @@
+"""The archiver in a simulated cluster: an S3 model, what must hold after each step, and in the end."""
+
+from __future__ import annotations
+
+import bisect
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+
+import fastavro
+from pydantic import Field
+
+from connectors.s3_archiver import S3ArchiverConnector
+from connectors.s3_archiver.client import Location
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.files import Grain
+from connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk import OffsetAndMetadata, SinkRecords, SinkTask, Token, TopicPartition
+from sinksdk.store import MemoryStore, read_commits, table
+from sinksdk.store.base import Stored
+from sinksdk.store.records import Entry, TaskCountRecord, plans_prefix, task_count_key, task_key
+from sinksdk.testing.simulation.cluster import Cluster
+from sinksdk.testing.simulation.world import World
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
+
+T = TypeVar("T")
+
+CONNECTOR = "archive"
+FLUSH_SIZE = 6
+CHANGES = {
+    "CreateMultipartUpload",
+    "UploadPart",
+    "CompleteMultipartUpload",
+    "AbortMultipartUpload",
+    "PutObject",
+}
+
+
+class SimulatedS3(FakeS3):
+    """An S3 model whose every request goes through the scheduler."""
+
+    def __init__(self, world: World, on_change: Callable[[], None]) -> None:
+        super().__init__("bucket")
+        self._world = world
+        self._on_change = on_change
+
+    def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
+        what = f"{asked.operation} {asked.upload_id or asked.key}"
+
+        def whole() -> T:
+            if asked.operation in CHANGES and self._world.current.is_fenced:
+                self._world.violation(f"{self._world.current.name} was fenced and still asks: {what}")
+            result = effect()
+            if asked.operation == "CompleteMultipartUpload":
+                self._on_change()
+            return result
+
+        return self._world.operate(
+            what,
+            whole,
+            lost=lambda _: no_answer(),
+            refused=lambda _: slow_down(),
+            tell=asked.operation in CHANGES,
+        )
+
+
+class SimulatedConfig(S3ArchiverConfig):
+    """Parts of a few records instead of megabytes."""
+
+    s3_part_size: int = Field(400, alias="s3.part.size")
+
+
+class SimulatedTask(S3ArchiverTask):
+    """The archiver's task, watched: is it called as the contract says?"""
+
+    def __init__(self) -> None:
+        archive = Archive.current
+        self.archive = archive
+        super().__init__(
+            connect=lambda *_: archive.s3,
+            clock=archive.world.time,
+            sleep=archive.world.sleep,
+            grain=Grain(1, 64),
+        )
+        self.is_open: set[TopicPartition] = set()
+        self._closing: set[TopicPartition] = set()
+        self._stops = 0
+        archive.tasks.append(self)
+
+    def open(self, partitions: Any) -> None:
+        self._outside_of_pre_commit("open")
+        super().open(partitions)
+        self.is_open.update(partitions)
+
+    def put(self, records: SinkRecords) -> None:
+        self._outside_of_pre_commit("put")
+        self._expect(records.partition in self.is_open, f"put to {records.partition}, which is not open")
+        self._expect(
+            records.partition not in self._closing, f"put to {records.partition} after its closing commit"
+        )
+        super().put(records)
+
+    def pre_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        self._expect(offsets.keys() <= self.is_open, "pre_commit of what is not open")
+        if self.context.is_closing():
+            self._closing.update(offsets)
+            self.archive.world.happened["closing commit"] += 1
+        self._expect(
+            self.context.is_closing() == (self.context.closing_reason() is not None),
+            "is_closing and its reason contradict each other",
+        )
+        return super().pre_commit(offsets)
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        self._outside_of_pre_commit("publish")
+        super().publish(partition, tokens)
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        self._outside_of_pre_commit("discard")
+        super().discard(partition, tokens)
+
+    def close(self, partitions: Any) -> None:
+        self._outside_of_pre_commit("close")
+        self._expect(set(partitions) <= self.is_open, f"close of {partitions}, open is {self.is_open}")
+        self.is_open.difference_update(partitions)
+        self._closing.difference_update(partitions)
+        super().close(partitions)
+
+    def stop(self) -> None:
+        self._outside_of_pre_commit("stop")
+        self._expect(not self._stops, "stop for the second time")
+        self._expect(not self.is_open, f"stop while {self.is_open} are open")
+        self._stops += 1
+        super().stop()
+
+    def _outside_of_pre_commit(self, what: str) -> None:
+        self._expect(not self.context.is_closing(), f"is_closing() is true in {what}")
+
+    def _expect(self, holds: bool, what: str) -> None:
+        if not holds and self.archive.world.current.is_alive:
+            self.archive.world.violation(what)
+
+
+class SimulatedConnector(S3ArchiverConnector):
+    """The archiver on the model."""
+
+    config_class: ClassVar[type[S3ArchiverConfig]] = SimulatedConfig
+    task_class: ClassVar[type[SinkTask]] = SimulatedTask
+
+    def __init__(self) -> None:
+        super().__init__(connect=lambda *_: Archive.current.s3)
+
+
+class Bystander(MemoryStore):
+    """Looks at the records without being part of the world: no faults, no time.
+
+    Args:
+        stored: what the processes share.
+    """
+
+    def __init__(self, stored: dict[str, Stored]) -> None:
+        super().__init__()
+        self._records = stored
+
+    def _ask(self, request: Callable[[], T], what: str) -> T:
+        return request()
+
+
+class Archive:
+    """A cluster that archives, and what can be seen of it from outside."""
+
+    current: ClassVar[Archive]
+
+    def __init__(self, world: World) -> None:
+        Archive.current = self
+        dice = world.dice
+        self.world = world
+        self.s3 = SimulatedS3(world, self.check)
+        self.tasks: list[SimulatedTask] = []
+        raw = {
+            "name": CONNECTOR,
+            "connector.class": f"{__name__}:{SimulatedConnector.__name__}",
+            "topics": "orders",
+            "tasks.max": str(dice.randint(1, 3)),
+            "s3.bucket.name": "bucket",
+            "flush.size": str(FLUSH_SIZE),
+            "generation.max.records": str(FLUSH_SIZE * dice.randint(1, 4)),
+            "offset.flush.interval.ms": dice.choice(("500", "60000")),
+            "task.shutdown.graceful.timeout.ms": dice.choice(("5000", "60000")),
+            "errors.retry.timeout": dice.choice(("0", "3000")),
+            "restart.backoff.ms": "1000",
+            "restart.max.attempts": "20",
+        }
+        if dice.random() < 0.5:
+            raw["rotate.schedule.interval.ms"] = dice.choice(("2000", "30000"))
+        self.cluster = Cluster(
+            world, CONNECTOR, SimulatedConnector, raw, partitions=dice.randint(1, 3), around=self._watched
+        )
+        self.cluster.records.on_change = self._on_change
+        self._bystander = Bystander(self.cluster.records.stored)
+        self._decoded: set[Location] = set()
+        self._visible: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
+        self._highest: dict[TopicPartition, int] = {}
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A task process that ends by itself has closed everything and has stopped."""
+        yield
+
+    def _on_change(self, key: str, before: Stored | None, after: Stored | None) -> None:
+        if key.startswith(task_key(CONNECTOR, 0)[:-1]):
+            if before is not None and after is not None:
+                old, new = json.loads(before.body), json.loads(after.body)
+                if (new["generation"], new["attempt"]) < (old["generation"], old["attempt"]) and new[
+                    "attempt"
+                ]:
+                    self.world.violation(f"{key} went back to an older generation or attempt")
+            self.check()
+        elif key == task_count_key(CONNECTOR) or key.startswith(plans_prefix(CONNECTOR)):
+            self.check()
+
+    def commits(self) -> dict[TopicPartition, Entry]:
+        """What is committed."""
+        return read_commits(self._bystander, CONNECTOR).committed
+
+    def claimed(self) -> int:
+        """The newest generation."""
+        row = table.read(self._bystander, task_count_key(CONNECTOR), TaskCountRecord)
+        return row.value.claimed if row else 0
+
+    def visible(self) -> dict[TopicPartition, list[int]]:
+        """Offsets that readers of the bucket see, by partition, sorted."""
+        for location, found in self.s3.objects.items():
+            if location not in self._decoded:
+                self._decoded.add(location)
+                if location.key.endswith(".avro"):
+                    for row in fastavro.reader(io.BytesIO(found.data)):
+                        bisect.insort(
+                            self._visible[TopicPartition(row["topic"], row["partition"])], row["offset"]
+                        )
+        return self._visible
+
+    def check(self) -> None:
+        """Within what is committed, each record once; no commit goes back; nothing committed is lost."""
+        commits = self.commits()
+        for partition, offsets in self.visible().items():
+            problem = self._problem(partition, offsets, commits.get(partition))
+            if problem is not None:
+                self.world.violation(f"{partition}: {problem}")
+
+    def _problem(self, partition: TopicPartition, offsets: list[int], entry: Entry | None) -> str | None:
+        committed = entry.offset if entry else 0
+        if committed < self._highest.get(partition, 0):
+            return f"the commit went back to {committed}"
+        self._highest[partition] = committed
+        if len(set(offsets)) < len(offsets):
+            return f"seen twice in {offsets}"
+        if offsets and offsets[-1] >= committed:
+            return f"offset {offsets[-1]} is visible, committed is {committed}"
+        pending = [token.data for token in entry.publish] if entry else []
+        seen = set(offsets)
+        missing = [
+            record.offset
+            for record in self.cluster.log.records[partition]
+            if record.offset < committed
+            and record.offset not in seen
+            and not any(data["start"] <= record.offset < data["end"] for data in pending)
+        ]
+        return f"committed to {committed}, lost {missing}" if missing else None
+
+    def check_end(self) -> None:
+        """Everything that was produced is visible, once, and nothing is left behind."""
+        self.check()
+        for partition, offsets in self.visible().items():
+            produced = [record.offset for record in self.cluster.log.records[partition]]
+            if offsets != produced:
+                self.world.violation(f"{partition}: in the end {offsets} are visible of {produced}")
+        leaked = [f"{upload.location}" for upload in self.s3.uploads_with_data()]
+        if leaked:
+            self.world.violation(f"uploads with data are left: {leaked}")

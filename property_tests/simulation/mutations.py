@@ -1,0 +1,214 @@
+"""The protocol with one piece left out, each in turn: what the simulation must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from connectors.s3_archiver.client import Location
+from property_tests.simulation.archive import SimulatedTask
+from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.runtime import generation
+from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.spark import executor
+from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
+from sinksdk.store.ledger import Ledger
+from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskRecord, task_count_key, task_key
+from sinksdk.testing.simulation.store import SimulatedStore
+
+Patch = pytest.MonkeyPatch
+
+
+def no_fence(patch: Patch) -> None:
+    """The records of the generation before are read, not moved."""
+
+    def read_only(self: Generations, task: int, generation: int) -> TaskRecord | None:
+        row = table.read(self._store, task_key(self._connector, task), TaskRecord)
+        return row.value if row else None
+
+    patch.setattr(Generations, "_fence", read_only)
+
+
+def no_merge(patch: Patch) -> None:
+    """The next plan is made from the plan before, without what its tasks have committed."""
+    patch.setattr(generation, "merge", lambda base, records: merge(base, []))
+
+
+def no_attempt(patch: Patch) -> None:
+    """A second attempt takes the record as it is, without moving it."""
+
+    def take_over(store: Store, connector: str, number: int, task: int) -> TakenOver | None:
+        plan = current_plan(store, connector, number)
+        key = task_key(connector, task)
+        before = table.read(store, key, TaskRecord)
+        if plan is None or (before is not None and before.value.generation > number):
+            return None
+        if before is not None and before.value.generation == number and before.value.attempt:
+            taken = before
+        else:
+            record = ledger._successor(before.value if before else None, plan, task)
+            taken = table.write(store, key, record, before.version if before else None)
+        return TakenOver(plan, TaskLedger(store, connector, task, taken, ledger._stale_of(plan, task)))
+
+    patch.setattr(executor, "take_over", take_over)
+
+
+def stale_tokens_not_carried(patch: Patch) -> None:
+    """What no commit covers is known to the next generation only by luck."""
+    claim = Generations.claim
+
+    def forgetful(self: Generations) -> Claim:
+        return replace(claim(self), stale={})
+
+    patch.setattr(Generations, "claim", forgetful)
+
+
+def publish_before_commit(patch: Patch) -> None:
+    """What pre_commit returned is made visible, then committed."""
+    write = WorkerSinkTask._write
+
+    def eager(
+        self: WorkerSinkTask, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None
+    ) -> None:
+        for partition, offset in accepted.items():
+            if offset.tokens:
+                self._task.publish(partition, offset.tokens)
+        write(self, accepted, deadline)
+
+    patch.setattr(WorkerSinkTask, "_write", eager)
+
+
+def discard_when_fenced(patch: Patch) -> None:
+    """A task that lost its partitions cleans up what it had begun."""
+    lose = WorkerSinkTask.lose
+
+    def tidy(self: WorkerSinkTask, partitions: Collection[TopicPartition] | None = None) -> None:
+        for partition in self.assignment():
+            tokens = self._commits.prepared(partition)
+            if tokens:
+                self._task.discard(partition, tokens)
+        lose(self, partitions)
+
+    patch.setattr(WorkerSinkTask, "lose", tidy)
+
+
+def unpublished_tokens_overwritten(patch: Patch) -> None:
+    """A commit follows though the one before could not be published."""
+
+    def ignore(self: WorkerSinkTask, partition: TopicPartition, deadline: float | None = None) -> None:
+        self._second_phase.publish(partition, deadline)
+
+    patch.setattr(Ledger, "_refuse_to_overwrite", lambda self, partition, offset: None)
+    patch.setattr(WorkerSinkTask, "_publish", ignore)
+
+
+def clean_up_by_listing(patch: Patch) -> None:
+    """Whoever opens or closes a partition aborts the uploads it finds there and does not know."""
+
+    def tidy(task: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        s3 = task.archive.s3
+        for partition in partitions:
+            committed = task.context.committed(partition)
+            known = {token.id for token in committed.tokens} if committed else set()
+            prefix = f"topics/orders/partition={partition.partition}/"
+            for found in list(s3.list_uploads("bucket", prefix)):
+                if found.upload_id not in known:
+                    s3.abort_upload(_location(found.key), found.upload_id)
+
+    begin, end = SimulatedTask.open, SimulatedTask.close
+
+    def tidy_open(self: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        tidy(self, partitions)
+        begin(self, partitions)
+
+    def tidy_close(self: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        tidy(self, partitions)
+        end(self, partitions)
+
+    patch.setattr(SimulatedTask, "open", tidy_open)
+    patch.setattr(SimulatedTask, "close", tidy_close)
+
+
+def _location(key: str) -> Location:
+    """A location in the simulated bucket."""
+    return Location("bucket", key)
+
+
+def writes_without_condition(patch: Patch) -> None:
+    """The store takes every write."""
+    write = SimulatedStore._write
+
+    def anyhow(self: SimulatedStore, key: str, stored: Any, if_version: str | None) -> bool:
+        current = self._records.stored.get(key)
+        return write(self, key, stored, current.version if current else None)
+
+    patch.setattr(SimulatedStore, "_write", anyhow)
+
+
+def driver_reads_its_claim_afresh(patch: Patch) -> None:
+    """A driver claims from what stands in the store, not from what it wrote last."""
+    claim, plan = Generations.claim, Generations.plan
+
+    def forget(self: Generations) -> None:
+        self._count = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
+
+    def claim_afresh(self: Generations) -> Claim:
+        forget(self)
+        return claim(self)
+
+    def plan_afresh(self: Generations, *arguments: Any) -> GenerationPlan:
+        forget(self)
+        return plan(self, *arguments)
+
+    patch.setattr(Generations, "claim", claim_afresh)
+    patch.setattr(Generations, "plan", plan_afresh)
+
+
+def tokens_not_noted(patch: Patch) -> None:
+    """An upload is fed though no successor could know of it."""
+    patch.setattr(Ledger, "prepare", lambda self, tokens: None)
+    patch.setattr("sinksdk.engine.sink.committable", lambda returned, **rest: dict(returned))
+
+
+def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:
+    """Tokens of a commit are published by the task that made it, by nobody else."""
+    patch.setattr(Claim, "unsettled", lambda self, partition: False)
+    patch.setattr(WorkerSinkTask, "open", open_without_publishing(WorkerSinkTask.open))
+
+
+def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
+    """The engine's open, without the second phase of predecessors."""
+
+    def without(self: WorkerSinkTask, *arguments: Any) -> None:
+        publish = self._second_phase.publish
+        self._second_phase.publish = lambda partition, deadline=None: None  # type: ignore[method-assign]
+        try:
+            begin(self, *arguments)
+        finally:
+            self._second_phase.publish = publish  # type: ignore[method-assign]
+
+    return without
+
+
+MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
+    mutation.__name__: mutation
+    for mutation in (
+        no_fence,
+        no_merge,
+        no_attempt,
+        stale_tokens_not_carried,
+        publish_before_commit,
+        discard_when_fenced,
+        unpublished_tokens_overwritten,
+        clean_up_by_listing,
+        writes_without_condition,
+        driver_reads_its_claim_afresh,
+        tokens_not_noted,
+        crashed_and_unknown_commits_stay_unpublished,
+    )
+}
+"""By name."""

@@ -1,0 +1,76 @@
+"""Any number of drivers, doubled tasks, crashes, pauses, lost answers: exactly once, on thousands of schedules.
+
+And the test of the tests: with one piece of the protocol left out, the simulation must fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import Counter
+
+import pytest
+
+from property_tests.exercised import EXERCISED
+from property_tests.simulation.mutations import MUTATIONS
+from property_tests.simulation.runs import run_all
+from property_tests.simulation.schedule import ScheduleFailed, run
+
+SCHEDULES = 10_000 if os.environ.get("CI") else 500
+PATIENCE = 60.0  # seconds until a mutation must have been noticed
+
+EXPECTED = (
+    "crash",
+    "pause",
+    "frozen for very long",
+    "lost before the effect",
+    "lost after the effect",
+    "refused",
+    "another driver is started beside",
+    "second copy of a task",
+    "task left behind",
+    "closing commit",
+    "asked: REBALANCE",
+    "asked: SHUTDOWN",
+    "driver ended: FencedException",
+    "attempt ended by FencedException",
+)
+
+
+@pytest.mark.slow
+def test_whatever_happens_each_record_is_archived_once() -> None:
+    """After each step what is visible is committed, once; in the end it is everything and nothing is left."""
+    happened: Counter[str] = Counter()
+    for some in run_all(iter(range(SCHEDULES))):
+        happened += some
+    EXERCISED["the simulated cluster"].update(happened)
+
+    assert happened["schedules"] == SCHEDULES
+    assert not [what for what in EXPECTED if happened[what] < SCHEDULES // 10], (
+        "something hardly ever happened"
+    )
+
+
+def test_a_seed_is_a_story() -> None:
+    """The same seed gives the same schedule, step by step; another one gives another."""
+    assert run(7) == run(7)
+    assert run(7) != run(8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of the protocol is needed: without it a schedule fails within a minute, and says how."""
+    MUTATIONS[name](monkeypatch)
+
+    with pytest.raises(ScheduleFailed, match=r"again with: python -m property_tests.simulation --seed \d+"):
+        run_for_a_minute(f"schedules until {name} was noticed")
+
+
+def run_for_a_minute(counter: str) -> None:
+    """Run schedules, and count them."""
+    started = time.monotonic()
+    for seed in itertools.takewhile(lambda _: time.monotonic() - started < PATIENCE, itertools.count()):
+        EXERCISED["the protocol with a piece left out"][counter] += 1
+        run(seed)

@@ -1,0 +1,137 @@
+"""The store as one simulated process reaches it: shared records, faults of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sinksdk.store import Conflict, Store, StoreUnavailable
+from sinksdk.store.base import Lost, Stored
+from sinksdk.testing.simulation.world import World
+
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.05  # seconds
+
+
+class Records:
+    """What the store holds, for all processes."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Stored] = {}
+        self.on_change: Callable[[str, Stored | None, Stored | None], None] | None = None
+        """Told of every change: key, what stood there, what stands there now."""
+
+    def change(self, key: str, after: Stored | None) -> None:
+        """Write or remove."""
+        before = self.stored.get(key)
+        if after is None:
+            del self.stored[key]
+        else:
+            self.stored[key] = after
+        if self.on_change is not None:
+            self.on_change(key, before, after)
+
+
+class SimulatedStore(Store):
+    """The real compare-and-set logic over shared records, with a virtual clock.
+
+    Args:
+        world: the scheduler; faults and time are its.
+        records: shared by all processes.
+        patience: seconds for which a request without an answer is made again.
+    """
+
+    def __init__(self, world: World, records: Records, *, patience: float = 30.0) -> None:
+        super().__init__(patience=patience, pause=0.0)
+        self._world = world
+        self._records = records
+
+    @property
+    def url(self) -> str:
+        """It has no address outside."""
+        return "simulated:"
+
+    def put(self, key: str, value: Mapping[str, Any], if_version: str | None) -> str:
+        """See :meth:`Store.put`. A process that lost its task record is remembered as fenced."""
+        is_task = "/tasks/" in key
+        try:
+            version = super().put(key, value, if_version)
+        except Conflict:
+            if is_task:
+                self._world.current.is_fenced = True
+            raise
+        if is_task:
+            self._world.current.is_fenced = False
+        return version
+
+    def _ask(self, request: Callable[[], T], what: str) -> T:
+        """As the base class does, in virtual time."""
+        give_up = self._world.now() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return request()
+            except Lost as error:
+                if self._world.now() + pause > give_up:
+                    message = f"{what} got no answer"
+                    raise StoreUnavailable(message) from error
+                self._world.sleep(pause)
+                pause *= 2
+
+    def _operate(self, what: str, effect: Callable[[], T], *, tell: bool = False) -> T:
+        return self._world.operate(what, effect, lost=Lost, refused=Lost, tell=tell)
+
+    def _read(self, key: str) -> Stored | None:
+        return self._operate(f"reads {key}", lambda: self._records.stored.get(key))
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        def effect() -> bool:
+            current = self._records.stored.get(key)
+            if (current.version if current else None) != if_version:
+                self._world.tell(f"writes {key}: conflict")
+                return False
+            self._world.tell(lambda: f"writes {key}: {_brief(key, stored)}")
+            self._records.change(key, stored)
+            return True
+
+        return self._operate(f"writes {key}", effect)
+
+    def _remove(self, key: str, if_version: str) -> bool:
+        def effect() -> bool:
+            current = self._records.stored.get(key)
+            if current is None or current.version != if_version:
+                return False
+            self._records.change(key, None)
+            return True
+
+        return self._operate(f"removes {key}", effect)
+
+    def _keys(self, prefix: str) -> Sequence[str]:
+        return self._operate(
+            f"lists {prefix}", lambda: [key for key in self._records.stored if key.startswith(prefix)]
+        )
+
+
+def _brief(key: str, stored: Stored) -> str:
+    """What a story needs to know of a value."""
+    value = json.loads(stored.body)
+    if "/tasks/" in key:
+        entries = ", ".join(
+            f"{e['partition']}@{e['offset']}{''.join(' +' + t['id'] for t in e['publish'])}"
+            for e in value["entries"]
+        )
+        prepared = [token["id"] for row in value["prepared"] for token in row["tokens"]]
+        return (
+            f"generation {value['generation']}, attempt {value['attempt']}, committed [{entries}], "
+            f"prepared {prepared}, discarded {value['discarded']}"
+        )
+    if key.endswith("tasks-count"):
+        return f"claimed {value['claimed']}, planned {value['planned']}, tasks {value['tasks']}"
+    if "/generations/" in key:
+        ranges = [
+            [f"{r['partition']}:{r['start']}-{r['end']}" for r in task["ranges"]] for task in value["tasks"]
+        ]
+        return f"ranges {ranges}, closing {value['closing']}"
+    return "…"

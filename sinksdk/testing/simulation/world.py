@@ -1,0 +1,300 @@
+"""Processes that share one thread: who goes on, who waits, who dies is drawn from one seed.
+
+Each simulated process is a greenlet that runs ordinary, synchronous code. Whatever it does outside of
+its own memory goes through :meth:`World.operate`, and there the scheduler may let others go on, freeze
+the process for a while, or kill it, before the operation or after its effect. Time is virtual: it moves
+when operations take some, and jumps when everybody sleeps. The same seed gives the same story.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+T = TypeVar("T")
+
+_LATENCIES: Final = (0.0, 0.001, 0.01, 0.05, 0.3)  # seconds an operation takes
+
+
+class Killed(BaseException):
+    """The process dies here. Clean-up code that runs on its way out reaches nothing outside any more."""
+
+
+class Violation(AssertionError):
+    """Something happened that must never happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chaos:
+    """How much goes wrong, as chances per operation.
+
+    Args:
+        switch: another process goes on.
+        crash: the process dies, before the operation or after its effect.
+        pause: the process is frozen, as by SIGSTOP.
+        longest_pause: seconds.
+        lost_before: the request never arrives.
+        lost_after: it takes effect and its answer is lost.
+        refused: the other side asks to slow down.
+    """
+
+    switch: float = 0.5
+    crash: float = 0.0
+    pause: float = 0.0
+    longest_pause: float = 120.0
+    lost_before: float = 0.0
+    lost_after: float = 0.0
+    refused: float = 0.0
+
+    @classmethod
+    def drawn(cls, dice: random.Random) -> Chaos:
+        """A schedule's own mixture: some are all crashes, some all lost answers, some calm."""
+        chance = (0.0, 0.0, 0.003, 0.01, 0.03)
+        return cls(
+            switch=dice.choice((0.1, 0.3, 0.6, 1.0)),
+            crash=dice.choice(chance),
+            pause=dice.choice(chance),
+            longest_pause=dice.choice((5.0, 60.0, 300.0)),
+            lost_before=dice.choice(chance),
+            lost_after=dice.choice((0.0, 0.01, 0.03, 0.1)),
+            refused=dice.choice(chance),
+        )
+
+
+class Process:
+    """One simulated process.
+
+    Args:
+        name: for the story.
+        target: what it runs.
+        scheduler: where control goes when it yields or ends, whoever started it.
+    """
+
+    def __init__(self, name: str, target: Callable[[], object], scheduler: greenlet) -> None:
+        self.name = name
+        self.wakes_at = 0.0
+        self.is_alive = True
+        self.is_fenced = False
+        """Set by the store when this process lost a record it owned."""
+        self.greenlet = greenlet(target, scheduler)
+
+
+class World:
+    """The scheduler.
+
+    Args:
+        seed: everything that is left to chance follows from it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)  # noqa: S311 - chance, not secrets
+        self.chaos = Chaos()
+        self.story: list[tuple[float, str, str | Callable[[], str]]] = []
+        self.happened: Counter[str] = Counter()
+        self.processes: list[Process] = []
+        self.steps = 0
+        self._now = 0.0
+        self._violation: str | None = None
+        self._scheduler = getcurrent()
+        self._running: Process | None = None
+
+    # -- for what runs in a process ------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds since the world began."""
+        return self._now
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return 1_700_000_000.0 + self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Let others go on for so long."""
+        process = self._alive()
+        process.wakes_at = self._now + seconds
+        self._yield(process)
+
+    @property
+    def current(self) -> Process:
+        """Whose code is running."""
+        assert self._running is not None, "no process is running"  # noqa: S101 - a mistake of the caller's
+        return self._running
+
+    def operate(
+        self,
+        what: str,
+        effect: Callable[[], T],
+        *,
+        lost: Callable[[str], BaseException],
+        refused: Callable[[str], BaseException] | None = None,
+        tell: bool = True,
+    ) -> T:
+        """Do something outside of the process's memory.
+
+        Args:
+            what: for the story.
+            effect: does it, all at once.
+            lost: what is raised when no answer comes.
+            refused: what is raised when the other side asks to slow down.
+            tell: whether the story mentions it.
+        """
+        if self._running is None:
+            return effect()  # a bystander looks, nobody's process
+        self._point()
+        if refused is not None and self._chance("refused", self.chaos.refused):
+            self.tell(f"{what}: refused")
+            raise refused(what)
+        if self._chance("lost before the effect", self.chaos.lost_before):
+            self.tell(f"{what}: never arrives")
+            raise lost(what)
+        result = effect()
+        if tell:
+            self.tell(what)
+        self._point()
+        if self._chance("lost after the effect", self.chaos.lost_after):
+            self.tell(f"{what}: the answer is lost")
+            raise lost(what)
+        return result
+
+    def tell(self, what: str | Callable[[], str]) -> None:
+        """Add a line to the story; a function is asked for it when the story is told, which is seldom."""
+        self.story.append((self._now, self._running.name if self._running else "world", what))
+
+    def violation(self, what: str) -> None:
+        """Something happened that must not; the scheduler ends the story with it."""
+        self._violation = self._violation or what
+        self.tell(f"VIOLATION: {what}")
+
+    # -- for who watches over them -------------------------------------------------------------------
+
+    def spawn(self, name: str, target: Callable[[], object]) -> Process:
+        """A new process, which begins at its first turn."""
+
+        def body() -> None:
+            try:
+                target()
+            except Killed:
+                pass
+            except Violation as error:
+                self.violation(str(error))
+
+        process = Process(name, body, self._scheduler)
+        process.wakes_at = self._now
+        self.processes.append(process)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """End a process at once, wherever it stands. Only from outside of all processes."""
+        if not process.is_alive:
+            return
+        process.is_alive = False
+        self._running = process
+        try:
+            if process.greenlet:
+                process.greenlet.throw(Killed)
+        finally:
+            self._running = None
+        self.processes.remove(process)
+
+    def freeze(self, process: Process, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after so long."""
+        process.wakes_at = max(process.wakes_at, self._now) + seconds
+
+    def run(self, until: Callable[[], bool], *, at_most: int) -> None:
+        """Let processes go on, until it is so.
+
+        Raises:
+            Violation: what must never happen has, or so many steps were not enough.
+        """
+        last = self.steps + at_most
+        while not until():
+            if self.steps >= last:
+                message = f"{at_most} steps were not enough; waiting: {[p.name for p in self.processes]}"
+                raise Violation(message)
+            self.step()
+
+    def step(self) -> None:
+        """One process goes on until it yields; if all sleep, time passes."""
+        self.steps += 1
+        ready = [process for process in self.processes if process.wakes_at <= self._now]
+        if not ready:
+            if not self.processes:
+                self._now += 1.0
+            else:
+                self._now = min(process.wakes_at for process in self.processes)
+            return
+        process = self.dice.choice(ready)
+        if self._chance("crash", self.chaos.crash):
+            self.tell(f"{process.name} is killed")
+            self.kill(process)
+        elif self._chance("pause", self.chaos.pause):
+            seconds = self.dice.uniform(1.0, self.chaos.longest_pause)
+            self.tell(f"{process.name} is frozen for {seconds:.0f} s")
+            self.freeze(process, seconds)
+        else:
+            self._let_go_on(process)
+        self.raise_violation()
+
+    def raise_violation(self) -> None:
+        """Raise the first violation, if there was one."""
+        if self._violation is not None:
+            raise Violation(self._violation)
+
+    def end(self) -> None:
+        """Kill whatever is left, so that nothing of it runs later."""
+        self.chaos = Chaos()
+        for process in list(self.processes):
+            self.kill(process)
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _let_go_on(self, process: Process) -> None:
+        self._running = process
+        try:
+            process.greenlet.switch()
+        finally:
+            self._running = None
+        if not process.greenlet and process.is_alive:
+            process.is_alive = False
+            self.processes.remove(process)
+
+    def _point(self) -> None:
+        """Here others may go on, and this process may die or be frozen."""
+        process = self._alive()
+        self._now += self.dice.choice(_LATENCIES)
+        if self.dice.random() < self.chaos.switch:
+            self._yield(process)
+
+    def _yield(self, process: Process) -> None:
+        self._alive()
+        self._scheduler.switch()
+        if not process.is_alive:
+            raise Killed
+
+    def _alive(self) -> Process:
+        process = self.current
+        if not process.is_alive:
+            raise Killed
+        return process
+
+    def _chance(self, what: str, chance: float) -> bool:
+        if chance <= 0 or self.dice.random() >= chance:
+            return False
+        self.happened[what] += 1
+        return True
+
+
+def in_words(story: Sequence[tuple[float, str, str | Callable[[], str]]], last: int = 80) -> str:
+    """The end of a story, one line a step."""
+    left_out = [f"… {len(story) - last} lines before"] if len(story) > last else []
+    lines = [
+        f"{now:9.2f} s  {name}: {what if isinstance(what, str) else what()}"
+        for now, name, what in story[-last:]
+    ]
+    return "\n".join([*left_out, *lines])

@@ -1,0 +1,196 @@
+"""A second driver: it asks the running one to close, waits for it, and takes over in any case."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from sinksdk import ClosingReason, FencedException, TopicPartition
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.succession import SILENCE, Succession, enter, is_gone, leave
+from sinksdk.store import MemoryStore, current_plan
+from sinksdk.store.records import Closing, PlannedRange, TaskPlan
+from sinksdk.testing import ManualClock
+
+TP = TopicPartition("t", 0)
+GRACEFUL = 60.0
+
+
+class Clock(ManualClock):
+    def time(self) -> float:
+        return 1_700_000_000.0 + self.now()
+
+
+class Site:
+    """A store in which an older driver has planned generation 1, and a newcomer."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.clock = Clock()
+        self.old = Generations(self.store, "c")
+        self.status = StatusKeeper(self.store, "c", "elsewhere:1#1", self.clock)
+        self.while_waiting: Callable[[], bool] = lambda: False
+        self.waited = 0.0
+
+    def run_generation(self) -> None:
+        claim = self.old.claim()
+        ranges = (PlannedRange(topic=TP.topic, partition=TP.partition, start=0, end=10),)
+        self.old.plan(claim, [TaskPlan(ranges=ranges)], 1)
+        self.status.become("RUNNING")
+
+    def wait(self, seconds: float) -> bool:
+        self.clock.advance(seconds)
+        self.waited += seconds
+        return self.while_waiting()
+
+    def await_turn(self) -> bool:
+        newcomer = Succession(
+            self.store, "c", "here:2#1", clock=self.clock, wait=self.wait, graceful=GRACEFUL
+        )
+        return newcomer.await_turn()
+
+    @property
+    def closing(self) -> Closing | None:
+        plan = current_plan(self.store, "c", 1)
+        assert plan is not None
+        return plan.closing
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_nothing_runs_nothing_is_waited_for(site: Site) -> None:
+    """A first driver, and one that follows a driver which only had claimed, go on at once."""
+    assert site.await_turn()
+    site.old.claim()
+
+    assert site.await_turn()
+    assert site.waited == 0
+
+
+def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site: Site) -> None:
+    """The plan says REBALANCE and who takes over; once the older driver has answered, it is our turn."""
+    site.run_generation()
+    asked = []
+
+    def old_driver() -> bool:
+        site.status.save()
+        asked.append(site.old.successor())
+        if site.waited >= 3:
+            assert site.old.give_way() == "here:2#1"
+        return False
+
+    site.while_waiting = old_driver
+
+    assert site.await_turn()
+    assert site.closing == Closing(
+        reason=ClosingReason.REBALANCE, timeout=GRACEFUL, successor="here:2#1", answered=True
+    )
+    assert set(asked) == {"here:2#1"}
+    assert site.waited == pytest.approx(3, abs=0.3)
+
+
+def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have(site: Site) -> None:
+    """Its heartbeats go on, its generation does not end: after the graceful time it is fenced."""
+    site.run_generation()
+    site.while_waiting = lambda: bool(site.status.save())
+
+    assert site.await_turn()
+    assert site.waited == pytest.approx(GRACEFUL, abs=0.5)
+
+
+def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
+    """Frozen or dead: no heartbeat for ten seconds ends the wait."""
+    site.run_generation()
+
+    assert site.await_turn()
+    assert site.waited == pytest.approx(SILENCE, abs=0.5)
+
+
+def test_a_heartbeat_of_long_ago_is_not_waited_for(site: Site) -> None:
+    """After a night nobody waits ten seconds for a driver that ended the day before."""
+    site.run_generation()
+    site.clock.advance(3600)
+
+    assert site.await_turn()
+    assert site.waited == 0
+
+
+@pytest.mark.parametrize("state", ["UNASSIGNED", "FAILED"])
+def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> None:
+    """Its last word was that it runs no more."""
+    site.run_generation()
+    site.status.become(state)  # type: ignore[arg-type] # one of the states
+
+    assert site.await_turn()
+    assert site.waited == 0
+
+
+def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
+    """A signal while it waits for its turn ends it."""
+    site.run_generation()
+    site.while_waiting = lambda: True
+
+    assert not site.await_turn()
+
+
+def test_a_reason_that_was_given_before_stays(site: Site) -> None:
+    """The older driver is just shutting down: its tasks go on closing for that reason."""
+    site.run_generation()
+    site.old.ask_to_close(Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0))
+
+    assert site.await_turn()
+    assert site.closing == Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0, successor="here:2#1")
+
+
+def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
+    """No successor: the next generation follows."""
+    site.run_generation()
+
+    assert site.old.successor() is None
+    assert site.old.give_way() is None
+    assert site.old.claim().generation == 2
+
+
+def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
+    """The newcomer has planned meanwhile, and pruned the plan the older driver would answer in."""
+    site.run_generation()
+    new = Generations(site.store, "c")
+    new.plan(new.claim(), [], 1)
+
+    with pytest.raises(FencedException, match="newer driver"):
+        site.old.give_way()
+
+
+def test_a_driver_of_this_process_is_known() -> None:
+    """It runs from enter to leave; a number tells it from others of the same process."""
+    one, other = enter(), enter()
+    assert one != other
+    leave(one)
+
+    assert is_gone(one)
+    assert not is_gone(other)
+    leave(other)
+
+
+def test_a_process_of_this_host_that_ended_is_known() -> None:
+    """Kill -9 and start again: nobody waits for a process that is not there. One that is there may run."""
+    host = enter().rpartition(":")[0]
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    assert is_gone(f"{host}:{ended.pid}#1")
+    assert not is_gone(f"{host}:{os.getppid()}#1")
+
+
+@pytest.mark.parametrize("name", ["elsewhere:1#1", "", "no-process"])
+def test_of_other_hosts_nothing_is_known(name: str) -> None:
+    """Only their silence tells."""
+    assert not is_gone(name)
