@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,14 +58,21 @@ def in_mid_upload(archive: Site, driver: subprocess.Popen[str]) -> None:
     wait_until(lambda: bool(archive.uploads_with_data()), driver, "a part was sent")
 
 
-def assert_fenced(driver: subprocess.Popen[str], timeout: float = 60) -> None:
-    """It ends with its own exit code, and one message that says why."""
-    code, output = ended(driver, timeout)
-    print(output)
+def assert_fenced(driver: subprocess.Popen[str], message: str = "a newer driver took over") -> str:
+    """It ends with its own exit code, and one message that says why: what it printed."""
+    code, output = ended(driver)
     assert code == FENCED, output
-    assert "error: connector archive: a newer driver" in output, output
-    assert "Traceback" not in output, output
     assert output.count("error:") == 1, output
+    assert re.search(f"^error: connector archive: .*{message}", output, re.MULTILINE), output
+    assert "Traceback" not in output, output
+    return output
+
+
+def records_committed(output: str) -> int:
+    """What a driver says at its end."""
+    found = re.search(r"^\w[\w ]*: ([\d,]+) records committed", output, re.MULTILINE)
+    assert found, output
+    return int(found[1].replace(",", ""))
 
 
 def assert_complete(archive: Site) -> None:
@@ -162,13 +170,16 @@ def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
 
 
 def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: Start) -> None:
-    """The first one runs undisturbed in mid-file; a second one is started, goes on, and the first ends with 3."""
+    """It is asked to close, commits what it has in mid-file, and ends with 3; the second goes on from there."""
+    archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
     first = start()
     in_mid_upload(archive, first)
 
     second = start("--until-caught-up")
 
-    assert_fenced(first)
+    committed = records_committed(assert_fenced(first, "takes over and has asked this one to give way"))
     code, output = ended(second)
     assert code == 0, output
+    assert committed > 0
+    assert committed + records_committed(output) == TOTAL
     assert_complete(archive)
