@@ -45,7 +45,8 @@ class FolderTask(SinkTask):
         return ready
 
     def write(self, partition: TopicPartition, records: list[SinkRecord]) -> None:
-        path = self.config.folder / f"{partition}+{records[0].offset:010d}.jsonl"
+        name = f"{partition}+{records[0].offset:010d}-{records[-1].offset:010d}.jsonl"
+        path = self.config.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps({"offset": record.offset, "value": record.value}) for record in records)
         path.with_suffix(".tmp").write_text("".join(f"{line}\n" for line in lines))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
-EXECUTED = [DOCS / "testing-your-connector.md", DOCS / "write-a-connector.md"]
+EXECUTED = [DOCS / "test-harness.md", DOCS / "write-a-connector.md"]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 

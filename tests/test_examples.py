@@ -72,7 +72,7 @@ def test_a_full_file_is_written_and_committed_at_once(sink: type[SinkConnector],
     harness.assign(P0, P1)
     harness.deliver(P0, values(12))
     harness.deliver(P1, values(4))
-    assert visible(tmp_path) == {"readings-0+0000000000.jsonl": list(range(12))}
+    assert list(visible(tmp_path).values()) == [list(range(12))]
     assert offsets(harness) == {P0: 12}
     harness.lose()
 
@@ -85,7 +85,7 @@ def test_a_partial_file_is_written_and_committed_on_close(sink: type[SinkConnect
     harness.deliver(P0, values(4))
     harness.deliver(P1, values(7))
     harness.revoke(P0)
-    assert visible(tmp_path) == {"readings-0+0000000000.jsonl": [0, 1, 2, 3]}
+    assert list(visible(tmp_path).values()) == [[0, 1, 2, 3]]
     harness.commit()
     assert offsets(harness) == {P0: 4}  # the other one goes on collecting
     harness.stop()
@@ -99,7 +99,7 @@ def test_values_are_written_as_they_were_read(sink: type[SinkConnector], tmp_pat
     harness.assign(P0)
     harness.deliver(P0, ['{"a": "é"}', None])
     harness.stop()
-    lines = (tmp_path / "readings-0+0000000000.jsonl").read_text().splitlines()
+    lines = next(tmp_path.glob("readings-0+0000000000*.jsonl")).read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {"offset": 0, "value": {"a": "é"}},
         {"offset": 1, "value": None},
@@ -115,7 +115,7 @@ def test_a_tail_waits_for_more_at_a_planned_end(sink: type[SinkConnector], tmp_p
     harness.finish(P0)
     harness.deliver(P1, values(4))
     harness.finish(P1, ClosingReason.DUE)
-    assert visible(tmp_path) == {"readings-1+0000000000.jsonl": [0, 1, 2, 3]}
+    assert list(visible(tmp_path).values()) == [[0, 1, 2, 3]]
     assert offsets(harness) == {P1: 4}
 
 

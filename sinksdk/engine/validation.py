@@ -41,7 +41,7 @@ def committable(
         return {}
     sound = {}
     for partition, offset in returned.items():
-        flaw = _flaw(partition, offset, offered, floor, prepared)
+        flaw = flaw_of(partition, offset, offered, floor, prepared)
         if flaw is None:
             # Numpy's integers and plain tuples are as good as Python's own, but the store knows only these.
             sound[TopicPartition(*partition)] = OffsetAndMetadata(
@@ -59,13 +59,14 @@ def committable(
     return sound
 
 
-def _flaw(
+def flaw_of(
     partition: TopicPartition,
     offset: Any,
     offered: Mapping[TopicPartition, OffsetAndMetadata],
     floor: Mapping[TopicPartition, int],
     prepared: Mapping[TopicPartition, Collection[str]],
 ) -> str | None:
+    """What is wrong with one answer of ``pre_commit``, if anything. Arguments as for :func:`committable`."""
     if partition not in offered:
         return "which is not part of this commit"
     nonsense = _nonsense(offset)

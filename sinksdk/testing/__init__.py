@@ -1,7 +1,65 @@
-"""What connector authors test with: no Spark, no store, no waiting."""
+"""What connector authors test with: no Spark, no store, no waiting.
 
+::
+
+    SinkTaskHarness  FakeContext  ManualClock  MemoryCommitLog     one task, step by step
+    MemoryDestination  FaultPlan  Fault  FaultKind  Crash          what it writes to, and what goes wrong
+    check_sink  Capabilities  Guarantee  Report                    the whole contract in one line
+    sink_machine  check_machine  SinkTaskMachine  Trial            the same, with rules of your own
+    replay  SinkContractError  KitError                            when it fails
+
+Only :func:`check_sink`, :func:`sink_machine` and :func:`check_machine` need Hypothesis
+(``pip install sinksdk[testing]``), and load it when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sinksdk.testing.check import SinkOptions, check_machine, check_sink, replay, sink_machine
 from sinksdk.testing.clock import ManualClock
 from sinksdk.testing.commits import MemoryCommitLog
+from sinksdk.testing.context import FakeContext
+from sinksdk.testing.contract import Capabilities, Guarantee, KitError, SinkContractError
+from sinksdk.testing.destination import MemoryDestination
+from sinksdk.testing.faults import Crash, Fault, FaultKind, FaultPlan
 from sinksdk.testing.harness import Call, SinkTaskHarness
+from sinksdk.testing.report import Report
+from sinksdk.testing.trial import Trial
 
-__all__ = ["Call", "ManualClock", "MemoryCommitLog", "SinkTaskHarness"]
+if TYPE_CHECKING:
+    from sinksdk.testing.machine import SinkTaskMachine
+
+__all__ = [
+    "Call",
+    "Capabilities",
+    "Crash",
+    "FakeContext",
+    "Fault",
+    "FaultKind",
+    "FaultPlan",
+    "Guarantee",
+    "KitError",
+    "ManualClock",
+    "MemoryCommitLog",
+    "MemoryDestination",
+    "Report",
+    "SinkContractError",
+    "SinkOptions",
+    "SinkTaskHarness",
+    "SinkTaskMachine",
+    "Trial",
+    "check_machine",
+    "check_sink",
+    "replay",
+    "sink_machine",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SinkTaskMachine":
+        from sinksdk.testing.machine import SinkTaskMachine  # noqa: PLC0415 - it needs Hypothesis
+
+        return SinkTaskMachine
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

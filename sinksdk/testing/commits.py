@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
+from typing import Self
 
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
@@ -27,11 +29,12 @@ class MemoryCommitLog(Ledger):
         self.saved = record
         self.is_fenced = False
 
-    def succeed(self) -> MemoryCommitLog:
+    def succeed(self) -> Self:
         """Fence this log; the successor's log starts from what was saved, as after a crash."""
         self.is_fenced = True
-        successor = MemoryCommitLog()
-        successor._begin(self.saved.model_copy(update={"attempt": self.saved.attempt + 1}))
+        successor = copy.copy(self)
+        after = self.saved.model_copy(update={"attempt": self.saved.attempt + 1})
+        successor._begin(after)  # noqa: SLF001 - of its own class
         return successor
 
     @property

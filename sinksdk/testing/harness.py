@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.context import ClosingReason
@@ -69,6 +69,8 @@ class SinkTaskHarness:
         options: intervals, retries, converters of the engine.
         dead_letters: where errant records go.
         generation: what ``context.generation()`` says.
+        log: a commit log to take over instead of ``committed``.
+        clock: a clock to share with what else lives in the test.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class SinkTaskHarness:
         options: EngineOptions | None = None,
         dead_letters: DeadLetters | None = None,
         generation: int = 1,
+        log: MemoryCommitLog | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         self._make = task
         self._config = config
@@ -87,11 +91,11 @@ class SinkTaskHarness:
         self._dead_letters = dead_letters
         self._generation = generation
         self._next: dict[TopicPartition, int] = {}
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         """Moved by hand; :meth:`advance` also lets the engine do what is due."""
         self.calls: list[Call] = []
         """Every call the task has seen, in order."""
-        self.log = MemoryCommitLog(
+        self.log = log or MemoryCommitLog(
             {
                 p: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
                 for p, offset in (committed or {}).items()
@@ -222,12 +226,25 @@ class SinkTaskHarness:
 
     def crash(self) -> None:
         """The process dies: a new task, not started yet, takes over what is durable."""
-        if isinstance(self._make, SinkTask):
-            message = "give the harness the task's class or a function that makes it, not an instance"
-            raise TypeError(message)
+        self._check_can_make_another()
         self.log = self.log.succeed()
         self._next.clear()
         self._build()
+
+    def successor(self) -> Self:
+        """A second harness whose new task, not started yet, takes over; this one goes on as a zombie."""
+        self._check_can_make_another()
+        heir = copy.copy(self)
+        heir.log = self.log.succeed()
+        heir.calls = []
+        heir._next = {}  # noqa: SLF001 - of its own class
+        heir._build()  # noqa: SLF001
+        return heir
+
+    def _check_can_make_another(self) -> None:
+        if isinstance(self._make, SinkTask):
+            message = "give the harness the task's class or a function that makes it, not an instance"
+            raise TypeError(message)
 
     @property
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:

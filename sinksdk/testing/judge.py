@@ -1,0 +1,232 @@
+"""What must be true after each step, judged from outside: what was put, committed and can be read back."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from sinksdk.engine.validation import flaw_of
+from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
+from sinksdk.testing.source import EndlessSource
+
+Seen = Mapping[TopicPartition, Sequence[int]]
+"""Offsets that readers see, by partition, in the order in which they are read back."""
+
+
+class Judge:
+    """Remembers what happened, and finds what must not be.
+
+    Args:
+        capabilities: what the sink promises.
+        source: what was produced.
+    """
+
+    def __init__(self, capabilities: Capabilities, source: EndlessSource) -> None:
+        self._promise = capabilities
+        self._source = source
+        self._put: Counter[tuple[TopicPartition, int]] = Counter()
+        self._letters: set[tuple[TopicPartition, int]] = set()
+        self._committed: dict[TopicPartition, int] = {}
+        self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
+        self._before: Seen = {}
+        self._may_change: set[TopicPartition] = set()
+        self.problem: str | None = None
+        """The first thing that was wrong."""
+        self.lost_answers = 0
+        """How often the destination did something and said it failed: it may be done once more."""
+        self.zombies_acted = False
+        """Whether a zombie was let do anything."""
+        self.duplicates = 0
+        """Records that can be read back more than once now."""
+
+    def blame(self, problem: str) -> None:
+        """Note a problem; only the first counts."""
+        self.problem = self.problem or problem
+
+    # -- what happens --------------------------------------------------------------------------------
+
+    def acting(self, partitions: Collection[TopicPartition]) -> None:
+        """A task is called that has these partitions open: what readers see of them may change."""
+        self._may_change.update(partitions)
+
+    def put(self, records: SinkRecords) -> None:
+        """Records are given to a task."""
+        self._put.update((records.partition, offset) for offset in records.arrow.column("offset").to_pylist())
+
+    def send(self, record: SinkRecord) -> Future[None]:
+        """Keep a dead letter."""
+        self._letters.add((record.topic_partition, record.offset))
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def answered(
+        self,
+        answer: Any,
+        offered: Mapping[TopicPartition, OffsetAndMetadata],
+        floor: Mapping[TopicPartition, int],
+        prepared: Mapping[TopicPartition, Collection[str]],
+        *,
+        is_closing: bool,
+    ) -> None:
+        """``pre_commit`` returned. The engine ignores what is wrong with it; authors want to know."""
+        if not isinstance(answer, Mapping):
+            self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
+            return
+        for partition, offset in answer.items():
+            flaw = flaw_of(partition, offset, offered, floor, prepared)
+            if flaw:
+                self.blame(
+                    f"pre_commit returned offset {getattr(offset, 'offset', offset)} for {partition}, {flaw}"
+                )
+        keeps_back = [
+            str(p) for p, offset in offered.items() if p not in answer or answer[p].offset < offset.offset
+        ]
+        if keeps_back and not self._promise.buffers and not is_closing and self.problem is None:
+            self.blame(
+                f"a periodic commit kept records of {', '.join(keeps_back)} back, and "
+                f"buffers=False was declared"
+            )
+
+    def saved(
+        self,
+        before: Mapping[TopicPartition, OffsetAndMetadata],
+        after: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        """The commit log was written."""
+        for partition, commit in after.items():
+            if not commit.tokens:
+                self._unpublished.pop(partition, None)
+            elif partition not in before or before[partition].tokens != commit.tokens:
+                start = before[partition].offset if partition in before else 0
+                ids = tuple(token.id for token in commit.tokens)
+                self._unpublished[partition] = range(start, commit.offset), ids
+
+    def published(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """``publish`` returned: what these tokens cover must be seen from now on."""
+        waiting = self._unpublished.get(partition)
+        if waiting and waiting[1] == tuple(token.id for token in tokens):
+            del self._unpublished[partition]
+
+    # -- what is seen --------------------------------------------------------------------------------
+
+    def read(self, rows: Iterable[Row]) -> Seen:
+        """Sort what was read back, and look at each record."""
+        seen: dict[TopicPartition, list[int]] = defaultdict(list)
+        for row in rows:
+            try:
+                topic, number, offset, *value = row
+            except (TypeError, ValueError):
+                message = f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
+                raise KitError(message) from None
+            partition = TopicPartition(topic, number)
+            seen[partition].append(offset)
+            if (partition, offset) not in self._put:
+                self.blame(f"offset {offset} of {partition} can be read back, and was never put")
+            elif value and value[0] != self._source.value(partition, offset):
+                self.blame(
+                    f"offset {offset} of {partition} was read back with the value {value[0]!r}, not its own"
+                )
+        return seen
+
+    def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:
+        """``close`` or ``stop`` returned: what they wrote cannot be committed any more."""
+        for partition, offsets in after.items():
+            fresh = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
+            if fresh:
+                self.blame(
+                    f"{method} wrote {_listed(fresh)} of {partition}: nothing that is written after the "
+                    f"closing pre_commit can be committed, so it is read again"
+                )
+
+    def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Judge what readers see against what is committed."""
+        self.duplicates = 0
+        for partition in {**self._before, **seen, **committed}:
+            commit = committed[partition].offset if partition in committed else 0
+            offsets = seen.get(partition, ())
+            self._look_at_commit(partition, commit)
+            self._look_for_losses(partition, commit, set(offsets))
+            self._look_for_repetitions(partition, offsets)
+            self._look_at_order(partition, offsets)
+            if self._promise.guarantee is Guarantee.EXACTLY_ONCE and offsets and max(offsets) >= commit:
+                early = [offset for offset in offsets if offset >= commit]
+                self.blame(
+                    f"{_listed(early)} of {partition} can be read back, and only {commit} is committed"
+                )
+            if partition not in self._may_change and offsets != self._before.get(partition, ()):
+                self.blame(f"what can be read back of {partition} changed after it was closed")
+        self._before = seen
+        self._may_change.clear()
+
+    def _look_at_commit(self, partition: TopicPartition, commit: int) -> None:
+        if commit < self._committed.get(partition, 0):
+            self.blame(f"the commit of {partition} went back from {self._committed[partition]} to {commit}")
+        self._committed[partition] = commit
+
+    def _look_for_losses(self, partition: TopicPartition, commit: int, offsets: set[int]) -> None:
+        waiting, _ = self._unpublished.get(partition, (range(0), ()))
+        lost = [
+            offset
+            for offset in self._source.offsets(partition)
+            if offset < commit
+            and offset not in offsets
+            and offset not in waiting
+            and (partition, offset) not in self._letters
+        ]
+        if lost:
+            or_letters = " nor in the dead letters" if self._promise.dead_letters else ""
+            self.blame(
+                f"lost: {partition} is committed up to {commit}, and {_listed(lost)} "
+                f"{'is' if len(lost) == 1 else 'are'} not at the destination{or_letters}"
+            )
+
+    def _look_for_repetitions(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
+        if len(set(offsets)) == len(offsets):
+            return
+        for offset, times in Counter(offsets).items():
+            self.duplicates += times > 1
+            if times > 1 and self._promise.guarantee is not Guarantee.AT_LEAST_ONCE:
+                self.blame(f"seen twice: offset {offset} of {partition} can be read back {times} times")
+            elif times > self._put[partition, offset] + self.lost_answers:
+                self.blame(
+                    f"offset {offset} of {partition} was put {self._put[partition, offset]} times and can be "
+                    f"read back {times} times"
+                )
+
+    def _look_at_order(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
+        once = self._promise.guarantee is not Guarantee.AT_LEAST_ONCE
+        if not self._promise.ordered or (self.zombies_acted and not once):
+            return  # what a zombie repeats may come before what its successor has not written yet
+        first_seen = list(dict.fromkeys(offsets))
+        if first_seen != sorted(first_seen):
+            self.blame(f"{partition} is read back as {_listed(first_seen)}, and ordered=True was declared")
+
+    def look_at_the_end(
+        self, committed: Mapping[TopicPartition, OffsetAndMetadata], leftovers: Collection[str]
+    ) -> None:
+        """After recovery without faults everything is committed and published, and nothing is left over."""
+        for partition in self._unpublished:
+            self.blame(f"what is committed of {partition} was never published")
+        for partition in self._source.partitions if self._promise.commits_on_close else ():
+            commit = committed[partition].offset if partition in committed else 0
+            kept_back = self._source.offsets(partition)[-1:]
+            if kept_back and kept_back[0] >= commit:
+                self.blame(
+                    f"closing left {partition} committed up to {commit} only, and it was put up to "
+                    f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again"
+                )
+        if leftovers:
+            self.blame(
+                f"left over with data in it, and nobody knows of it: {', '.join(map(str, leftovers))}; "
+                f"note it with context.prepared before data is put into it"
+            )
+
+
+def _listed(offsets: Sequence[int]) -> str:
+    noun = "offset" if len(offsets) == 1 else "offsets"
+    shown = ", ".join(map(str, offsets[:8]))
+    return f"{noun} {shown}{' …' if len(offsets) > 8 else ''}"  # noqa: PLR2004 - enough to see what they are

@@ -1,0 +1,189 @@
+"""SinkTaskMachine: Hypothesis chooses the steps of trials. The one module that needs Hypothesis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from sinksdk.testing.contract import KitError, SinkContractError, Subject
+from sinksdk.testing.faults import POSSIBLE, FaultKind
+from sinksdk.testing.shorten import shorten
+from sinksdk.testing.sweep import sweep
+from sinksdk.testing.trial import Trial
+
+DEFAULTS = settings(
+    max_examples=200,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate,),
+)
+"""The same 200 schedules at every run, so that a build that was green stays green."""
+
+_which = st.integers(0, 2)
+_counts = st.integers(1, 4)
+_batches = st.lists(st.tuples(_which, _counts), min_size=1, max_size=3)
+_then = st.sampled_from(["commit", "commit", "rebalance", "tick", ""])
+_faults = st.sampled_from([(where, kind) for where, kinds in POSSIBLE.items() for kind in kinds])
+_seconds = st.sampled_from([1, 60])
+
+
+class SinkTaskMachine(RuleBasedStateMachine):
+    """Deliveries, commits, rebalances, losses, zombies, crashes and faults, in any order.
+
+    Make one with :func:`sink_machine`, and subclass that for rules of your own. A rule calls
+    :meth:`step`, so that it is part of the story and of the replay.
+    """
+
+    subject: ClassVar[Subject[Any]]
+    exercised: ClassVar[Counter[str]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trial: Trial[Any] = Trial(self.subject, self.exercised)
+        """The schedule so far."""
+
+    def step(self, name: str, *arguments: Any) -> None:
+        """Do one step of a trial, one of the kit's or one of ``steps``."""
+        self.trial.step(name, *arguments)
+
+    @rule(which=_which, count=_counts)
+    def deliver(self, which: int, count: int) -> None:
+        """The next records of a partition."""
+        self.step("deliver", which, count)
+
+    @rule(batches=_batches, then=_then)
+    def work(self, batches: list[tuple[int, int]], then: str) -> None:
+        """A stretch of what tasks mostly do."""
+        for which, count in batches:
+            self.step("deliver", which, count)
+        if then:
+            self.step(then, *([60] if then == "tick" else []))
+
+    @rule(batches=_batches)
+    def read_on(self, batches: list[tuple[int, int]]) -> None:
+        """Another stretch of it; most of the time nothing special happens."""
+        self.work(batches, "")
+
+    @rule(which=_which, count=st.integers(1, 3))
+    def skip(self, which: int, count: int) -> None:
+        """A gap between offsets."""
+        self.step("skip", which, count)
+
+    @precondition(lambda self: self.subject.capabilities.dead_letters)
+    @rule(which=_which)
+    def poison(self, which: int) -> None:
+        """A record that cannot be delivered."""
+        self.step("poison", which)
+
+    @rule()
+    def commit(self) -> None:
+        """A periodic commit."""
+        self.step("commit")
+
+    @rule(seconds=_seconds)
+    def tick(self, seconds: int) -> None:
+        """Time passes."""
+        self.step("tick", seconds)
+
+    @rule()
+    def rebalance(self) -> None:
+        """All partitions change hands."""
+        self.step("rebalance")
+
+    @rule(which=_which)
+    def revoke(self, which: int) -> None:
+        """One partition is given up, the others are kept."""
+        self.step("revoke", which)
+
+    @rule(which=_which)
+    def lose(self, which: int) -> None:
+        """One partition is lost."""
+        self.step("lose", which)
+
+    @rule()
+    def crash(self) -> None:
+        """The process dies."""
+        self.step("crash")
+
+    @rule()
+    def fence(self) -> None:
+        """The process becomes a zombie."""
+        self.step("fence")
+
+    @rule(at=st.integers(0, 2), fault=_faults, batches=_batches, then=_then)
+    def fault(self, at: int, fault: tuple[str, FaultKind], batches: list[tuple[int, int]], then: str) -> None:
+        """Something goes wrong in the stretch that follows."""
+        where, kind = fault
+        self.step("fault", where, at, kind.value)
+        self.work(batches, then)
+
+    @precondition(lambda self: self.trial.zombies)
+    @rule(which=_which, count=_counts)
+    def zombie_deliver(self, which: int, count: int) -> None:
+        """A zombie reads on."""
+        self.step("zombie_deliver", which, count)
+
+    @precondition(lambda self: self.trial.zombies)
+    @rule()
+    def zombie_commit(self) -> None:
+        """A zombie commits."""
+        self.step("zombie_commit")
+
+    @precondition(lambda self: self.trial.zombies)
+    @rule(seconds=_seconds)
+    def zombie_tick(self, seconds: int) -> None:
+        """A zombie does what is due."""
+        self.step("zombie_tick", seconds)
+
+    @precondition(lambda self: self.trial.zombies)
+    @rule()
+    def zombie_close(self) -> None:
+        """A zombie closes late."""
+        self.step("zombie_close")
+
+    def teardown(self) -> None:
+        """Recover without faults: everything is there, nothing is left over."""
+        self.trial.finish()
+
+
+def machine_of(subject: Subject[Any]) -> type[SinkTaskMachine]:
+    """A machine for one sink, with counters of its own."""
+    return type("SinkTaskMachine", (SinkTaskMachine,), {"subject": subject, "exercised": Counter()})
+
+
+def explore(machine: type[SinkTaskMachine], chosen: settings | None) -> None:
+    """Look for a schedule that the sink does not survive, first one fault at a time, then in random order.
+
+    Raises:
+        SinkContractError: there is one; this is the shortest like it.
+        KitError: the same steps did not lead to the same end.
+    """
+    chosen = settings(
+        chosen or DEFAULTS,
+        verbosity=Verbosity.quiet,
+        phases=(Phase.generate,),  # shortened below, step by step, which is quicker and goes further
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    failure = sweep(machine.subject, machine.exercised, chosen.max_examples)
+    try:
+        if failure is None:
+            run_state_machine_as_test(machine, settings=chosen)
+    except SinkContractError as found:
+        failure = found
+    except Flaky as error:
+        message = (
+            "the same steps did not lead to the same end: take clocks, random numbers and threads out of the "
+            "sink under test, or hand them in"
+        )
+        raise KitError(message) from error
+    if failure is not None:
+        raise shorten(machine.subject, failure) from None

@@ -1,0 +1,70 @@
+"""Every fault at every operation of a small run: what is found here needs no luck."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sinksdk.testing.contract import SinkContractError, Step, Subject
+from sinksdk.testing.faults import POSSIBLE
+from sinksdk.testing.trial import Trial
+
+SMALL_RUN: Final[Sequence[Step]] = (
+    *(("deliver", 0, 2), ("deliver", 1, 3), ("commit",), ("deliver", 0, 2), ("revoke", 0)),
+    *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1)),
+)
+"""A bit of everything."""
+
+
+def sweep(subject: Subject[Any], exercised: Counter[str], most: int) -> SinkContractError | None:
+    """Try the small run with one fault at a time.
+
+    Args:
+        subject: the sink under test.
+        exercised: counts what happened.
+        most: runs at most so many, evenly chosen.
+
+    Returns:
+        The first failure.
+    """
+    schedules = _schedules(subject)
+    stride = -(-len(schedules) // max(most, 1))
+    for schedule in schedules[::stride]:
+        failure = run(subject, schedule, exercised)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _schedules(subject: Subject[Any]) -> list[Sequence[Step]]:
+    trial = Trial(subject, Counter())
+    try:
+        before = Counter(trial.faults.asked)
+        for step in SMALL_RUN:
+            trial.step(*step)
+        operations = trial.faults.asked - before
+    finally:
+        trial.end()
+    return [
+        (("fault", where, at, kind.value), *SMALL_RUN)
+        for where, kinds in POSSIBLE.items()
+        for at in range(operations[where])
+        for kind in kinds
+    ]
+
+
+def run(
+    subject: Subject[Any], steps: Sequence[Step], exercised: Counter[str] | None = None
+) -> SinkContractError | None:
+    """Do the steps, and say what was wrong with the sink."""
+    trial = Trial(subject, exercised)
+    try:
+        for step in steps:
+            trial.step(*step)
+        trial.finish()
+    except SinkContractError as error:
+        return error
+    finally:
+        trial.end()
+    return None

@@ -1,0 +1,395 @@
+"""One schedule of a sink under test, step by step. Needs no Hypothesis: what fails here fails in a replay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Generic
+
+from sinksdk.context import ClosingReason
+from sinksdk.errors import FencedException
+from sinksdk.records import TopicPartition
+from sinksdk.store import StoreUnavailable
+from sinksdk.testing.contract import D, KitError, Row, SinkContractError, Step, Subject
+from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
+from sinksdk.testing.judge import Judge, Seen
+from sinksdk.testing.process import Process
+from sinksdk.testing.source import EndlessSource
+from sinksdk.testing.story import END, sentence
+
+PATIENCE: Final = 60.0
+"""Seconds the runtime waits for a closing task; less than a slow operation takes."""
+_MOST_STARTS: Final = 20
+_MOST_RECOVERIES: Final = 3
+
+
+class Trial(Generic[D]):
+    """Runs one attempt at the task after the other, as the runtime would, and judges after each step.
+
+    Args:
+        subject: the sink under test.
+        exercised: counts what happened.
+    """
+
+    def __init__(self, subject: Subject[D], exercised: Counter[str] | None = None) -> None:
+        self.subject = subject
+        self.exercised = Counter[str]() if exercised is None else exercised
+        self.faults = FaultPlan()
+        self.destination = subject.destination(self.faults)
+        self.source = EndlessSource(subject.partitions, subject.record)
+        self.judge = Judge(subject.capabilities, self.source)
+        self.steps: list[Step] = []
+        self.story: list[str] = []
+        """What happened, a sentence for each step."""
+        self._is_over = False
+        self.zombies: list[Process] = []
+        """Attempts that were fenced and do not know it yet, oldest first."""
+        self.live: Process = self._started(
+            Process(
+                subject,
+                self.destination,
+                faults=self.faults,
+                judge=self.judge,
+                see=self._see,
+                tell=self._note,
+            )
+        )
+        """The attempt that owns the task."""
+
+    # -- running steps -----------------------------------------------------------------------------
+
+    def step(self, name: str, *arguments: Any) -> None:
+        """Do a step and judge what is true after it. Raises SinkContractError when something is not."""
+        if self._is_over:
+            return
+        own = self.subject.steps.get(name)
+        method = getattr(self, name, None) if name in STEPS else None
+        if own is None and method is None:
+            message = (
+                f"there is no step {name!r}; there are {', '.join(sorted({*STEPS, *self.subject.steps}))}"
+            )
+            raise KitError(message)
+        self.steps.append((name, *arguments))
+        self.exercised[name] += 1
+        self.story.append(sentence(name, arguments, self.subject.partitions))
+        before = self.faults.asked.total()
+        if own is not None:
+            own(self, *arguments)
+        elif method is not None:
+            method(*arguments)
+        if own is not None or self.faults.asked.total() != before:  # else nothing was called
+            self._judge_now()
+
+    def finish(self) -> None:
+        """No more faults: zombies wake up late, a new owner reads everything, closes, and nothing is missing.
+
+        Raises:
+            SinkContractError: something is.
+        """
+        if self._is_over:
+            return
+        self.story.append(END)
+        self.faults.disarm()
+        while self.zombies:
+            self.zombie_close()
+        self._run(self.live, self._die)
+        self._recover()
+        committed = self.live.log.offsets
+        self.judge.look(self._see(), committed)
+        self.judge.look_at_the_end(committed, list(self.subject.leftovers(self.destination)))
+        self._fail_if_wrong()
+        self.end()
+
+    def end(self) -> None:
+        """Count what happened and clean up; once."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.exercised["cases"] += 1
+        self.exercised["steps"] += len(self.steps)
+        self.exercised["destination operations"] += self.faults.asked[DESTINATION]
+        self.exercised["duplicates seen"] += self.judge.duplicates
+        for (where, kind), times in self.faults.happened.items():
+            self.exercised[f"{where}: {kind}"] += times
+        self.subject.clean_up(self.destination)
+
+    # -- steps: the owner --------------------------------------------------------------------------
+
+    def deliver(self, which: int, count: int) -> None:
+        """Put the next records of a partition; open it where it is not."""
+        self._deliver(self._partition(which), count)
+
+    def skip(self, which: int, count: int) -> None:
+        """Offsets without records, as after compaction."""
+        self.source.skip(self._partition(which), count)
+
+    def poison(self, which: int) -> None:
+        """A record that cannot be delivered, put with all that come before it."""
+        partition = self._partition(which)
+        self.source.produce(partition, self.subject.poison)
+        committed = self.live.log.committed(partition)
+        start = (
+            self.live.position(partition)
+            if self._is_open(partition)
+            else committed.offset
+            if committed
+            else 0
+        )
+        self._deliver(partition, self.source.waiting(partition, start))
+
+    def commit(self) -> None:
+        """A periodic commit of everything that is open."""
+        self._run(self.live, self.live.commit)
+
+    def tick(self, seconds: float) -> None:
+        """Time passes: redeliveries and periodic commits fall due."""
+        self._run(self.live, lambda: self.live.advance(seconds))
+
+    def rebalance(self) -> None:
+        """All partitions are closed with a commit and opened by a new task."""
+        reopened = sorted(self.live.opened)
+        closing = self.live
+        self._run(closing, lambda: self._close(closing, ClosingReason.REBALANCE))
+        if self.live is closing:
+            self._run(closing, closing.worker.stop)
+        if self.live is closing:
+            self._succeed()
+        for partition in reopened:
+            self._open(partition)
+
+    def revoke(self, which: int) -> None:
+        """One partition is closed with a commit; the others stay open, and buffered."""
+        self._run(self.live, lambda: self._close(self.live, ClosingReason.REBALANCE, self._partition(which)))
+
+    def lose(self, which: int) -> None:
+        """One partition is somebody else's already: close, no commit."""
+        self._run(self.live, lambda: self.live.lose(self._partition(which)))
+
+    def fence(self) -> None:
+        """Another attempt takes over; this one goes on, and nothing that it writes counts."""
+        self.zombies.append(self.live)
+        self._succeed()
+
+    def crash(self) -> None:
+        """The process dies, no clean-up code runs; another takes over."""
+        self._run(self.live, self._die)
+
+    def fault(self, where: str, at: int, kind: str) -> None:
+        """Let an operation go wrong that is still to come."""
+        self.faults.arm(Fault(where, at, FaultKind(kind)))
+
+    # -- steps: zombies ----------------------------------------------------------------------------
+
+    def zombie_deliver(self, which: int, count: int) -> None:
+        """The zombie goes on reading."""
+        partition = self._partition(which)
+
+        def go_on(zombie: Process) -> None:
+            if partition in zombie.opened and not zombie.worker.pending:
+                zombie.deliver(partition, self.source.read(partition, zombie.position(partition), count))
+
+        self._as_zombie(go_on)
+
+    def zombie_commit(self) -> None:
+        """The zombie commits; it is told that it is fenced."""
+        self._as_zombie(lambda zombie: zombie.commit())
+
+    def zombie_tick(self, seconds: float) -> None:
+        """Time passes, and the zombie does what is due."""
+        self._as_zombie(lambda zombie: zombie.advance(seconds))
+
+    def zombie_close(self) -> None:
+        """The zombie is asked to close, late."""
+
+        def close(zombie: Process) -> None:
+            self._close(zombie, ClosingReason.SHUTDOWN)
+            zombie.worker.stop()
+            self.zombies.remove(zombie)
+
+        self._as_zombie(close)
+
+    def _as_zombie(self, action: Callable[[Process], None]) -> None:
+        if self.zombies:
+            zombie = self.zombies[-1]
+            self.judge.zombies_acted = True
+            self._run(zombie, lambda: action(zombie))
+
+    # -- what the runtime does ---------------------------------------------------------------------
+
+    def _run(self, process: Process, action: Callable[[], object]) -> None:
+        """Whatever ends an attempt ends it alone; for the owner, another one takes over."""
+        try:
+            action()
+        except Crash:
+            self._bury(process)
+        except FencedException:
+            self._give_up(process)
+        except StoreUnavailable:
+            self._note("the commit log does not answer: the attempt is over, another takes over")
+            self._give_up(process)
+
+    def _give_up(self, process: Process) -> None:
+        """A write failed: close what is open, commit nothing, stop."""
+        try:
+            process.lose()
+            process.worker.stop()
+        except Crash:
+            self._bury(process)
+        else:
+            self._replace(process)
+
+    def _bury(self, process: Process) -> None:
+        self.faults.bury()
+        self._note("the process dies, another takes over" if process is self.live else "the zombie dies")
+        self._replace(process)
+
+    def _replace(self, process: Process) -> None:
+        if process is self.live:
+            self._succeed()
+        elif process in self.zombies:
+            self.zombies.remove(process)
+
+    def _die(self) -> None:
+        raise self.faults.crash()
+
+    def _succeed(self) -> None:
+        self.live = self._started(self.live.successor())
+
+    def _started(self, process: Process) -> Process:
+        """An attempt that has started; one whose start fails is followed by another."""
+        for _ in range(_MOST_STARTS):
+            met = self.faults.happened.total()
+            try:
+                process.start()
+            except Crash:
+                self.faults.bury()
+            except Exception as error:
+                if self.faults.happened.total() == met:
+                    message = (
+                        f"start failed and no fault was injected: {error!r}; is `config` what the task needs?"
+                    )
+                    raise KitError(message) from error
+                process.worker.stop()
+            else:
+                return process
+            process = process.successor()
+        message = f"{_MOST_STARTS} attempts in a row could not start"
+        raise KitError(message)
+
+    def _close(self, process: Process, reason: ClosingReason, *partitions: TopicPartition) -> None:
+        """Closing commit and close, of all or of some; killed at the deadline."""
+        self.faults.deadline = self.faults.clock.now() + PATIENCE
+        try:
+            process.revoke(*partitions, reason=reason, timeout=PATIENCE)
+        finally:
+            self.faults.deadline = None
+
+    def _partition(self, which: int) -> TopicPartition:
+        return self.subject.partitions[which % len(self.subject.partitions)]
+
+    def _is_open(self, partition: TopicPartition) -> bool:
+        return partition in self.live.worker.assignment()
+
+    def _has_failed(self, partition: TopicPartition) -> bool:
+        return any(o.partition == partition and o.failure for o in self.live.worker.outcomes())
+
+    def _open(self, partition: TopicPartition) -> bool:
+        """Open a partition; where it failed, in a new generation. False when that did not succeed."""
+        if self._is_open(partition):
+            return True
+        if self._has_failed(partition):
+            self._note(f"{partition} had failed: a new generation begins")
+            self.rebalance()
+        owner = self.live
+        if not self._is_open(partition):
+            self._run(owner, lambda: owner.assign(partition))
+        return self.live is owner and self._is_open(partition)
+
+    def _deliver(self, partition: TopicPartition, count: int) -> None:
+        if self.live.worker.pending:
+            self._run(self.live, lambda: self.live.advance(self.live.worker.wait()))
+        if self.live.worker.pending or not self._open(partition):
+            return
+        owner = self.live
+        batch = self.source.read(partition, owner.position(partition), count)
+        self._run(owner, lambda: owner.deliver(partition, batch))
+
+    def _recover(self) -> None:
+        """A new owner opens everything, reads to the end and closes, until nothing fails any more."""
+        for _ in range(_MOST_RECOVERIES):
+            owner = self.live
+            for partition in self.subject.partitions:
+                if self._open(partition):
+                    self._read_to_the_end(owner, partition)
+            outcomes = owner.worker.outcomes()
+            self._run(owner, lambda owner=owner: self._close(owner, ClosingReason.SHUTDOWN))  # type: ignore[misc]
+            failures = [o for o in [*outcomes, *owner.worker.outcomes()] if o.failure]
+            self._run(owner, owner.worker.stop)
+            if self.live is owner and not failures:
+                return
+            self._succeed()
+        for outcome in failures:
+            if outcome.failure:
+                cause = f"{outcome.failure.kind}: {outcome.failure.message}"
+                self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
+        self._fail_if_wrong()
+
+    def _read_to_the_end(self, owner: Process, partition: TopicPartition) -> None:
+        waiting = self.source.waiting(partition, owner.position(partition))
+        if waiting:
+            batch = self.source.read(partition, owner.position(partition), waiting)
+            self._run(owner, lambda: owner.deliver(partition, batch))
+        while owner is self.live and owner.worker.pending:
+            self._run(owner, lambda: owner.advance(owner.worker.wait()))
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def _rows(self) -> list[Row]:
+        try:
+            return list(self.subject.read_back(self.destination))
+        except KitError:
+            raise
+        except Exception as error:
+            message = f"read_back raised {error!r}; it must work at any time, also after a crash"
+            raise KitError(message) from error
+
+    def _see(self) -> Seen:
+        return self.judge.read(self._rows())
+
+    def _judge_now(self) -> None:
+        self.judge.lost_answers = self.faults.happened[DESTINATION, FaultKind.LOST_ANSWER]
+        if self.judge.problem is None:
+            self.judge.look(self._see(), self.live.log.offsets)
+        self._fail_if_wrong()
+
+    def _fail_if_wrong(self) -> None:
+        if self.judge.problem is not None:
+            self.end()
+            raise SinkContractError(self.judge.problem, self.story, self.steps)
+
+    def _note(self, what: str) -> None:
+        """Add to the sentence of the step that is under way."""
+        if self.story and what not in self.story[-1]:
+            self.story[-1] += f"; {what}"
+
+
+STEPS: Final = (
+    *(
+        "deliver",
+        "skip",
+        "poison",
+        "commit",
+        "tick",
+        "rebalance",
+        "revoke",
+        "lose",
+        "fence",
+        "crash",
+        "fault",
+    ),
+    *("zombie_deliver", "zombie_commit", "zombie_tick", "zombie_close"),
+)
+"""Names of the steps there are, besides an author's own."""
+
+PLACES: Final = (DESTINATION, COMMIT_LOG, TASK)
+"""Where faults are injected."""

@@ -1,0 +1,420 @@
+"""Sinks that are wrong on purpose, and what they are made of: honest ones.
+
+Each breaks one rule that real sinks have broken. The kit's own tests see to it that
+:func:`~sinksdk.testing.check_sink` catches all of them with its default settings; reading them shows
+what it can see. Each writes to a :class:`~sinksdk.testing.MemoryDestination`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sinksdk.errors import ConnectException, DataException
+from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.task import SinkTask
+from sinksdk.testing.contract import POISON, Capabilities, Guarantee
+from sinksdk.testing.destination import MemoryDestination
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+FILE_SIZE: Final = 3
+"""Records that make a file."""
+
+# -- honest ones ---------------------------------------------------------------------------------------
+
+
+class BufferingSink(SinkTask):
+    """Collects records, writes files of three or more, and what there is on close: at least once.
+
+    Files are named by first and last offset, so that no file replaces another one's records.
+    """
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+        self.waiting: dict[TopicPartition, list[SinkRecord]] = defaultdict(list)
+
+    def put(self, records: SinkRecords) -> None:
+        """Collect."""
+        self.waiting[records.partition] += records
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        """Write what makes a file; on close, everything."""
+        least = 0 if self.context.is_closing() else FILE_SIZE
+        ready = {p: offset for p, offset in offsets.items() if len(self.waiting[p]) >= least}
+        for partition in ready:
+            self.write(partition)
+        return ready
+
+    def write(self, partition: TopicPartition) -> None:
+        """Write what waits, then forget it: in this order."""
+        if records := self.waiting[partition]:
+            self.destination.write(self.name(partition, records), records)
+            self.waiting.pop(partition)
+
+    def name(self, partition: TopicPartition, records: Sequence[SinkRecord]) -> str:
+        """Name of a file."""
+        return f"{partition}+{records[0].offset}-{records[-1].offset}"
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget what was not written: it is read again."""
+        for partition in partitions:
+            self.waiting.pop(partition, None)
+
+
+class ReportingSink(BufferingSink):
+    """Reports what it cannot deliver, and goes on with the others."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Collect what can be delivered."""
+        for record in records:
+            if record.value == POISON:
+                self.report(record)
+            else:
+                self.waiting[records.partition].append(record)
+
+    def report(self, record: SinkRecord) -> None:
+        """Send a record to the dead letters."""
+        reporter = self.context.errant_record_reporter()
+        if reporter is None:
+            raise DataException(f"{record.topic_partition} at offset {record.offset} is no JSON")
+        reporter.report(record, DataException("it is no JSON"))
+
+
+class RangeSink(SinkTask):
+    """Writes rows with keys into tables of four offsets each: idempotent, so effectively once."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def put(self, records: SinkRecords) -> None:
+        """Write each record to the table whose range of offsets holds it."""
+        for record in records:
+            start = record.offset // 4 * 4
+            self.write(f"{records.partition}+{start}-{start + 3}", record)
+
+    def write(self, name: str, record: SinkRecord) -> None:
+        """Insert or replace one row."""
+        self.destination.upsert(name, [record])
+
+
+class TwoPhaseSink(SinkTask):
+    """Notes an upload before its first record, fills it, and publishes it after its commit: exactly once."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+        self.uploads: dict[TopicPartition, Token] = {}
+        self.waiting: dict[TopicPartition, list[SinkRecord]] = defaultdict(list)
+
+    def put(self, records: SinkRecords) -> None:
+        """Begin an upload where there is none, note it, collect."""
+        partition = records.partition
+        if partition not in self.uploads:
+            token = Token(self.destination.begin())
+            self.context.prepared({partition: [token]})
+            self.uploads[partition] = token
+        self.waiting[partition] += records
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        """Fill what makes a file (on close, everything), and hand its token over to be published."""
+        least = 1 if self.context.is_closing() else FILE_SIZE
+        ready = {}
+        for partition, offset in offsets.items():
+            if len(self.waiting[partition]) >= least:
+                self.destination.fill(self.uploads[partition].id, self.waiting.pop(partition))
+                ready[partition] = self.finished(self.uploads.pop(partition), offset)
+        return ready
+
+    def finished(self, token: Token, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+        """What is committed with a finished upload."""
+        return OffsetAndMetadata(offset.offset, publish=[token])
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
+        """Make uploads visible; twice is as good as once."""
+        for token in tokens:
+            self.destination.publish(token.id)
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
+        """Remove uploads that no commit covers."""
+        for token in tokens:
+            self.destination.discard(token.id)
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget uploads; a noted one may have been committed, so that it is not for us to remove."""
+        for partition in partitions:
+            self.uploads.pop(partition, None)
+            self.waiting.pop(partition, None)
+
+
+# -- broken ones: at least once ------------------------------------------------------------------------
+
+
+class AcknowledgesEarly(BufferingSink):
+    """Says that everything is durable, also what still waits in memory."""
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        """Write what makes a file, and return everything."""
+        super().pre_commit(offsets)
+        return offsets
+
+
+class NamesByStartOffset(BufferingSink):
+    """A shorter file of a zombie replaces the longer one that was committed."""
+
+    def name(self, partition: TopicPartition, records: Sequence[SinkRecord]) -> str:
+        """Name a file by its first offset only."""
+        return f"{partition}+{records[0].offset}"
+
+
+class FlushesAfterClose(BufferingSink):
+    """Closed partitions' records are written with the next put of any other."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        super().__init__(destination)
+        self.late: list[TopicPartition] = []
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Leave it for later."""
+        self.late += partitions
+
+    def put(self, records: SinkRecords) -> None:
+        """Write what was left."""
+        while self.late:
+            self.write(self.late.pop())
+        super().put(records)
+
+
+class IgnoresLost(BufferingSink):
+    """Writes what it has when its partitions are taken away, whoever owns them now."""
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Write."""
+        for partition in partitions:
+            self.write(partition)
+
+
+class DropsOnRetry(RangeSink):
+    """Remembers a batch as done before it is done, and skips it when it is put again."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        super().__init__(destination)
+        self.done: dict[TopicPartition, int] = {}
+
+    def put(self, records: SinkRecords) -> None:
+        """Write what is new."""
+        if records.next_offset > self.done.get(records.partition, 0):
+            self.done[records.partition] = records.next_offset
+            super().put(records)
+
+
+class LetsOffsetsGoBack(BufferingSink):
+    """Returns the offset where its last file began."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        super().__init__(destination)
+        self.began: dict[TopicPartition, int] = {}
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        """Return an old offset where nothing was written."""
+        ready = dict(super().pre_commit(offsets))
+        for partition in offsets:
+            if partition in self.began:
+                ready.setdefault(partition, OffsetAndMetadata(self.began[partition]))
+        return ready
+
+    def write(self, partition: TopicPartition) -> None:
+        """Remember where the file began."""
+        if self.waiting[partition]:
+            self.began[partition] = self.waiting[partition][0].offset
+        super().write(partition)
+
+
+class ClosesEverything(BufferingSink):
+    """Forgets all partitions when it is asked to close one."""
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:  # noqa: ARG002 - that is the mistake
+        """Forget everything."""
+        self.waiting.clear()
+
+
+class SwallowsErrors(BufferingSink):
+    """Goes on when writing failed, as if it had not."""
+
+    def write(self, partition: TopicPartition) -> None:
+        """Write, or not."""
+        try:
+            super().write(partition)
+        except ConnectException:
+            self.waiting.pop(partition)
+
+
+class MixesPartitions(BufferingSink):
+    """Writes what waits of all partitions into the file of one."""
+
+    def write(self, partition: TopicPartition) -> None:
+        """Write everything as if it were of this partition."""
+        mixed = [record for waiting in self.waiting.values() for record in waiting]
+        if mixed:
+            topic, number = partition
+            rows = [replace(record, topic=topic, partition=number) for record in mixed]
+            self.destination.write(self.name(partition, rows), rows)
+            self.waiting.clear()
+
+
+class DropsTheTail(BufferingSink):
+    """Does not look at is_closing(): what makes no whole file is never committed."""
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        """Write whole files only."""
+        ready = {p: offset for p, offset in offsets.items() if len(self.waiting[p]) >= FILE_SIZE}
+        for partition in ready:
+            self.write(partition)
+        return ready
+
+
+class HidesPoison(ReportingSink):
+    """Skips what it cannot deliver and tells nobody."""
+
+    def report(self, record: SinkRecord) -> None:
+        """Say nothing."""
+
+
+# -- broken ones: effectively and exactly once ---------------------------------------------------------
+
+
+class AppendsAgain(RangeSink):
+    """Appends rows instead of replacing them, so that a retry writes them twice."""
+
+    def write(self, name: str, record: SinkRecord) -> None:
+        """Add a row."""
+        self.destination.append(name, [record])
+
+
+class KeepsItsBuffer(TwoPhaseSink):
+    """Keeps what it collected over close; it is written together with what is read again."""
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget uploads, but not their records."""
+        for partition in partitions:
+            self.uploads.pop(partition, None)
+
+
+class PublishesBeforeCommit(TwoPhaseSink):
+    """Makes uploads visible before anything is committed."""
+
+    def finished(self, token: Token, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+        """Publish."""
+        self.destination.publish(token.id)
+        return super().finished(token, offset)
+
+
+class DiscardsWhenFenced(TwoPhaseSink):
+    """Cleans up after itself when it loses its partitions; its last commit may have happened all the same."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        super().__init__(destination)
+        self.begun: dict[TopicPartition, list[str]] = defaultdict(list)
+
+    def finished(self, token: Token, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+        """Remember what is not published yet."""
+        self.begun[TopicPartition("", 0)].append(token.id)
+        return super().finished(token, offset)
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Forget what is published."""
+        super().publish(partition, tokens)
+        self.begun.clear()
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove what was not published."""
+        for token in self.begun.pop(TopicPartition("", 0), []):
+            self.destination.discard(token)
+        super().close(partitions)
+
+
+class ForgetsTokens(TwoPhaseSink):
+    """Commits offsets without the tokens that have to be published for them."""
+
+    def finished(self, token: Token, offset: OffsetAndMetadata) -> OffsetAndMetadata:  # noqa: ARG002 - that is the mistake
+        """Return the offset only."""
+        return offset
+
+
+class PublishesTwice(TwoPhaseSink):
+    """Publishes in two steps: a crash in between lets the next owner do the first one again."""
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Append what was filled to what readers see, then remove it."""
+        for token in tokens:
+            self.destination.append(str(partition), self.destination.staged.get(token.id, []))
+            self.destination.discard(token.id)
+
+
+class NotesTooLate(TwoPhaseSink):
+    """Fills an upload before it is noted: a crash leaves it behind, and nobody knows of it."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Begin, fill, then note."""
+        partition = records.partition
+        self.waiting[partition] += records
+        if partition in self.uploads:
+            return
+        name = self.destination.begin()
+        self.destination.fill(name, self.waiting[partition])
+        self.uploads[partition] = Token(name)
+        self.context.prepared({partition: [self.uploads[partition]]})
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A sink, and what it claims to be.
+
+    Args:
+        make_task: makes it.
+        capabilities: what it claims.
+    """
+
+    make_task: type[BufferingSink | RangeSink | TwoPhaseSink]
+    capabilities: Capabilities
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.make_task.__name__
+
+
+_AT_LEAST = Capabilities(Guarantee.AT_LEAST_ONCE)
+_EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
+_EXACTLY = Capabilities(Guarantee.EXACTLY_ONCE, ordered=True)
+_REPORTING = Capabilities(dead_letters=True)
+
+HONEST: Final = (
+    Specimen(BufferingSink, _AT_LEAST),
+    Specimen(ReportingSink, _REPORTING),
+    Specimen(RangeSink, _EFFECTIVELY),
+    Specimen(TwoPhaseSink, _EXACTLY),
+)
+"""Sinks that keep their promise."""
+
+BROKEN: Final = (
+    *(
+        Specimen(make_task, _AT_LEAST)
+        for make_task in (
+            *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
+            *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
+        )
+    ),
+    Specimen(HidesPoison, _REPORTING),
+    Specimen(DropsOnRetry, _EFFECTIVELY),
+    Specimen(AppendsAgain, _EFFECTIVELY),
+    *(
+        Specimen(make_task, _EXACTLY)
+        for make_task in (
+            *(KeepsItsBuffer, PublishesBeforeCommit, DiscardsWhenFenced, ForgetsTokens, PublishesTwice),
+            NotesTooLate,
+        )
+    ),
+)
+"""Sinks that do not."""

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ConnectException, RetriableException, SinkRecord
+from sinksdk.testing import Fault, FaultKind, FaultPlan, MemoryDestination
+
+
+def record(offset: int, value: bytes = b"v") -> SinkRecord:
+    return SinkRecord("t", 0, offset, value=value)
+
+
+def seen(destination: MemoryDestination) -> list[int]:
+    return [offset for _, _, offset, _ in destination.read_back()]
+
+
+def test_a_written_artefact_replaces_one_of_its_name() -> None:
+    """As an object store does."""
+    destination = MemoryDestination()
+    destination.write("a", [record(0), record(1)])
+    destination.write("a", [record(2)])
+    assert seen(destination) == [2]
+
+
+def test_appended_records_are_added() -> None:
+    """Twice, if they are appended twice."""
+    destination = MemoryDestination()
+    destination.append("log", [record(0)])
+    destination.append("log", [record(0)])
+    assert seen(destination) == [0, 0]
+
+
+def test_upserted_records_replace_those_with_their_coordinates() -> None:
+    """As rows with a primary key."""
+    destination = MemoryDestination()
+    destination.upsert("table", [record(0), record(1)])
+    destination.upsert("table", [record(1, b"new"), record(2)])
+    assert destination.read_back() == [("t", 0, 0, b"v"), ("t", 0, 1, b"new"), ("t", 0, 2, b"v")]
+
+
+def test_what_was_begun_is_seen_when_it_is_published() -> None:
+    """Not before; and publishing twice is as good as once."""
+    destination = MemoryDestination()
+    name = destination.begin()
+    destination.fill(name, [record(0)])
+    assert (seen(destination), destination.leftovers()) == ([], [name])
+    destination.publish(name)
+    destination.publish(name)
+    assert (seen(destination), destination.leftovers()) == ([0], [])
+
+
+def test_what_was_discarded_is_gone() -> None:
+    """It can be discarded again, but neither filled nor published."""
+    destination = MemoryDestination()
+    name = destination.begin()
+    destination.discard(name)
+    destination.discard(name)
+    for forbidden in (lambda: destination.fill(name, []), lambda: destination.publish(name)):
+        with pytest.raises(ConnectException, match="staged-0 is not there"):
+            forbidden()
+
+
+def test_what_is_empty_is_no_leftover() -> None:
+    """It costs nothing, and a crash may always leave it behind."""
+    destination = MemoryDestination()
+    assert destination.begin() != destination.begin()
+    assert destination.leftovers() == []
+
+
+def test_operations_fail_as_planned() -> None:
+    """Each asks the plan; one whose answer is lost has had its effect."""
+    destination = MemoryDestination(FaultPlan(Fault(at=1, kind=FaultKind.LOST_ANSWER)))
+    destination.append("log", [record(0)])
+    with pytest.raises(RetriableException):
+        destination.append("log", [record(1)])
+    assert seen(destination) == [0, 1]

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ConnectException, RetriableException
+from sinksdk.testing import Crash, Fault, FaultKind, FaultPlan, ManualClock
+from sinksdk.testing.faults import SLOW_SECONDS
+
+ERRORS = {
+    FaultKind.RETRIABLE: (RetriableException, 0),
+    FaultKind.PERMANENT: (ConnectException, 0),
+    FaultKind.LOST_ANSWER: (RetriableException, 1),
+    FaultKind.CRASH_BEFORE: (Crash, 0),
+    FaultKind.CRASH_AFTER: (Crash, 1),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_the_nth_operation_goes_wrong(kind: FaultKind) -> None:
+    """Those before it go well; it raises what its kind says, before or after its effect."""
+    plan, effects = FaultPlan(Fault(at=2, kind=kind)), list[int]()
+    error, has_effect = ERRORS[kind]
+    plan.run("destination", lambda: effects.append(0))
+    plan.run("destination", lambda: effects.append(1))
+    with pytest.raises(error):
+        plan.run("destination", lambda: effects.append(2))
+
+    assert effects == [0, 1, 2][: 2 + has_effect]
+    assert plan.happened == {("destination", kind): 1}
+
+
+def test_operations_are_counted_for_each_place_apart() -> None:
+    """A fault of the commit log does not hit the destination."""
+    plan = FaultPlan(Fault("commit log", 0, FaultKind.PERMANENT))
+
+    assert plan.run("destination", lambda: "well") == "well"
+    with pytest.raises(ConnectException, match="commit log: refused"):
+        plan.run("commit log", lambda: None)
+
+
+def test_counting_begins_when_a_fault_is_armed() -> None:
+    """``at=0`` is the next operation, whatever went before."""
+    plan = FaultPlan()
+    plan.run("destination", lambda: None)
+    plan.arm(Fault(at=0, kind=FaultKind.RETRIABLE))
+    with pytest.raises(RetriableException):
+        plan.run("destination", lambda: None)
+
+
+def test_disarmed_faults_do_not_happen() -> None:
+    """After ``disarm`` everything goes well."""
+    plan = FaultPlan(Fault())
+    plan.disarm()
+
+    assert plan.run("destination", lambda: 1) == 1
+    assert not plan.happened
+
+
+def test_a_dying_process_does_nothing_more() -> None:
+    """What its clean-up code tries has no effect, until the process is buried."""
+    plan, effects = FaultPlan(Fault(kind=FaultKind.CRASH_BEFORE)), list[int]()
+    for _ in range(2):
+        with pytest.raises(Crash):
+            plan.run("destination", lambda: effects.append(1))
+    plan.bury()
+    plan.run("destination", lambda: effects.append(2))
+
+    assert effects == [2]
+
+
+def test_no_sink_survives_a_crash_by_catching_everything() -> None:
+    """A crash is no Exception."""
+    assert not issubclass(Crash, Exception)
+
+
+def test_a_slow_operation_takes_longer_than_the_runtime_waits() -> None:
+    """Time passes; with a deadline that has passed the process is killed, after the effect."""
+    clock, effects = ManualClock(), list[int]()
+    plan = FaultPlan(Fault(kind=FaultKind.SLOW), Fault(at=1, kind=FaultKind.SLOW), clock=clock)
+    before = clock.now()
+    plan.run("destination", lambda: effects.append(1))
+    assert clock.now() == before + SLOW_SECONDS
+
+    plan.deadline = clock.now() + 60
+    with pytest.raises(Crash):
+        plan.run("destination", lambda: effects.append(2))
+    assert effects == [1, 2]

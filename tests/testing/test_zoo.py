@@ -1,0 +1,141 @@
+"""The kit bites: what is broken on purpose is caught, what is honest is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay, zoo
+from sinksdk.testing.machine import DEFAULTS
+
+MOST_STEPS = 8
+MOST_SECONDS = 60.0
+
+TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
+    "AcknowledgesEarly": ([("deliver", 0, 1), ("commit",)], "lost: records-0 is committed up to 1"),
+    "NamesByStartOffset": (
+        [("deliver", 0, 1), ("fence",), ("deliver", 0, 3), ("commit",), ("zombie_close",)],
+        "committed up to 3, and offsets 1, 2 are not at the destination",
+    ),
+    "FlushesAfterClose": (
+        [("deliver", 1, 1), ("lose", 1), ("deliver", 0, 1)],
+        "what can be read back of records-1 changed after it was closed",
+    ),
+    "IgnoresLost": ([("deliver", 0, 1), ("lose", 0)], "close wrote offset 0 of records-0"),
+    "LetsOffsetsGoBack": (
+        [("deliver", 0, 3), ("commit",), ("deliver", 0, 1), ("commit",)],
+        "pre_commit returned offset 0 for records-0, below what is committed",
+    ),
+    "ClosesEverything": (
+        [("deliver", 0, 1), ("deliver", 1, 1), ("lose", 1), ("rebalance",)],
+        "lost: records-0",
+    ),
+    "SwallowsErrors": (
+        [("deliver", 0, 3), ("fault", "destination", 0, "permanent error"), ("commit",)],
+        "lost: records-0",
+    ),
+    "MixesPartitions": ([("deliver", 0, 1), ("deliver", 1, 1), ("rebalance",)], "records-"),
+    "DropsTheTail": ([("deliver", 0, 1)], "closing left records-0 committed up to 0 only"),
+    "HidesPoison": ([("poison", 0), ("rebalance",)], "nor in the dead letters"),
+    "DropsOnRetry": (
+        [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)],
+        "lost: records-0",
+    ),
+    "AppendsAgain": (
+        [("fault", "destination", 0, "lost answer"), ("deliver", 0, 1), ("tick", 1)],
+        "seen twice: offset 0 of records-0",
+    ),
+    "KeepsItsBuffer": (
+        [("deliver", 0, 1), ("lose", 0), ("deliver", 0, 2), ("commit",)],
+        "seen twice: offset 0 of records-0",
+    ),
+    "PublishesBeforeCommit": (
+        [("deliver", 0, 3), ("fault", "commit log", 0, "permanent error"), ("commit",)],
+        "can be read back, and only 0 is committed",
+    ),
+    "DiscardsWhenFenced": (
+        [("deliver", 0, 3), ("fault", "commit log", 0, "lost answer"), ("commit",)],
+        "cannot be recovered: ConnectException: staged-0 is not there",
+    ),
+    "ForgetsTokens": ([("deliver", 0, 3), ("commit",)], "lost: records-0"),
+    "PublishesTwice": (
+        [("deliver", 0, 3), ("fault", "destination", 1, "crash after"), ("commit",), ("deliver", 0, 1)],
+        "seen twice: offset 0 of records-0",
+    ),
+    "NotesTooLate": (
+        [("fault", "commit log", 0, "crash before"), ("deliver", 0, 1)],
+        "left over with data in it, and nobody knows of it: staged-0",
+    ),
+}
+"""What each broken sink does not survive, written down as an author would write a regression test."""
+
+by_name = {specimen.name: specimen for specimen in zoo.BROKEN}
+
+
+def options_of(specimen: zoo.Specimen) -> dict[str, Any]:
+    return {"read_back": MemoryDestination.read_back, "capabilities": specimen.capabilities}
+
+
+def test_the_zoo_is_large_enough() -> None:
+    """At least ten kinds of mistakes, each with a trace that shows it."""
+    assert len(by_name) == len(zoo.BROKEN) >= 10
+    assert set(TRACES) == set(by_name)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_replay_shows_the_mistake(name: str) -> None:
+    """The steps run without Hypothesis, and fail with a sentence that says what is wrong."""
+    steps, problem = TRACES[name]
+    with pytest.raises(SinkContractError) as caught:
+        replay(steps, by_name[name].make_task, **options_of(by_name[name]))
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+def test_honest_sinks_survive_what_the_others_do_not(honest: zoo.Specimen) -> None:
+    """All traces of the broken ones (those with poison only where dead letters are declared)."""
+    for steps, _ in TRACES.values():
+        if honest.capabilities.dead_letters or ("poison", 0) not in steps:
+            replay(steps, honest.make_task, **options_of(honest))
+
+
+def found(specimen: zoo.Specimen) -> SinkContractError:
+    with pytest.raises(SinkContractError) as caught:
+        check_sink(specimen.make_task, **options_of(specimen))
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["AcknowledgesEarly", "DiscardsWhenFenced", "AppendsAgain"])
+def test_a_mistake_is_found_at_once(name: str) -> None:
+    """What one fault at the right place shows is found before anything random is tried."""
+    assert len(found(by_name[name]).steps) <= MOST_STEPS
+
+
+@pytest.mark.slow
+def test_all_mistakes_are_found_with_default_settings() -> None:
+    """Together in less than a minute, each with a short story whose replay fails in the same way."""
+    began = time.process_time()
+    for specimen in zoo.BROKEN:
+        failure = found(specimen)
+        seconds = time.process_time() - began
+        print(f"\n{specimen.name}, {seconds:.1f} s so far: {failure}")
+        assert len(failure.steps) <= MOST_STEPS, specimen.name
+        with pytest.raises(SinkContractError) as again:
+            replay(failure.steps, specimen.make_task, **options_of(specimen))
+        assert (again.value.problem, again.value.story) == (failure.problem, failure.story)
+    assert time.process_time() - began < MOST_SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+def test_honest_sinks_pass_a_thousand_cases(honest: zoo.Specimen) -> None:
+    """Nothing is held against a sink that keeps its promise."""
+    report = check_sink(
+        honest.make_task, settings=settings(DEFAULTS, max_examples=1_000), **options_of(honest)
+    )
+    assert report.cases >= 1_000
+    assert report.guarantee is honest.capabilities.guarantee
