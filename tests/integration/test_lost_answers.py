@@ -32,6 +32,13 @@ PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each 
 STRIDE = 1 if os.environ.get("CI") else 7
 WINDOW = 1.0  # seconds for which the answer is held back at most, until the second driver writes
 PATIENCE = 60.0  # seconds until a round that does not end is an error
+EVERYTHING = {
+    "store PutObject",
+    "archive PutObject",
+    "archive CreateMultipartUpload",
+    "archive UploadPart",
+    "archive CompleteMultipartUpload",
+}
 
 Record = tuple[int, int, bytes]
 
@@ -192,4 +199,5 @@ def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
     for what, times in sorted(lost.items()):
         print(f"  {times:4} {what}")
     assert lost.total() >= 0.8 * tried, "hardly any answer was lost"
-    assert {what.split()[0] for what in lost} == {"store", "archive"}
+    if STRIDE == 1:
+        assert EVERYTHING <= set(lost), "some kind of request never lost its answer"
