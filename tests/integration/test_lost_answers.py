@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import threading
 import time
@@ -31,6 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each partition
 STRIDE = 1 if os.environ.get("CI") else 7
 WINDOW = 1.0  # seconds for which the answer is held back at most, until the second driver writes
+FEWEST = 35  # mutations that such a run makes at least
 PATIENCE = 60.0  # seconds until a round that does not end is an error
 EVERYTHING = {
     "store PutObject",
@@ -163,16 +165,11 @@ def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
 ) -> None:
     """For each mutation of a run: bucket and source hold the same records, each once, and nothing leaks."""
     url, proxy = server
-    site = fresh_site(url, proxy, topics)
-    undisturbed = Run(site, spark)
-    undisturbed.thread.start()
-    assert undisturbed.ended() is None
-    assert archived(site) == source()
-    mutations = proxy.mutations
     lost: Counter[str] = Counter()
+    over = 0  # runs that ended before their n-th mutation: two in a row, and all have been tried
     began = time.monotonic()
 
-    for number in range(1, mutations + 1, STRIDE):
+    for number in itertools.count(1, STRIDE):
         site = fresh_site(url, proxy, topics)
         first, second = Run(site, spark), Run(site, spark)
         drops(proxy, number, second)
@@ -180,7 +177,12 @@ def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
         errors = [first.ended()]
         what = hit(proxy)
         if what is None:
-            continue  # it made fewer requests than the undisturbed run
+            assert errors == [None]
+            over += 1
+            if over == 2:
+                break
+            continue
+        over = 0
         errors.append(second.ended())
         lost[what] += 1
 
@@ -192,12 +194,9 @@ def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
         assert committed == dict.fromkeys(range(PARTITIONS), RECORDS), story
         assert left_over(site) == [], story
 
-    tried = len(range(1, mutations + 1, STRIDE))
-    print(
-        f"\n{tried} of {mutations} mutations tried, {lost.total()} answers lost, {time.monotonic() - began:.0f} s"
-    )
+    print(f"\nmutations up to {number} tried, {lost.total()} answers lost, {time.monotonic() - began:.0f} s")
     for what, times in sorted(lost.items()):
         print(f"  {times:4} {what}")
-    assert lost.total() >= 0.8 * tried, "hardly any answer was lost"
+    assert lost.total() * STRIDE >= FEWEST, "hardly any answer was lost"
     if STRIDE == 1:
-        assert EVERYTHING <= set(lost), "some kind of request never lost its answer"
+        assert set(lost) >= EVERYTHING, "some kind of request never lost its answer"
