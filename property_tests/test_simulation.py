@@ -26,6 +26,7 @@ EXPECTED = (
     "frozen for very long",
     "lost before the effect",
     "lost after the effect",
+    "lost in a network partition",
     "refused",
     "another driver is started beside",
     "second copy of a task",
@@ -47,6 +48,7 @@ def test_whatever_happens_each_record_is_archived_once() -> None:
     EXERCISED["the simulated cluster"].update(happened)
 
     assert happened["schedules"] == SCHEDULES
+    assert happened["commit withdrawn"] >= SCHEDULES // 500
     assert not [what for what in EXPECTED if happened[what] < SCHEDULES // 10], (
         "something hardly ever happened"
     )

@@ -27,6 +27,7 @@ from sinksdk.errors import (
     MissingSourceTopicException,
     OffsetOutOfRangeException,
     RetriableException,
+    UnpublishableException,
 )
 from sinksdk.records import (
     Header,
@@ -67,6 +68,7 @@ __all__ = [
     "SinkTaskContext",
     "Token",
     "TopicPartition",
+    "UnpublishableException",
     "committed_offsets",
 ]
 

@@ -8,6 +8,7 @@
     ├── ConfigException                   the operator's configuration is wrong: nothing is started
     ├── MissingSourceTopicException       a subscribed topic is not there, or no longer (KIP-662)
     ├── OffsetOutOfRangeException         the source no longer has what comes after the commit
+    ├── UnpublishableException            committed tokens are gone: the commit is withdrawn, by name
     └── FencedException                   somebody newer owns this: write nothing more, ever
 
 The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect author finds them
@@ -17,6 +18,10 @@ where he looks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sinksdk.records import Token
 
 
 class ConnectException(Exception):
@@ -84,6 +89,39 @@ class MissingSourceTopicException(ConnectException):
 
 class OffsetOutOfRangeException(ConnectException):
     """The committed offset is outside what the source holds: records were lost or a topic re-created."""
+
+
+class UnpublishableException(ConnectException):
+    """Raised by ``publish``: committed tokens are gone outside, and what they stood for never was visible.
+
+    The one way a commit goes back, by name: it is withdrawn to :attr:`offset` in a fenced write, logged
+    and counted; the partition ends for this generation, and the next one reads it again from there.
+
+    Args:
+        message: what is gone.
+        offset: the first offset of what cannot be published; nothing at or beyond it is visible, or ever
+            will be, through the tokens of the commit.
+        metadata: of the commit as it stands afterwards.
+        discard: the commit's tokens from that offset on; they go to ``discard``. Those before it must be
+            published.
+    """
+
+    def __init__(
+        self, message: str, *, offset: int, metadata: str = "", discard: Iterable[Token | str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.metadata = metadata
+        self.discard = tuple(discard)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_unpublishable, (*self.args, self.offset, self.metadata, self.discard)
+
+
+def _rebuild_unpublishable(
+    message: str, offset: int, metadata: str, discard: tuple[Token | str, ...]
+) -> UnpublishableException:
+    return UnpublishableException(message, offset=offset, metadata=metadata, discard=discard)
 
 
 class FencedException(ConnectException):

@@ -44,6 +44,7 @@ NAMES = [
     "SinkTaskContext",
     "Token",
     "TopicPartition",
+    "UnpublishableException",
     "committed_offsets",
 ]
 

@@ -87,7 +87,8 @@ class ArchiveFile:
     def token(self) -> Token:
         """Its upload's token, which says what is in the file."""
         token = self.upload.token
-        data = {"start": self.start, "end": self.end, "records": self.records}
+        before = [self._before.files, self._before.records, self._before.end]
+        data = {"start": self.start, "end": self.end, "records": self.records, "before": before}
         return Token(token.id, {**token.data, **data})
 
     def take(self, batch: pa.RecordBatch) -> Iterator[BytesLike]:

@@ -6,14 +6,23 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from connectors.s3_archiver.chain import Archived
 from connectors.s3_archiver.client import Connect, connect
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.files import FileFactory, Grain
 from connectors.s3_archiver.publishing import Publisher
 from connectors.s3_archiver.sending import Patience, Sending
-from connectors.s3_archiver.upload import Upload
+from connectors.s3_archiver.upload import Upload, UploadExpired
 from connectors.s3_archiver.writer import PartitionWriter
-from sinksdk import ClosingReason, OffsetAndMetadata, SinkRecords, SinkTask, Token, TopicPartition
+from sinksdk import (
+    ClosingReason,
+    OffsetAndMetadata,
+    SinkRecords,
+    SinkTask,
+    Token,
+    TopicPartition,
+    UnpublishableException,
+)
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +92,16 @@ class S3ArchiverTask(SinkTask):
         return {partition: offset for partition, offset in ready.items() if offset is not None}
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Make files visible. Idempotent."""
-        self._publisher.publish(tokens)
+        """Make files visible. Idempotent.
+
+        Raises:
+            UnpublishableException: an upload has expired: the commit is withdrawn to where it began.
+        """
+        try:
+            self._publisher.publish(tokens)
+        except UploadExpired as error:
+            self.context.count(partition, withdrawn=1)
+            raise _withdrawal(error, tokens) from error
         self.context.count(partition, files=len(tokens), bytes=sum(token.data["size"] for token in tokens))
         writer = self._writers.get(partition)
         if writer is not None:
@@ -128,3 +145,14 @@ class S3ArchiverTask(SinkTask):
         if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
             limits.append(0)  # put has just tried for as long as it may
         return Patience(min(limits), config.s3_retry_backoff_ms / 1000, self._clock, self._sleep)
+
+
+def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableException:
+    """Back to the start of the file that is gone: those before it are visible, those after never will be."""
+    lost = error.token
+    return UnpublishableException(
+        str(error),
+        offset=lost.data["start"],
+        metadata=Archived(*lost.data["before"]).to_text(),
+        discard=[token for token in tokens if token.data["start"] >= lost.data["start"]],
+    )

@@ -258,10 +258,9 @@ def _expired(token: Token) -> str:
     start, end = token.data.get("start", "?"), token.data.get("end", "?")
     return (
         f"the multipart upload {token.id} of {location_of(token)} was committed but is gone before it was "
-        f"published, and the object is not there: the records of offsets [{start}, {end}) are not "
-        f"in the archive, and no later ones of this partition will be. Keep them in the source; archive them "
-        f"from offset {start} under another connector name and another 'topics.dir'. If a lifecycle rule "
-        f"aborts incomplete uploads, let it wait longer than the connector may be down"
+        f"published, and the object is not there: the records of offsets [{start}, {end}) are not in the "
+        f"archive; they and what follows are read from the source again. If a lifecycle rule aborts "
+        f"incomplete uploads, let it wait longer than the connector may be down"
     )
 
 

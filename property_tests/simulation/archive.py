@@ -254,8 +254,11 @@ class Archive:
 
     def _problem(self, partition: TopicPartition, offsets: list[int], entry: Entry | None) -> str | None:
         committed = entry.offset if entry else 0
-        if committed < self._highest.get(partition, 0):
-            return f"the commit went back to {committed}"
+        before = self._highest.get(partition, 0)
+        if committed < before:
+            if entry is None or entry.withdrawn_from != before:
+                return f"the commit went back from {before} to {committed}"
+            self.world.happened["commit withdrawn"] += 1
         self._highest[partition] = committed
         if len(set(offsets)) < len(offsets):
             return f"seen twice in {offsets}"
@@ -271,6 +274,16 @@ class Archive:
             and not any(data["start"] <= record.offset < data["end"] for data in pending)
         ]
         return f"committed to {committed}, lost {missing}" if missing else None
+
+    def expire(self) -> None:
+        """A lifecycle rule aborts an upload that is committed and not published, if there is one."""
+        tokens = [token for entry in self.commits().values() for token in entry.publish]
+        pending = [token.id for token in tokens if token.id in self.s3.uploads]
+        if pending:
+            expired = self.world.dice.choice(pending)
+            self.world.tell(f"the committed upload {expired} expires")
+            self.world.happened["committed upload expired"] += 1
+            del self.s3.uploads[expired]
 
     def check_end(self) -> None:
         """Everything that was produced is visible, once, and nothing is left behind."""

@@ -66,7 +66,7 @@ def _live(archive: Archive) -> None:
 
 def _something_happens(archive: Archive) -> None:
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
-    what = dice.randrange(9)
+    what = dice.randrange(11)
     if what <= 2:
         partition = dice.choice(list(cluster.log.records))
         cluster.log.produce(partition, dice.randint(1, 15), dice.choice((0, 0, 1, 5)))
@@ -78,6 +78,12 @@ def _something_happens(archive: Archive) -> None:
     elif what in (5, 6) and cluster.drivers:
         reason = dice.choice((ClosingReason.REBALANCE, ClosingReason.SHUTDOWN))
         cluster.ask(dice.choice(cluster.drivers), reason, final=reason is ClosingReason.SHUTDOWN)
+    elif what == 9 and world.processes:
+        process, seconds = dice.choice(world.processes), dice.choice((5.0, 20.0, 200.0))
+        world.tell(f"{process.name} is cut off from the network for {seconds:.0f} s")
+        world.cut_off(process, seconds)
+    elif what == 8:
+        archive.expire()
     elif what == 7 and world.processes:
         process = dice.choice(world.processes)
         world.happened["frozen for very long"] += 1
@@ -108,10 +114,9 @@ def _catch_up(archive: Archive) -> None:
     """Drivers that were frozen before their first claim may wake up and be the newest: then once more."""
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
-        before = len(cluster.ended)
         driver = cluster.start_driver(until_caught_up=True)
         _run_until(archive, lambda driver=driver: not driver.is_alive)
-        if "well" in cluster.ended[before:]:
+        if cluster.ended.get(driver.name) == "well":
             return
     message = "no driver comes to an end, though nothing goes wrong any more"
     raise Violation(message)

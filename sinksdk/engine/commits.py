@@ -40,6 +40,15 @@ class CommitLog(Protocol):
         """All tokens of the last commit are published. May become durable with the next write."""
         ...
 
+    def withdraw(
+        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        """The last commit goes back to this offset; these of its tokens are noted as to be discarded.
+
+        The one way a commit goes back. No token of it is left to publish.
+        """
+        ...
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded. May become durable with the next write."""
         ...

@@ -64,6 +64,12 @@ class GuardedCommitLog:
         """See :class:`CommitLog`."""
         self._write(lambda: self._commits.published(partition))
 
+    def withdraw(
+        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.withdraw(partition, offset, discard))
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """See :class:`CommitLog`."""
         self._write(lambda: self._commits.discarded(partition, tokens))

@@ -133,7 +133,9 @@ class WorkerSinkTask:
                 partition, start, limits.end if limits else None, position=start
             )
             self._publish(partition)
-            self._second_phase.discard(partition, self._commits.stale(partition))
+            self._second_phase.discard(
+                partition, (*self._commits.stale(partition), *self._commits.prepared(partition))
+            )
         self._open([p for p in ranges if self._states[p].failure is None])
         self._heed_requests()
 

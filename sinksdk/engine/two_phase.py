@@ -8,8 +8,8 @@ from collections.abc import Collection
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.retry import Attempts, RetryPolicy
-from sinksdk.errors import RetriableException
-from sinksdk.records import Token, TopicPartition
+from sinksdk.errors import RetriableException, UnpublishableException
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
@@ -57,12 +57,43 @@ class SecondPhase:
                 self._commits.raise_failure()
                 if not self._waited(attempts, error, deadline):
                     return error
+            except UnpublishableException as error:
+                self._commits.raise_failure()
+                return self._withdrawn(partition, committed, error)
             except Exception as error:  # noqa: BLE001 - the author's code may raise anything
                 self._commits.raise_failure()
                 return error
             else:
                 self._commits.published(partition)
                 return None
+
+    def _withdrawn(
+        self, partition: TopicPartition, committed: OffsetAndMetadata, error: UnpublishableException
+    ) -> Exception:
+        """Let a commit go back to what is, or can be, visible."""
+        discard = OffsetAndMetadata(error.offset, publish=error.discard).tokens
+        tokens = {token.id for token in committed.tokens}
+        if not (0 <= error.offset < committed.offset and {token.id for token in discard} <= tokens):
+            log.error(
+                "%s: %s cannot go back from offset %d to %d with tokens %s to discard: that is not part of "
+                "its commit; it stays as it is",
+                self._label,
+                partition,
+                committed.offset,
+                error.offset,
+                ", ".join(token.id for token in discard) or "none",
+            )
+            return error
+        self._commits.withdraw(partition, OffsetAndMetadata(error.offset, error.metadata), discard)
+        log.error(
+            "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",
+            self._label,
+            partition,
+            committed.offset,
+            error.offset,
+            error,
+        )
+        return error
 
     def _waited(self, attempts: Attempts, error: RetriableException, deadline: float | None) -> bool:
         """Wait until the next attempt; False when there is no time for one."""

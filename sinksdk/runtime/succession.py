@@ -36,7 +36,7 @@ SILENCE: Final = 10.0
 """Seconds without a heartbeat (one every 2 s) after which a driver is taken for dead or frozen."""
 
 _OLD = 30.0  # seconds: a heartbeat this old at first sight is not waited for, whatever the clocks' skew
-_LOOK = 0.25  # seconds between two looks
+_LOOK = 0.25  # seconds between two looks into a near store
 
 _numbers = count(1)
 _here: set[str] = set()  # drivers of this process that run
@@ -123,7 +123,7 @@ class Succession:
             self._tell(running)
             if not _has_successor(running):
                 self._ask(running)
-            elif self._wait(_LOOK):
+            elif self._wait(max(_LOOK, self._store.closing_poll / 5)):
                 return False
         return True
 

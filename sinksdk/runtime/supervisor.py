@@ -27,7 +27,7 @@ from sinksdk.store.records import (
 log = logging.getLogger(__name__)
 
 _LOOK = 0.1  # seconds between looks whether the job has ended
-_ASK = 1.0  # seconds between looks into the store: progress, newer drivers
+_ASK = 1.0  # seconds between looks into a near store: progress, newer drivers
 _GRACE = 2.0  # seconds beyond the tasks' own time-out until their job is cancelled
 _CANCELLED = 30.0  # seconds a cancelled job may take to end
 
@@ -134,6 +134,9 @@ class Supervisor:
         self._on_closing = on_closing
         self._clock = clock
         self._is_followed = False
+        self._ask = max(
+            _ASK, store.closing_poll / 2
+        )  # a store that is paid by the request is asked less often
 
     def run(self, running: RunningGeneration, plan: GenerationPlan) -> list[PartitionOutcome]:
         """Wait for the end.
@@ -173,7 +176,7 @@ class Supervisor:
         while not running.wait(_LOOK):
             now = self._clock.now()
             if now >= next_ask:
-                next_ask = now + _ASK
+                next_ask = now + self._ask
                 self._look_patiently(plan)
             if cancel_at is None and (self._signal.reason is not None or self._is_followed):
                 self._ask_to_close(self._signal.reason or ClosingReason.REBALANCE)

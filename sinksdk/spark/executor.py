@@ -227,12 +227,14 @@ Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], Clos
 
 @contextmanager
 def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-    """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
+    """Look in a thread of its own: a store that is slow to answer does not hold the task up.
+
+    At the interval give or take a fifth, since many tasks begin at the same moment.
+    """
     watch.look()
     stopped = threading.Event()
 
     def loop() -> None:
-        # Give or take: many tasks begin at the same moment.
         while not stopped.wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
             watch.look_again()
 

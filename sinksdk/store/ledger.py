@@ -143,6 +143,24 @@ class Ledger:
         self._content = replace(content, entries={**content.entries, partition: entry})
         self._unsaved = True
 
+    def withdraw(
+        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        """The last commit goes back to this offset; these of its tokens are noted as to be discarded."""
+        content = self._content
+        before = content.entries[partition]
+        entry = Entry.of(partition, offset, self._generation).model_copy(
+            update={"withdrawn_from": before.offset}
+        )
+        kept = {**content.prepared.get(partition, {}), **{token.id: token for token in discard}}
+        self._write(
+            replace(
+                content,
+                entries={**content.entries, partition: entry},
+                prepared={**content.prepared, partition: kept},
+            )
+        )
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
         content, ids = self._content, {token.id for token in tokens}

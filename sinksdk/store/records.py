@@ -115,6 +115,8 @@ class Entry(Value):
         metadata: the author's text.
         publish: tokens committed with it and not published yet.
         generation: the generation that wrote it; of two entries the higher one holds.
+        withdrawn_from: the offset it was at before it was withdrawn to this one, because what it covered
+            could never be published; None for every other commit.
     """
 
     topic: str
@@ -123,6 +125,7 @@ class Entry(Value):
     metadata: str = ""
     publish: tuple[Token, ...] = ()
     generation: int
+    withdrawn_from: int | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -118,8 +118,11 @@ class SqlStore(Store):
             )
 
     def _make_table(self) -> None:
-        if self._transact(_has_table):
-            return
+        if not self._transact(_has_table):
+            self._create_table()
+        self._remove("", "")  # removes nothing; refused where writing is
+
+    def _create_table(self) -> None:
         try:
             create = sa.schema.CreateTable(_records, if_not_exists=True)
             self._transact(lambda connection: connection.execute(create))

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -28,6 +28,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from tests.s3_archiver.faulty_s3 import App, Environ, StartResponse, cut, operation_of, refuse
 
 # -- S3 ----------------------------------------------------------------------------------------------
+
+_CONDITIONS: Final = {"If-Match": "HTTP_IF_MATCH", "If-None-Match": "HTTP_IF_NONE_MATCH"}
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,13 @@ class Request:
     Args:
         operation: S3's name of it.
         path: ``/bucket/key``, decoded.
-        is_conditional: whether it had an If-Match or If-None-Match.
+        condition: ``If-Match`` or ``If-None-Match`` where it had one.
         fault: what became of it, None when nothing did.
     """
 
     operation: str
     path: str
-    is_conditional: bool
+    condition: str
     fault: Fault | None
 
 
@@ -150,8 +152,8 @@ class FaultProxy:
             return self.app(environ, start_response)
         time.sleep(fault.delay)
         if fault.forgets_condition:
-            environ.pop("HTTP_IF_MATCH", None)
-            environ.pop("HTTP_IF_NONE_MATCH", None)
+            for header in _CONDITIONS.values():
+                environ.pop(header, None)
         if fault.is_answered_truly:
             answer = list(self.app(environ, start_response))
             if fault.then:
@@ -171,7 +173,7 @@ class FaultProxy:
         seen = Request(
             operation_of(environ),
             environ["PATH_INFO"],
-            "HTTP_IF_MATCH" in environ or "HTTP_IF_NONE_MATCH" in environ,
+            next((name for name, header in _CONDITIONS.items() if header in environ), ""),
             None,
         )
         with self._lock:
@@ -181,7 +183,7 @@ class FaultProxy:
                 nth = self._nth.pop(self._mutations, None)
             waiting = self._next[seen.operation]
             fault = nth or (waiting.popleft() if waiting else None) or self._lasting_fault(seen)
-            self.requests.append(Request(seen.operation, seen.path, seen.is_conditional, fault))
+            self.requests.append(replace(seen, fault=fault))
         return fault
 
     def _lasting_fault(self, request: Request) -> Fault | None:
@@ -256,6 +258,8 @@ CUT_BEFORE: Final = "before"
 """The request does not get to the server."""
 CUT_AFTER: Final = "after"
 """It does, and is answered; the answer does not get to the client."""
+PASS: Final = "pass"
+"""Nothing happens to it: for the n-th request, n - 1 of these come first."""
 SILENCE: Final = "silence"
 """It does, and the client hears nothing more, on a connection that stays open."""
 
@@ -274,7 +278,7 @@ class TcpProxy:
     is_refusing: bool = False
     """Whether new connections are closed at once."""
     spoiled: list[bytes] = field(default_factory=list)
-    """Every request that was cut."""
+    """Every request that something happened to."""
     _plans: list[tuple[re.Pattern[bytes], str]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: set[socket.socket] = field(default_factory=set)
@@ -292,6 +296,12 @@ class TcpProxy:
         """
         with self._lock:
             self._plans += [(re.compile(pattern, re.DOTALL), each) for each in how]
+
+    def reset(self) -> None:
+        """Spoil nothing more, and forget what was."""
+        with self._lock:
+            self._plans.clear()
+            self.spoiled.clear()
 
     def cut_all(self) -> None:
         """Close all connections now, as a server does that is restarted."""
@@ -354,6 +364,8 @@ class TcpProxy:
             for plan in self._plans:
                 if plan[0].search(data):
                     self._plans.remove(plan)
+                    if plan[1] == PASS:
+                        return None
                     self.spoiled.append(data)
                     return plan[1]
         return None

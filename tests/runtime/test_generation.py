@@ -4,14 +4,19 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.store import MemoryStore, TaskLedger, read_commits, take_over
+from sinksdk.runtime.registry import register
+from sinksdk.store import MemoryStore, StoreUnavailable, TaskLedger, read_commits, table, take_over
+from sinksdk.store.base import Lost, Stored
 from sinksdk.store.records import (
     Closing,
     PlannedRange,
+    TaskCountRecord,
     TaskPlan,
     TaskRecord,
+    config_key,
     plan_key,
     plans_prefix,
+    task_count_key,
     task_key,
 )
 
@@ -243,3 +248,51 @@ def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> No
 
     claim = generations.claim()
     assert (claim.stale, claim.committed[TP].offset, claim.committed[TP].publish) == ({}, 100, ())
+
+
+def test_a_fencing_that_fails_leaves_the_plan_as_it_was(store: MemoryStore) -> None:
+    """KIP-618 (F4): what could not fence every task plans nothing; the next round fences the same tasks."""
+    next_generation(Generations(store, "c"), task(TP), task(OTHER))
+    broken = BrokenStore(store, task_key("c", 1))
+
+    with pytest.raises(StoreUnavailable):
+        Generations(broken, "c").claim()
+
+    count = table.read(store, task_count_key("c"), TaskCountRecord)
+    assert count is not None
+    assert (count.value.claimed, count.value.planned, count.value.tasks) == (2, 1, 2)
+    third = Generations(store, "c").claim()
+    assert third.generation == 3
+    assert [table.read(store, task_key("c", n), TaskRecord).value.generation for n in (0, 1)] == [3, 3]
+
+
+class BrokenStore(MemoryStore):
+    """Another store, in which one key cannot be written."""
+
+    def __init__(self, other: MemoryStore, key: str) -> None:
+        super().__init__(patience=0.05)
+        self._records = other._records
+        self._broken = key
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        if key == self._broken:
+            raise Lost("down")
+        return super()._write(key, stored, if_version)
+
+
+def test_a_connector_created_again_is_fenced_against_its_former_self(store: MemoryStore) -> None:
+    """KIP-618 (F5): the task count record outlives the configuration; generations go on, old tasks stay fenced."""
+    register(store, "c", {"topics": "t"})
+    next_generation(Generations(store, "c"), task(TP))
+    zombie = taken(store, 1)
+    row = store.get(config_key("c"))
+    assert row is not None
+    store.delete(config_key("c"), row.version)
+
+    again = register(store, "c", {"topics": "t"})
+    claim = next_generation(Generations(store, "c"), task(TP))
+
+    assert again.incarnation != row.value["incarnation"]
+    assert claim.generation == 2
+    with pytest.raises(FencedException):
+        zombie.commit({TP: OffsetAndMetadata(1)})

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from connectors.s3_archiver.chain import Archived
 from connectors.s3_archiver.client import Location
 from connectors.s3_archiver.errors import S3Error, S3Trouble
-from connectors.s3_archiver.upload import ForeignObject, UploadExpired
+from connectors.s3_archiver.upload import ForeignObject
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, TopicPartition
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import OTHER, TP, Bench, bench, config
@@ -357,17 +358,49 @@ def test_a_foreign_object_stops_the_partition_loudly() -> None:
     assert [token.id for token in b.harness.committed[TP].tokens] == ["upload-000001"]
 
 
-def test_an_expired_upload_stops_the_partition_loudly() -> None:
-    """What the commit covers is not in the archive, and the partition does not go on as if it were."""
+def test_an_expired_upload_withdraws_its_commit_and_is_archived_again() -> None:
+    """The commit goes back to where the lost file began, loudly; the next owner reads from there."""
     b = bench(flush_size=10)
-    b.s3.plan = lambda asked: b.s3.uploads.clear() if asked.operation == "CompleteMultipartUpload" else None
     b.put(10)
     b.harness.commit()
+    b.s3.plan = lambda asked: b.s3.uploads.clear() if asked.operation == "CompleteMultipartUpload" else None
+    b.put(25)
+    b.harness.commit()
 
-    failure = b.harness.outcome(TP).failure
-    assert failure is not None
-    assert failure.kind == UploadExpired.__name__
-    assert "[0, 10)" in failure.message
+    outcome = b.harness.outcome(TP)
+    assert outcome.failure is not None
+    assert outcome.failure.at_once
+    assert "[10, 20)" in outcome.failure.message
+    assert (outcome.committed, outcome.counts["withdrawn"]) == (10, 1)
+    assert b.harness.committed[TP].tokens == ()
+    b.s3.plan = None
+    b.harness.crash()
+    b.harness.start()
+    b.harness.assign(TP)
+    b.put(25)
+    b.harness.revoke()
+    assert b.offsets() == list(range(35))
+    assert b.s3.uploads_with_data() == []
+
+
+def test_only_what_follows_the_lost_file_is_withdrawn() -> None:
+    """Two files in one commit, the second expires: the first one stays, and the chain goes on after it."""
+    b = bench(flush_size=10)
+    gone = []
+
+    def lose_the_second(asked: Asked) -> None:
+        if asked.operation == "CompleteMultipartUpload" and asked.upload_id == "upload-000002":
+            gone.append(b.s3.uploads.pop("upload-000002", None))
+
+    b.s3.plan = lose_the_second
+    b.put(20)
+    b.harness.commit()
+
+    assert gone
+    assert b.offsets() == list(range(10))
+    committed = b.harness.committed[TP]
+    assert (committed.offset, committed.tokens) == (10, ())
+    assert Archived.of(committed) == Archived(files=1, records=10, end=10)
 
 
 def test_tokens_of_another_endpoint_are_published_there() -> None:

@@ -250,7 +250,7 @@ def test_an_expired_upload_says_which_records_are_missing_and_what_to_do() -> No
         complete(s3, token)
 
     assert caught.value.token == token
-    for part in (token.id, WHERE.key, "[0, 10)", "from offset 0", "lifecycle"):
+    for part in (token.id, WHERE.key, "[0, 10)", "read from the source again", "lifecycle"):
         assert part in str(caught.value)
     assert isinstance(caught.value, ConnectException)
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes

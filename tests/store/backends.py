@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+import pytest
+
 from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
 from tests.store.postgres_server import PostgresServer
@@ -52,7 +54,11 @@ class Prefixes:
         return f"s3://{self.bucket}/{uuid.uuid4().hex}/state?endpoint={self.endpoint}"
 
 
-SHARED = ("sqlite", "postgresql", "s3")
+SHARED = (
+    "sqlite",
+    pytest.param("postgresql", marks=pytest.mark.slow),
+    pytest.param("s3", marks=pytest.mark.slow),
+)
 """Backends that other processes reach by their URL."""
 
 BACKENDS = ("memory", *SHARED)

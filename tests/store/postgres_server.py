@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import psycopg.sql
 
 from tests.needs import missing
 
@@ -36,9 +37,11 @@ class PostgresServer:
 
     Args:
         port: where it listens, on the loopback interface.
+        data: its folder.
     """
 
     port: int
+    data: Path
 
     def url(self, schema: str | None = None, *, port: int | None = None, database: str = "postgres") -> str:
         """A store's URL, with its table in a schema of its own; the schema is made."""
@@ -59,6 +62,27 @@ class PostgresServer:
             autocommit=True,
             options=f"-csearch_path={schema}",
         )
+
+    @contextmanager
+    def password_required(self, user: str, password: str) -> Iterator[None]:
+        """A user who must show a password, for as long as the block runs."""
+        rules = self.data / "pg_hba.conf"
+        before = rules.read_text()
+        with self.connect() as connection:
+            connection.execute(
+                psycopg.sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(
+                    psycopg.sql.Identifier(user), psycopg.sql.Literal(password)
+                )
+            )
+            try:
+                rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{before}")
+                connection.execute("SELECT pg_reload_conf()")
+                yield
+            finally:
+                rules.write_text(before)
+                connection.execute("SELECT pg_reload_conf()")
+                connection.execute(f"DROP OWNED BY {user}")
+                connection.execute(f"DROP ROLE {user}")
 
 
 @contextmanager
@@ -83,7 +107,7 @@ def serving() -> Iterator[PostgresServer]:
                 cwd=folder,
             )
         try:
-            server = PostgresServer(port)
+            server = PostgresServer(port, data)
             _await(server, process, log)
             yield server
         finally:

@@ -66,7 +66,15 @@ def test_plans_sort_by_generation() -> None:
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})
 TOKEN_JSON = {"id": "upload-1", "data": {"bucket": "b", "parts": [{"etag": "e", "size": 5}]}}
-ENTRY = Entry(topic="flights", partition=3, offset=100, metadata="m", publish=(TOKEN,), generation=6)
+ENTRY = Entry(
+    topic="flights",
+    partition=3,
+    offset=100,
+    metadata="m",
+    publish=(TOKEN,),
+    generation=6,
+    withdrawn_from=150,
+)
 ENTRY_JSON = {
     "topic": "flights",
     "partition": 3,
@@ -74,6 +82,7 @@ ENTRY_JSON = {
     "metadata": "m",
     "publish": [TOKEN_JSON],
     "generation": 6,
+    "withdrawn_from": 150,
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
@@ -262,6 +271,11 @@ def test_every_value_has_a_golden_text() -> None:
             Closing,
             {"reason": "PAUSE", "timeout": 1.0},
             Closing(reason=ClosingReason.PAUSE, timeout=1.0, successor=None, answered=False),
+        ),
+        (
+            Entry,
+            {"topic": "t", "partition": 0, "offset": 1, "generation": 1},
+            Entry(topic="t", partition=0, offset=1, generation=1, withdrawn_from=None),
         ),
         (ConnectorStatus, {}, ConnectorStatus(state="UNASSIGNED", heartbeat=0.0)),
     ],

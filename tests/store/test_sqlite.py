@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from sinksdk.errors import ConfigException
-from sinksdk.store import identify, open_store
+from sinksdk.store import StoreRefused, StoreUnavailable, identify, open_store, sql_engine
 from sinksdk.store.sql import SqlStore
 
 
@@ -173,6 +174,82 @@ def test_opening_a_locked_database(tmp_path: Path) -> None:
         assert holder.stdout.readline() == "locked\n"
         assert open_store(url).get("k").value == {"x": 1}
         assert open_store(url, create=True).get("k").value == {"x": 1}
+
+
+# -- what SQLite refuses -----------------------------------------------------------------------------
+
+
+def on_every_connection(store: SqlStore, pragma: str) -> None:
+    @sa.event.listens_for(store._engine(), "connect")
+    def configure(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute(pragma)
+
+
+def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
+    """StoreRefused: where the file cannot grow nothing is written, the error says so, and reading goes on."""
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    version = store.put("k", {"x": 1}, None)
+    on_every_connection(store, "PRAGMA max_page_count = 10")
+    before = time.monotonic()
+    with pytest.raises(
+        StoreRefused, match=r"state\.db cannot be used: .* is full; the disk is full.*: make room"
+    ):
+        store.put("k", {"x": "large" * 100_000}, version)
+    with pytest.raises(StoreRefused, match="make room"):
+        store.put("new", {"x": "large" * 100_000}, None)
+    assert time.monotonic() - before < 2.0
+    assert store.get("k") == ({"x": 1}, version)
+    assert store.list("") == ["k"]
+    assert store.put("k", {"x": 2}, version)
+
+
+def test_a_file_that_may_only_be_read_is_told_at_once(tmp_path: Path) -> None:
+    """StoreRefused: says that it may not be written, and what to check; it can be read."""
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    version = store.put("k", {"x": 1}, None)
+    on_every_connection(store, "PRAGMA query_only = 1")
+    with pytest.raises(StoreRefused, match="readonly database; the file or its folder may not be written"):
+        store.put("k", {"x": 2}, version)
+    assert store.get("k") == ({"x": 1}, version)
+
+
+def test_a_damaged_file_is_told_at_once(tmp_path: Path) -> None:
+    """StoreRefused: says to restore it from a backup."""
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    for number in range(50):
+        store.put(f"key-{number}", {"text": "x" * 1000}, None)
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    with (tmp_path / "state.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 40_000)
+    with pytest.raises(StoreRefused, match="malformed; the file is damaged: restore it from a backup"):
+        store.get("key-7")
+
+
+def test_a_table_that_is_gone_is_told_at_once(tmp_path: Path) -> None:
+    """StoreRefused: somebody has removed the table of an open store."""
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        connection.execute("DROP TABLE sinksdk_records")
+    connection.close()
+    with pytest.raises(StoreRefused, match=r"no such table.*check that the file is a store of sinksdk"):
+        store.get("k")
+
+
+def test_a_file_that_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """StoreUnavailable: a lock that somebody keeps is no conflict: it is waited for, and then said."""
+    monkeypatch.setattr(sql_engine, "_BUSY_SECONDS", 0.1)
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=0.3)
+    version = store.put("k", {"x": 1}, None)
+    with sqlite3.connect(tmp_path / "state.db", isolation_level=None) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match=r"writing k got no answer for .* database is locked"):
+            store.put("k", {"x": 2}, version)
+        connection.execute("ROLLBACK")
+    connection.close()
+    assert store.put("k", {"x": 2}, version)
 
 
 def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:

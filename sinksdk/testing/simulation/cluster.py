@@ -232,7 +232,8 @@ class Cluster:
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
         self.started = 0
-        self.ended: list[str] = []
+        self.ended: dict[str, str] = {}
+        """How each driver that has ended did so: ``well``, or what it raised."""
 
     def store(self) -> SimulatedStore:
         """The store as one process reaches it."""
@@ -269,7 +270,7 @@ class Cluster:
                 self.world.tell(f"ends: {end}: {error}")
                 if not isinstance(error, (FencedException, ConnectException)):
                     raise
-            self.ended.append(end)
+            self.ended[name] = end
             self.world.happened[f"driver ended: {end}"] += 1
 
         process = self.world.spawn(name, run)

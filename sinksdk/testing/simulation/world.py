@@ -78,6 +78,7 @@ class Process:
     def __init__(self, name: str, target: Callable[[], object], scheduler: greenlet) -> None:
         self.name = name
         self.wakes_at = 0.0
+        self.is_cut_off_until = 0.0
         self.is_alive = True
         self.is_fenced = False
         """Set by the store when this process lost a record it owned."""
@@ -147,6 +148,9 @@ class World:
         if self._running is None:
             return effect()  # a bystander looks, nobody's process
         self._point()
+        if self.current.is_cut_off_until > self._now:
+            self.happened["lost in a network partition"] += 1
+            raise lost(what)
         if refused is not None and self._chance("refused", self.chaos.refused):
             self.tell(f"{what}: refused")
             raise refused(what)
@@ -205,6 +209,10 @@ class World:
     def freeze(self, process: Process, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after so long."""
         process.wakes_at = max(process.wakes_at, self._now) + seconds
+
+    def cut_off(self, process: Process, seconds: float) -> None:
+        """The network loses whatever this process asks for so long; the process itself goes on."""
+        process.is_cut_off_until = self._now + seconds
 
     def run(self, until: Callable[[], bool], *, at_most: int) -> None:
         """Let processes go on, until it is so.

@@ -1,0 +1,453 @@
+"""The store in PostgreSQL: a real server, connections that are cut, and what the server refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, identify, open_store, sql_engine
+from sinksdk.store.sql import SqlStore
+from tests.integration.fault_proxy import CUT_AFTER, CUT_BEFORE, SILENCE, TcpProxy, serving_tcp
+from tests.store.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def schema() -> str:
+    return f"store_{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(postgres: PostgresServer, schema: str) -> Iterator[SqlStore]:
+    opened = SqlStore(postgres.url(schema), create=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[TcpProxy]:
+    with serving_tcp(postgres.port) as before:
+        yield before
+
+
+@pytest.fixture
+def remote(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> Iterator[SqlStore]:
+    """The same store, through the proxy."""
+    opened = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=5.0)
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def session(postgres: PostgresServer, schema: str) -> Iterator[psycopg.Connection]:
+    """Somebody else's session."""
+    with postgres.connect(schema) as connection:
+        yield connection
+
+
+# -- connections that are cut ------------------------------------------------------------------------
+
+cuts = pytest.mark.parametrize(
+    "how",
+    [[CUT_BEFORE], [CUT_AFTER], [CUT_BEFORE, CUT_BEFORE, CUT_AFTER], [CUT_AFTER, CUT_BEFORE, CUT_AFTER]],
+    ids=" ".join,
+)
+
+
+@cuts
+def test_a_first_write_is_made_exactly_once(
+    store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
+) -> None:
+    """put: a connection cut before the INSERT arrived, or after it took effect, leaves the value once, its version known."""
+    proxy.spoil(rb"INSERT INTO sinksdk_records", *how)
+    version = remote.put("k", {"x": 1}, None)
+    assert len(proxy.spoiled) == len(how)
+    assert store.get("k") == ({"x": 1}, version)
+    assert remote.put("k", {"x": 2}, version)
+
+
+@cuts
+def test_a_replacement_is_made_exactly_once(
+    store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
+) -> None:
+    """put: the same for the UPDATE of a replacement."""
+    first = remote.put("k", {"x": 1}, None)
+    proxy.spoil(rb"UPDATE sinksdk_records", *how)
+    second = remote.put("k", {"x": 2}, first)
+    assert len(proxy.spoiled) == len(how)
+    assert store.get("k") == ({"x": 2}, second)
+    assert remote.put("k", {"x": 3}, second)
+
+
+@cuts
+def test_a_delete_is_made(store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]) -> None:
+    """delete: the same for the DELETE."""
+    version = remote.put("k", {"x": 1}, None)
+    proxy.spoil(rb"DELETE FROM sinksdk_records", *how)
+    remote.delete("k", version)
+    assert len(proxy.spoiled) == len(how)
+    assert store.get("k") is None
+
+
+@cuts
+def test_reading_and_listing_are_asked_again(
+    store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
+) -> None:
+    """get, list: through cut connections the answer is the true one."""
+    version = store.put("k", {"x": 1}, None)
+    proxy.spoil(rb"SELECT sinksdk_records", *how, *how)
+    assert remote.get("k") == ({"x": 1}, version)
+    assert remote.list("") == ["k"]
+    assert len(proxy.spoiled) == 2 * len(how)
+
+
+def test_somebody_else_writes_while_the_answer_is_lost(
+    store: SqlStore, remote: SqlStore, proxy: TcpProxy
+) -> None:
+    """put: the UPDATE took effect, its answer was lost, somebody has replaced it since: a conflict, theirs stands."""
+    first = store.put("k", {"by": "nobody"}, None)
+    remote._pause = 1.0  # until it asks again
+    proxy.spoil(rb"UPDATE sinksdk_records", CUT_AFTER)
+    caught: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            remote.put("k", {"by": "us"}, first)
+        except Conflict as error:
+            caught.append(error)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    while (found := store.get("k")).version == first:
+        time.sleep(0.01)
+    assert found.value == {"by": "us"}
+    store.put("k", {"by": "them"}, found.version)
+    writing.join()
+    assert len(caught) == 1
+    assert store.get("k").value == {"by": "them"}
+
+
+def test_a_server_that_falls_silent(
+    store: SqlStore, remote: SqlStore, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """put: a connection that stays open and says nothing more is given up in time; the value stands once."""
+    monkeypatch.setattr(sql_engine, "_ANSWER_SECONDS", 0.5)
+    proxy.spoil(rb"INSERT INTO sinksdk_records", SILENCE)
+    before = time.monotonic()
+    version = remote.put("k", {"x": 1}, None)
+    assert 0.5 < time.monotonic() - before < 3.0
+    assert store.get("k") == ({"x": 1}, version)
+
+
+def test_connections_cut_while_nothing_happens(remote: SqlStore, proxy: TcpProxy) -> None:
+    """A server that was restarted, a firewall that forgets: the next request opens a connection of its own."""
+    version = remote.put("k", {"x": 1}, None)
+    proxy.cut_all()
+    version = remote.put("k", {"x": 2}, version)
+    assert remote.get("k") == ({"x": 2}, version)
+
+
+def test_a_lasting_outage(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> None:
+    """StoreUnavailable: after the store's patience; as soon as the server is back, all is well."""
+    remote = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=0.5)
+    version = remote.put("k", {"x": 1}, None)
+    proxy.is_refusing = True
+    proxy.cut_all()
+    with pytest.raises(StoreUnavailable, match=r"writing k got no answer for 0\.5 s: "):
+        remote.put("k", {"x": 2}, version)
+    proxy.is_refusing = False
+    assert remote.get("k") == ({"x": 1}, version)
+    remote.close()
+
+
+def test_one_connection_serves_many_requests(remote: SqlStore, proxy: TcpProxy) -> None:
+    """A process keeps its connection: making one costs more than a request."""
+    before = proxy.connections
+    version = remote.put("k", {"x": 0}, None)
+    for number in range(20):
+        version = remote.put("k", {"x": number}, version)
+    assert proxy.connections - before == 0
+    assert remote.get("k").version == version
+
+
+FORKED = """
+import os, sys
+from sinksdk.store import open_store
+store = open_store(sys.argv[1])
+store.get("k")
+child = os.fork()
+if child == 0:
+    store.get("k")
+    store.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+store.get("k")
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own(
+    postgres: PostgresServer, schema: str, store: SqlStore, proxy: TcpProxy
+) -> None:
+    """A forked process opens its own connection and closes nothing of its parent's, which goes on using its one."""
+    store.put("k", {"x": 1}, None)
+    url = postgres.url(schema, port=proxy.port)
+    subprocess.run([sys.executable, "-c", FORKED, url], check=True, timeout=60)
+    assert proxy.connections == 2
+
+
+# -- what the server itself does ---------------------------------------------------------------------
+
+
+def test_a_deadlock_is_resolved(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+    """put: the server ends a deadlock by rolling the write back; it is made again and stands once."""
+    first = store.put("k", {"x": 1}, None)
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"
+    versions: list[str] = []
+    with session(postgres, schema) as other, session(postgres, schema) as looking:
+        before = looking.execute(deadlocks).fetchone()[0]
+        other.execute("SET deadlock_timeout = '30s'")  # the store's session is the one that is ended
+        with other.transaction(force_rollback=True):
+            other.execute("UPDATE sinksdk_records SET value = 'theirs' WHERE key = 'k'")
+            writing = threading.Thread(target=lambda: versions.append(store.put("k", {"x": 2}, first)))
+            writing.start()
+            wait_for_lock(looking)
+            other.execute("LOCK TABLE sinksdk_records IN SHARE ROW EXCLUSIVE MODE")
+        writing.join()
+        deadline = time.monotonic() + 10
+        while looking.execute(deadlocks).fetchone()[0] == before and time.monotonic() < deadline:
+            looking.execute("SELECT pg_stat_clear_snapshot()")
+            time.sleep(0.1)
+        assert looking.execute(deadlocks).fetchone()[0] == before + 1
+    assert store.get("k") == ({"x": 2}, versions[0])
+
+
+def wait_for_lock(looking: psycopg.Connection) -> None:
+    """Wait until some session of the server waits for a lock."""
+    while not looking.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()[0]:
+        time.sleep(0.01)
+
+
+def test_a_lock_is_waited_for_in_vain(
+    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """StoreUnavailable: a row that somebody keeps locked is no conflict, and no wait without end."""
+    monkeypatch.setattr(sql_engine, "_POSTGRESQL_SESSION", "SET lock_timeout = '200ms'")
+    store = SqlStore(postgres.url(schema), create=True, patience=0.5)
+    version = store.put("k", {"x": 1}, None)
+    with session(postgres, schema) as other, other.transaction(force_rollback=True):
+        other.execute("UPDATE sinksdk_records SET value = 'theirs' WHERE key = 'k'")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            store.put("k", {"x": 2}, version)
+    assert store.put("k", {"x": 2}, version)
+    store.close()
+
+
+def test_sessions_have_their_limits(store: SqlStore) -> None:
+    """A store's sessions: time limits, and commits that are on the disk when they are answered."""
+    with store._engine().connect() as connection:
+        shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in
+                 ("statement_timeout", "lock_timeout", "synchronous_commit", "application_name")]  # fmt: skip
+    assert shown == ["10s", "5s", "on", "sinksdk"]
+
+
+def answering(postgres: PostgresServer, schema: str, state: str, times: int) -> None:
+    """Let the server itself answer writes with an SQLSTATE, so many times (it counts in a sequence)."""
+    with session(postgres, schema) as other:
+        other.execute("CREATE SEQUENCE asked")
+        other.execute(
+            f"CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF nextval('asked') <= {times} THEN "
+            f"RAISE EXCEPTION 'spoiled by the test' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$"
+        )
+        other.execute(
+            "CREATE TRIGGER spoil BEFORE INSERT OR UPDATE ON sinksdk_records "
+            "FOR EACH ROW EXECUTE FUNCTION spoil()"
+        )
+
+
+def asked(postgres: PostgresServer, schema: str) -> int:
+    with session(postgres, schema) as other:
+        return int(other.execute("SELECT last_value FROM asked").fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    "state", ["40001", "40P01", "53200", "53300", "55P03", "57014", "57P01", "58030", "08006"]
+)
+def test_what_passes_is_asked_again(
+    postgres: PostgresServer, schema: str, store: SqlStore, state: str
+) -> None:
+    """Serialization failures, deadlocks, shortages, time-outs, shutdowns: asked again; the value stands once."""
+    version = store.put("k", {"x": 1}, None)
+    answering(postgres, schema, state, times=2)
+    version = store.put("k", {"x": 2}, version)
+    assert asked(postgres, schema) == 3
+    assert store.get("k") == ({"x": 2}, version)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("53100", "the server's disk is full: make room"),
+        ("25006", "it is a standby, or read-only. Name the primary"),
+        ("42501", "grant this user select, insert, update and delete on sinksdk_records"),
+        ("XX001", "look the error up in PostgreSQL's manual"),
+    ],
+)
+def test_what_does_not_pass_is_told_at_once(
+    postgres: PostgresServer, schema: str, store: SqlStore, state: str, words: str
+) -> None:
+    """A full disk, a standby, missing rights: told at once with what to do; nothing was written."""
+    version = store.put("k", {"x": 1}, None)
+    answering(postgres, schema, state, times=100)
+    with pytest.raises(StoreRefused, match=f"cannot be used: spoiled by the test.*{words}"):
+        store.put("k", {"x": 2}, version)
+    assert asked(postgres, schema) == 1
+    assert store.get("k") == ({"x": 1}, version)
+
+
+def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+    """While the server has no connection left, requests wait for one."""
+    version = store.put("k", {"x": 1}, None)
+    store.close()
+    with session(postgres, schema) as other:
+        taken = [other]
+        try:
+            while True:
+                taken.append(postgres.connect())
+        except psycopg.OperationalError as error:
+            assert "too many clients" in str(error)  # noqa: PT017 - how far the loop goes is the point
+        threading.Timer(0.5, lambda: [connection.close() for connection in taken[1:]]).start()
+        before = time.monotonic()
+        assert store.get("k") == ({"x": 1}, version)
+        assert time.monotonic() - before > 0.4
+
+
+# -- opening -----------------------------------------------------------------------------------------
+
+
+def test_opening_creates_nothing(postgres: PostgresServer, schema: str) -> None:
+    """Without create=True a database without our table is refused, and no table is made."""
+    with pytest.raises(ConfigException, match="is there but is no store of sinksdk"):
+        open_store(postgres.url(schema))
+    with session(postgres, schema) as other:
+        assert other.execute("SELECT to_regclass('sinksdk_records')").fetchone() == (None,)
+
+
+def test_plain_urls_are_taken(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+    """postgresql://, as everybody writes it, is opened with psycopg; what is shown can be used again."""
+    store.put("k", {"x": 1}, None)
+    url = postgres.url(schema)
+    assert url.startswith("postgresql://")
+    for each in (url, open_store(url).url):
+        assert open_store(each).get("k").value == {"x": 1}
+
+
+def test_a_database_that_is_missing(postgres: PostgresServer) -> None:
+    """ConfigException: at once, with what to do."""
+    before = time.monotonic()
+    with pytest.raises(
+        ConfigException, match=r'cannot be opened: .*"nowhere" does not exist; create the database'
+    ):
+        open_store(postgres.url(database="nowhere"), create=True)
+    assert time.monotonic() - before < 2.0
+
+
+def test_a_wrong_password(postgres: PostgresServer) -> None:
+    """ConfigException: at once, with what to do, and without the password."""
+    with postgres.password_required("somebody", "right"), pytest.raises(ConfigException) as caught:
+        open_store(f"postgresql://somebody:wrong@127.0.0.1:{postgres.port}/postgres", create=True)
+    assert "correct user and password in the store's URL" in str(caught.value)
+    assert "wrong" not in str(caught.value)
+
+
+def test_a_password_from_a_reference(
+    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password may hold anything, where it comes from a reference."""
+    monkeypatch.setenv("STORE_PASSWORD", "p@ss/w:rd?&=%41+#")
+    with postgres.password_required("somebody", "p@ss/w:rd?&=%41+#"):
+        url = postgres.url(schema).replace("//sinksdk@", "//somebody:${env:STORE_PASSWORD}@")
+        with session(postgres, schema) as other:
+            other.execute(f'GRANT ALL ON SCHEMA "{schema}" TO somebody')
+        opened = open_store(url, create=True)
+        assert identify(opened)
+        opened.close()
+        with session(postgres, schema) as other:
+            other.execute(f'DROP SCHEMA "{schema}" CASCADE')
+
+
+def test_a_user_that_may_not_create(postgres: PostgresServer, schema: str) -> None:
+    """ConfigException: names the right that is missing; a table that somebody else made is enough."""
+    url = postgres.url(schema).replace("//sinksdk@", "//guest@")
+    with session(postgres, schema) as other:
+        other.execute("CREATE ROLE guest LOGIN")
+        other.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO guest')
+        with pytest.raises(ConfigException, match=r"permission denied for schema .*; grant this user"):
+            open_store(url, create=True)
+        SqlStore(postgres.url(schema), create=True).close()
+        other.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON "{schema}".sinksdk_records TO guest')
+        opened = open_store(url, create=True)
+        opened.put("k", {"x": 1}, None)
+        opened.close()
+        other.execute("DROP OWNED BY guest")
+        other.execute("DROP ROLE guest")
+
+
+def test_a_standby_is_refused(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+    """ConfigException: a server that takes no writes is refused to a driver, also where the store is there already."""
+    with session(postgres, schema) as other:
+        other.execute("CREATE ROLE reader LOGIN")
+        other.execute("ALTER ROLE reader SET default_transaction_read_only = on")
+        other.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO reader')
+        other.execute("GRANT ALL ON sinksdk_records TO reader")
+    url = postgres.url(schema).replace("//sinksdk@", "//reader@")
+    with pytest.raises(ConfigException, match="read-only transaction; this server takes no writes"):
+        open_store(url, create=True)
+    with session(postgres, schema) as other:
+        other.execute("DROP OWNED BY reader")
+        other.execute("DROP ROLE reader")
+
+
+def test_nobody_listens() -> None:
+    """StoreUnavailable: a server that is not there is waited for, for as long as somebody may wait at a terminal."""
+    with pytest.raises(StoreUnavailable, match=r"opening it got no answer for 0\.3 s: .*127\.0\.0\.1"):
+        SqlStore("postgresql://127.0.0.1:9/db", create=True, patience=0.3)
+
+
+CREATE = """
+import multiprocessing, os, sys
+from sinksdk.store import identify, open_store
+fork = multiprocessing.get_context("fork")
+together = fork.Barrier(6)
+def create():
+    together.wait()
+    os.write(1, f"{identify(open_store(sys.argv[1], create=True))}\\n".encode())
+running = [fork.Process(target=create) for _ in range(6)]
+[process.start() for process in running]
+[process.join() for process in running]
+sys.exit(max(process.exitcode for process in running))
+"""
+
+
+def test_processes_that_create_it_at_the_same_time(postgres: PostgresServer, schema: str) -> None:
+    """Several processes that create one store at the same time all get it, with one id."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CREATE, postgres.url(schema)],
+        check=True,
+        timeout=60,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    answers = ran.stdout.split()
+    assert len(answers) == 6
+    assert len(set(answers)) == 1

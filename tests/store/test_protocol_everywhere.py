@@ -1,0 +1,184 @@
+"""The whole protocol on each store: drivers claim, fence and plan, tasks take over and commit; faults in between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
+from sinksdk.runtime.generation import Generations
+from sinksdk.store import Store, TaskLedger, open_store, read_commits, take_over
+from sinksdk.store.records import Closing, Entry, PlannedRange, TaskPlan, plans_prefix
+from tests.integration.fault_proxy import (
+    CUT_AFTER,
+    CUT_BEFORE,
+    DROP_ANSWER,
+    DROP_REQUEST,
+    PASS,
+    Fault,
+    FaultProxy,
+    serving_tcp,
+)
+from tests.store.backends import BACKENDS, SHARED, Place
+from tests.store.postgres_server import PostgresServer
+from tests.store.protocol import P0, P1, A, B, C
+
+
+def task(*partitions: object) -> TaskPlan:
+    return TaskPlan(
+        ranges=tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=100) for p in partitions)
+    )
+
+
+def taken(store: Store, generation: int, number: int) -> TaskLedger:
+    found = take_over(store, "c", generation, number)
+    assert found is not None
+    return found.ledger
+
+
+def play(store: Store) -> None:
+    """Two generations of one driver, a speculative copy, a driver that takes over; checked as it goes."""
+    old = Generations(store, "c")
+    old.plan(old.claim(), [task(P0), task(P1)], 1)
+    first, other = taken(store, 1, 0), taken(store, 1, 1)
+    first.prepare({P0: [A, B]})
+    first.commit({P0: OffsetAndMetadata(10, publish=(A,))})
+    other.commit({P1: OffsetAndMetadata(7)})
+    copy = taken(store, 1, 0)
+    assert copy.committed(P0) == OffsetAndMetadata(10, publish=(A,))
+    with pytest.raises(FencedException):
+        first.prepare({P0: [C]})
+    copy.published(P0)
+    copy.flush()
+    old.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=60.0))
+
+    old.plan(old.claim(), [task(P0, P1)], 1)
+    zombie = taken(store, 2, 0)
+    assert zombie.stale(P0) == (B,)
+    zombie.commit({P0: OffsetAndMetadata(20)})
+
+    new = Generations(store, "c")
+    claim = new.claim()
+    with pytest.raises(FencedException):
+        zombie.commit({P0: OffsetAndMetadata(30)})
+    with pytest.raises(FencedException):
+        old.claim()
+    new.plan(claim, [task(P1), task(P0)], 1)
+    assert take_over(store, "c", 2, 0) is None
+    last = taken(store, 3, 1)
+    last.discarded(P0, last.stale(P0))
+    last.commit({P0: OffsetAndMetadata(30)})
+
+    assert store.list(plans_prefix("c")) == [f"{plans_prefix('c')}{3:012d}"]
+    found = read_commits(store, "c")
+    assert found.committed == {
+        P0: Entry.of(P0, OffsetAndMetadata(30), 3),
+        P1: Entry.of(P1, OffsetAndMetadata(7), 1),
+    }
+    assert found.stale == {}
+    assert claim.stale == {P0: {B.id: B}}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Store]) -> None:
+    """Claim, fence, merge, plan, take over, commit, publish, discard, prune: the same on every store."""
+    play(new_store(backend))
+
+
+# -- with one fault at each request ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [DROP_REQUEST, DROP_ANSWER], ids=["request lost", "answer lost"])
+def test_every_mutation_of_the_protocol_spoiled_once(
+    fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path
+) -> None:
+    """S3: whichever one request that changes something is spoiled, the protocol ends the same, nothing lost or fenced."""
+    proxy, spoiled = s3_server[1], 0
+    while True:
+        store = open_store(places("s3").url(tmp_path), create=True)
+        store._pause = 0.0
+        proxy.reset()
+        proxy.at_mutation(spoiled + 1, fault)
+        play(store)
+        mutations = proxy.mutations
+        proxy.reset()
+        if mutations <= spoiled:
+            break
+        spoiled += 1
+    assert spoiled > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [CUT_BEFORE, CUT_AFTER])
+def test_every_statement_of_the_protocol_cut_once(
+    how: str, postgres: PostgresServer, places: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """PostgreSQL: whichever one write's connection is cut, the protocol ends the same, nothing lost or fenced."""
+    with serving_tcp(postgres.port) as proxy:
+        number = 0
+        while True:
+            url = places("postgresql").url(tmp_path).replace(f":{postgres.port}/", f":{proxy.port}/")
+            store = open_store(url, create=True)
+            store._pause = 0.0
+            proxy.spoil(rb"(INSERT INTO|UPDATE|DELETE FROM) sinksdk_records", *[PASS] * number, how)
+            play(store)
+            store.close()
+            if not proxy.spoiled:
+                break
+            proxy.reset()
+            number += 1
+    assert number > 20
+
+
+# -- processes that race -----------------------------------------------------------------------------
+
+ROUNDS = 40
+RACE = """
+import multiprocessing, os, sys
+from sinksdk.store import Conflict, open_store
+ROUNDS = int(sys.argv[2])
+fork = multiprocessing.get_context("fork")
+together = fork.Barrier(2)
+store = open_store(sys.argv[1])  # inherited: as in Spark's workers, which are forked
+def race(me):
+    for turn in range(ROUNDS):
+        found = store.get("k")
+        together.wait()
+        try:
+            version = store.put("k", {"by": me, "turn": turn}, found.version if found else None)
+        except Conflict:
+            version = None
+        together.wait()
+        now = store.get("k")
+        assert now.value["turn"] == turn
+        assert (now.version == version) == (now.value["by"] == me)
+        if version is not None:
+            os.write(1, f"{turn} {me}\\n".encode())
+        together.wait()
+        if turn % 4 == 3 and me == 0:
+            store.delete("k", now.version)  # so that creating is raced for too
+        together.wait()
+running = [fork.Process(target=race, args=(me,)) for me in range(2)]
+[process.start() for process in running]
+[process.join() for process in running]
+sys.exit(max(process.exitcode for process in running))
+"""
+
+
+@pytest.mark.parametrize("backend", SHARED)
+def test_two_processes_race_for_one_key(backend: str, new_store: Callable[[str], Store]) -> None:
+    """Of two processes that write the same key at the same moment exactly one wins, in each of 40 rounds."""
+    ran = subprocess.run(
+        [sys.executable, "-c", RACE, new_store(backend).url, str(ROUNDS)],
+        check=True,
+        timeout=120,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    winners = [line.split() for line in ran.stdout.splitlines()]
+    assert sorted(int(turn) for turn, _ in winners) == list(range(ROUNDS))

@@ -1,0 +1,424 @@
+"""The store on S3: what is particular to it, with real requests to moto, and faults in between."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.errors import ConnectException
+from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, identify, open_store, s3_objects
+from sinksdk.store.base import Lost
+from sinksdk.store.s3 import S3Store
+from tests.integration.fault_proxy import (
+    CONFLICT,
+    DROP_ANSWER,
+    DROP_REQUEST,
+    FORGET_CONDITION,
+    INTERNAL_ERROR,
+    INTERNAL_ERROR_AFTER,
+    NOT_IMPLEMENTED,
+    SLOW_DOWN,
+    Fault,
+    FaultProxy,
+    Request,
+)
+from tests.store.conftest import BUCKET
+
+pytestmark = pytest.mark.slow
+
+PASSING = {
+    "request lost": DROP_REQUEST,
+    "answer lost": DROP_ANSWER,
+    "throttled": SLOW_DOWN,
+    "conflict": CONFLICT,
+    "failed before": INTERNAL_ERROR,
+    "failed after": INTERNAL_ERROR_AFTER,
+    "timed out": Fault(400, "RequestTimeout"),
+}
+every_fault = pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+
+
+class Place:
+    """A prefix of its own, the proxy before it, and S3 as an outsider sees it."""
+
+    def __init__(self, endpoint: str, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+        self.endpoint = endpoint
+        self.prefix = f"{uuid.uuid4().hex}/state"
+        self.url = f"s3://{BUCKET}/{self.prefix}?endpoint={endpoint}"
+        self.client: Any = boto3.client("s3", endpoint_url=endpoint)
+
+    def open(self, **options: Any) -> S3Store:
+        store = S3Store(self.url, **{"create": True, "patience": 5.0, "pause": 0.01, **options})
+        self.proxy.reset()
+        return store
+
+    def names(self) -> list[str]:
+        """Objects below the prefix."""
+        listed = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/").get("Contents", [])
+        return [item["Key"].removeprefix(f"{self.prefix}/") for item in listed]
+
+    def body(self, name: str) -> bytes:
+        return self.client.get_object(Bucket=BUCKET, Key=f"{self.prefix}/{name}")["Body"].read()
+
+
+@pytest.fixture
+def place(s3_server: tuple[str, FaultProxy]) -> Iterator[Place]:
+    s3_server[1].reset()
+    yield Place(*s3_server)
+    s3_server[1].reset()
+
+
+@pytest.fixture
+def store(place: Place) -> S3Store:
+    return place.open()
+
+
+# -- answers that were lost, and others that pass ----------------------------------------------------
+
+
+@every_fault
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_first_write_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
+    """put: through lost answers, own retries answered with 412, 409, 500 and throttling, it stands once, its version known."""
+    place.proxy.next("PutObject", *[fault] * times)
+    version = store.put("k", {"x": 1}, None)
+    assert [request.fault for request in place.proxy.requests][:times] == [fault] * times
+    assert place.open(create=False).get("k") == ({"x": 1}, version)
+    assert store.put("k", {"x": 2}, version)
+
+
+@every_fault
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_replacement_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
+    """put: through the same faults a replacement stands once, its version known, and can be replaced."""
+    first = store.put("k", {"x": 1}, None)
+    place.proxy.reset()
+    place.proxy.next("PutObject", *[fault] * times)
+    second = store.put("k", {"x": 2}, first)
+    assert [request.fault for request in place.proxy.requests][:times] == [fault] * times
+    assert place.open(create=False).get("k") == ({"x": 2}, second)
+    assert store.put("k", {"x": 3}, second)
+
+
+@every_fault
+def test_a_delete_is_made(place: Place, store: S3Store, fault: Fault) -> None:
+    """delete: through the same faults the key is gone, and may be made anew."""
+    warm = store.put("warm", {}, None)
+    store.delete("warm", warm)  # whether the endpoint deletes on condition is known from now on
+    version = store.put("k", {"x": 1}, None)
+    place.proxy.reset()
+    place.proxy.next("DeleteObject", fault)
+    store.delete("k", version)
+    assert place.proxy.requests[0].fault == fault
+    assert place.open(create=False).get("k") is None
+    assert store.put("k", {"x": 2}, None) != version
+
+
+@every_fault
+def test_reading_and_listing_are_asked_again(place: Place, store: S3Store, fault: Fault) -> None:
+    """get, list: through the same faults the answer is the true one."""
+    version = store.put("k", {"x": 1}, None)
+    place.proxy.next("GetObject", fault, fault)
+    place.proxy.next("List", fault, fault)
+    assert store.get("k") == ({"x": 1}, version)
+    assert store.list("") == ["k"]
+
+
+def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None:
+    """put: the answer was lost, the retry fails on the own first attempt; the nonce tells, in one look."""
+    place.proxy.next("PutObject", DROP_ANSWER)
+    version = store.put("k", {"x": 1}, None)
+    assert place.proxy.operations() == ["PutObject", "PutObject", "GetObject", "GetObject"]
+    assert store.get("k").version == version
+
+
+def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
+    """Retries are the store's alone: what boto3 would ask again behind its back nobody could resolve."""
+    place.proxy.always(INTERNAL_ERROR)
+    with pytest.raises(Lost):
+        store._read("k")
+    assert place.proxy.operations() == ["GetObject"]
+
+
+def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3Store) -> None:
+    """put: the write took effect, its answer was lost, somebody has replaced it since: a conflict, theirs stands."""
+    other = place.open()
+    first = store.put("k", {"by": "us"}, None)
+    place.proxy.next(
+        "PutObject",
+        Fault(
+            cuts=True,
+            takes_effect=True,
+            then=lambda: other.put("k", {"by": "them"}, other.get("k").version),
+        ),
+    )
+    with pytest.raises(Conflict):
+        store.put("k", {"by": "us again"}, first)
+    assert store.get("k").value == {"by": "them"}
+
+
+def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """put: an answer that is not there within the time limit is as good as lost; the value stands once."""
+    monkeypatch.setattr(s3_objects, "_READ_TIMEOUT", 0.3)
+    s3_objects._client.cache_clear()
+    store = place.open()
+    place.proxy.next("PutObject", Fault(delay=1.0))
+    version = store.put("k", {"x": 1}, None)
+    time.sleep(1.0)  # the late one arrives after all
+    assert place.open(create=False).get("k") == ({"x": 1}, version)
+    s3_objects._client.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "fault", [DROP_REQUEST, DROP_ANSWER, SLOW_DOWN], ids=["lost", "answers lost", "throttled"]
+)
+def test_a_lasting_outage(place: Place, fault: Fault) -> None:
+    """StoreUnavailable: after the store's patience, with S3's words; afterwards the value stands once or not at all."""
+    store = place.open(patience=0.5)
+    place.proxy.always(fault)
+    with pytest.raises(StoreUnavailable, match=r"writing k got no answer for 0\.5 s: "):
+        store.put("k", {"x": 1}, None)
+    place.proxy.reset()
+    found = place.open(create=False).get("k")
+    assert (found.value if found else None) == ({"x": 1} if fault == DROP_ANSWER else None)
+
+
+def test_a_refusal_is_told_at_once(place: Place, store: S3Store) -> None:
+    """StoreRefused: a denial is not asked again; the message says which permissions to grant."""
+    place.proxy.next("PutObject", Fault(403, "AccessDenied"))
+    with pytest.raises(
+        StoreRefused, match=r"PutObject of s3://stores/.*/k failed with AccessDenied.*s3:PutObject"
+    ):
+        store.put("k", {"x": 1}, None)
+    assert place.proxy.operations() == ["PutObject"]
+
+
+# -- opening -----------------------------------------------------------------------------------------
+
+
+def test_opening_leaves_one_object(place: Place) -> None:
+    """create=True: leaves the mark that this is a store, and nothing of the probe; the second time changes nothing."""
+    place.open()
+    assert place.names() == ["!store"]
+    before = place.body("!store")
+    place.open().put("k", {}, None)
+    assert place.names() == ["!store", "k"]
+    assert place.body("!store") == before
+    assert place.open(create=False).list("") == ["k"]
+
+
+def test_opening_creates_nothing(place: Place) -> None:
+    """Without create=True a prefix without a store is refused, and nothing is written there."""
+    with pytest.raises(
+        ConfigException, match=f"{place.prefix}.* is no store of sinksdk; check bucket and prefix"
+    ):
+        place.open(create=False)
+    assert place.names() == []
+
+
+@every_fault
+def test_opening_through_faults(place: Place, fault: Fault) -> None:
+    """create=True: each request of opening may go wrong once; the endpoint is not blamed for it."""
+    needed = 0
+    while True:
+        needed += 1
+        place.proxy.reset()
+        place.proxy.at_mutation(needed, fault)
+        opened = S3Store(f"{place.url}&path_style=true", create=True, pause=0.0)
+        if place.proxy.mutations < needed:
+            break
+        assert [request.fault for request in place.proxy.requests].count(fault) == 1
+        assert place.names() == ["!store"]
+    assert needed == 7
+    assert opened.get("k") is None
+
+
+@pytest.mark.parametrize("condition", ["If-None-Match", "If-Match"])
+def test_an_endpoint_that_ignores_a_condition_is_refused(place: Place, condition: str) -> None:
+    """The probe: an endpoint that ignores If-None-Match or If-Match is refused by name, and nothing is left there."""
+
+    def is_ignored(request: Request) -> bool:
+        return request.condition == condition and request.operation == "PutObject"
+
+    place.proxy.always(FORGET_CONDITION, is_ignored)
+    with pytest.raises(ConfigException, match=f"does not honour {condition}: .*a store in PostgreSQL"):
+        S3Store(place.url, create=True)
+    assert place.names() == []
+
+
+def test_an_endpoint_that_knows_no_conditions_is_refused(place: Place) -> None:
+    """The probe: 501 NotImplemented is said at once, with what to do."""
+    place.proxy.always(NOT_IMPLEMENTED, lambda request: bool(request.condition))
+    with pytest.raises(ConfigException, match=r"NotImplemented.*knows no conditional writes; use another S3"):
+        S3Store(place.url, create=True)
+    assert place.names() == []
+
+
+def test_a_bucket_that_is_missing_is_named(place: Place) -> None:
+    """ConfigException: names the bucket, and says to create it."""
+    with pytest.raises(ConfigException, match=r"s3://no-such-bucket/.*NoSuchBucket.*create the bucket"):
+        S3Store(f"s3://no-such-bucket/p?endpoint={place.endpoint}", create=True)
+
+
+def test_denied_access_says_what_to_grant(place: Place) -> None:
+    """ConfigException: a denial is told at once, with the permissions a store needs."""
+    place.proxy.always(Fault(403, "AccessDenied"))
+    before = time.monotonic()
+    with pytest.raises(
+        ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
+    ):
+        S3Store(place.url, create=True)
+    assert time.monotonic() - before < 2.0
+
+
+def test_an_endpoint_that_is_down(place: Place) -> None:
+    """StoreUnavailable: nobody listens; said within the patience, with the address."""
+    with pytest.raises(StoreUnavailable, match=r"got no answer for 0\.3 s: .*http://127\.0\.0\.1:9"):
+        S3Store("s3://bucket/p?endpoint=http://127.0.0.1:9", create=True, patience=0.3)
+
+
+def test_the_expected_store_is_opened_and_another_refused(place: Place) -> None:
+    """open_store(expected_id): as with every store."""
+    store_id = identify(open_store(place.url, create=True))
+    assert identify(open_store(place.url, expected_id=store_id)) == store_id
+    with pytest.raises(ConfigException, match="is not the store this connector was started with"):
+        open_store(place.url, expected_id="another")
+
+
+# -- deletes where the endpoint has no condition for them --------------------------------------------
+
+
+@pytest.fixture
+def without_deletes(place: Place) -> S3Store:
+    """A store on an endpoint that honours the conditions of PutObject only."""
+    store = place.open()
+    place.proxy.always(FORGET_CONDITION, lambda request: request.operation == "DeleteObject")
+    return store
+
+
+def test_a_delete_without_condition_is_never_trusted(place: Place, without_deletes: S3Store) -> None:
+    """delete: where DeleteObject ignores its condition the object is emptied on condition instead; it counts as gone."""
+    version = without_deletes.put("k", {"x": 1}, None)
+    without_deletes.delete("k", version)
+    assert without_deletes.get("k") is None
+    assert without_deletes.list("") == []
+    assert place.names() == ["!store", "k"]
+    assert place.body("k") == b""
+    without_deletes.delete("k", version)
+
+
+def test_what_was_emptied_is_made_anew(place: Place, without_deletes: S3Store) -> None:
+    """put: where an emptied object stands, a first write is a first write; old versions are worth nothing."""
+    old = without_deletes.put("k", {"x": 1}, None)
+    without_deletes.delete("k", old)
+    other = place.open(create=False)
+    place.proxy.always(FORGET_CONDITION, lambda request: request.operation == "DeleteObject")
+    new = other.put("k", {"x": 1}, None)
+    for action in (
+        lambda: without_deletes.put("k", {"x": 2}, old),
+        lambda: without_deletes.put("k", {"x": 2}, None),
+        lambda: without_deletes.delete("k", old),
+    ):
+        with pytest.raises(Conflict):
+            action()
+    assert without_deletes.get("k") == ({"x": 1}, new)
+
+
+@every_fault
+def test_emptying_through_faults(place: Place, without_deletes: S3Store, fault: Fault) -> None:
+    """delete: emptying is made exactly once too, whatever becomes of the answers."""
+    warm = without_deletes.put("warm", {}, None)
+    without_deletes.delete("warm", warm)
+    version = without_deletes.put("k", {"x": 1}, None)
+    place.proxy.next("PutObject", fault)
+    without_deletes.delete("k", version)
+    assert without_deletes.get("k") is None
+    place.proxy.next("PutObject", fault)
+    again = without_deletes.put("k", {"x": 2}, None)
+    assert without_deletes.get("k") == ({"x": 2}, again)
+
+
+def test_somebody_elses_write_survives_a_delete_without_condition(
+    place: Place, without_deletes: S3Store
+) -> None:
+    """delete: a value that somebody wrote since is a conflict, and stays."""
+    first = without_deletes.put("k", {"x": 1}, None)
+    second = without_deletes.put("k", {"x": 2}, first)
+    with pytest.raises(Conflict):
+        without_deletes.delete("k", first)
+    assert without_deletes.get("k") == ({"x": 2}, second)
+
+
+# -- objects -----------------------------------------------------------------------------------------
+
+
+def test_keys_are_readable_names(place: Place, store: S3Store) -> None:
+    """A key is the object's name below the prefix; only what not every S3 takes is encoded."""
+    keys = {
+        "connectors/orders.v1/tasks-count": "connectors/orders.v1/tasks-count",
+        "a b/../ü": "a%20b/%2E%2E/%C3%BC",
+    }
+    for key in keys:
+        store.put(key, {}, None)
+    assert sorted(place.names()) == sorted(["!store", *keys.values()])
+    assert store.list("a b/.") == ["a b/../ü"]
+    assert store.list("a b/..") == ["a b/../ü"]
+
+
+def test_more_keys_than_a_page_holds(place: Place, store: S3Store) -> None:
+    """list: all keys, however many pages S3 needs for them."""
+    for number in range(1005):
+        place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/many/{number:04d}", Body=b"{}")
+    assert len(store.list("many/")) == 1005
+
+
+@pytest.mark.parametrize("body", [b"my notes", b"\xff\xfe", b"{}", b"[1]", b'"text"'])
+def test_an_object_that_is_not_ours(place: Place, store: S3Store, body: bytes) -> None:
+    """get: an object that no store has written is an error that names it, not a guess."""
+    place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/k", Body=body)
+    with pytest.raises(ConnectException, match="the object under k was not written by sinksdk"):
+        store.get("k")
+
+
+def test_two_stores_in_one_bucket(place: Place, s3_server: tuple[str, FaultProxy]) -> None:
+    """Stores with different prefixes share nothing, also where one prefix begins like the other."""
+    one, other = place.open(), S3Store(place.url.replace("/state?", "/state-2?"), create=True)
+    one.put("k", {"x": 1}, None)
+    assert other.list("") == []
+    assert other.get("k") is None
+
+
+def test_a_replacement_needs_one_request_once_the_version_was_seen(place: Place, store: S3Store) -> None:
+    """put: the ETag of a version that was read or written here is remembered; another process reads it first."""
+    version = store.put("k", {"x": 1}, None)
+    other = place.open(create=False)
+    place.proxy.reset()
+    version = store.put("k", {"x": 2}, version)
+    assert place.proxy.operations() == ["PutObject"]
+    place.proxy.reset()
+    other.put("k", {"x": 3}, version)
+    assert place.proxy.operations() == ["GetObject", "PutObject"]
+
+
+def test_tasks_look_seldom(place: Place, store: S3Store) -> None:
+    """closing_poll: five seconds: each look costs money."""
+    assert store.closing_poll == 5.0
+
+
+def counting(call: Callable[[], object], proxy: FaultProxy) -> int:
+    proxy.reset()
+    call()
+    return len(proxy.requests)
+
+
+def test_what_opening_costs(place: Place) -> None:
+    """Opening is 7 requests for a driver, and 1 for a task."""
+    assert counting(lambda: S3Store(place.url, create=True), place.proxy) == 7
+    assert counting(lambda: S3Store(place.url), place.proxy) == 1
