@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from sinksdk.records import SinkRecord, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing.contract import Capabilities, KitError, Row, Step, Subject
+from sinksdk.testing.contract import Capabilities, KitError, Row, SinkContractError, Step, Subject
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
 from sinksdk.testing.report import Report
 from sinksdk.testing.trial import Trial
@@ -169,12 +169,21 @@ def _see_something(subject: Subject[Any]) -> None:
             f"make a new, empty one at every call, and let read_back look at nothing else"
         )
         raise KitError(message)
-    for step in (("deliver", 0, 3), ("deliver", 1, 2), ("rebalance",)):
-        trial.step(*step)
-        if step[0] == "rebalance" and not list(subject.read_back(trial.destination)):
-            trial.end()
-            raise KitError(_nothing_seen(trial))
-    trial.finish()
+    try:
+        for step in (("deliver", 0, 3), ("deliver", 1, 2), ("rebalance",)):
+            trial.step(*step)
+        _insist_on_rows(trial)
+        trial.finish()
+    except SinkContractError:
+        _insist_on_rows(trial)
+        raise
+    finally:
+        trial.end()
+
+
+def _insist_on_rows(trial: Trial[Any]) -> None:
+    if not list(trial.subject.read_back(trial.destination)):
+        raise KitError(_nothing_seen(trial)) from None
 
 
 def _nothing_seen(trial: Trial[Any]) -> str:

@@ -29,9 +29,9 @@ def sweep(subject: Subject[Any], exercised: Counter[str], most: int) -> SinkCont
         The first failure.
     """
     schedules = _schedules(subject)
-    stride = -(-len(schedules) // max(most, 1))
-    for schedule in schedules[::stride]:
-        failure = run(subject, schedule, exercised)
+    chosen = min(most, len(schedules))
+    for number in range(chosen):
+        failure = run(subject, schedules[number * len(schedules) // chosen], exercised)
         if failure is not None:
             return failure
     return None

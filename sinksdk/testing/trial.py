@@ -92,7 +92,7 @@ class Trial(Generic[D]):
         self.faults.disarm()
         while self.zombies:
             self.zombie_close()
-        self._run(self.live, self._die)
+        self._succeed()
         self._recover()
         committed = self.live.log.offsets
         self.judge.look(self._see(), committed)

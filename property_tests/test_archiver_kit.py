@@ -1,0 +1,248 @@
+"""The public test kit on the archiver: as an author would, with S3 in memory and with a real server."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import fastavro
+import pytest
+from hypothesis import settings
+
+from connectors.s3_archiver.client import S3, connect
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.task import S3ArchiverTask
+from property_tests.exercised import EXERCISED
+from sinksdk import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.testing import (
+    Capabilities,
+    FaultKind,
+    FaultPlan,
+    Guarantee,
+    Report,
+    SinkContractError,
+    SinkOptions,
+    check_sink,
+)
+from sinksdk.testing.faults import DESTINATION
+from sinksdk.testing.machine import DEFAULTS
+from tests.integration.archive_site import client
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
+from tests.s3_archiver.faulty_s3 import FaultyS3, serving
+from tests.s3_archiver.support import FINE, config
+
+CASES_ON_A_SERVER = 40
+
+KEYS = {"topics": "records", "flush.size": "3", "s3.retry.backoff.ms": "10", "errors.retry.timeout": "2000"}
+PROMISE = Capabilities(Guarantee.EXACTLY_ONCE, ordered=True)
+Row = tuple[str, int, int, object]
+
+
+def rows_of(objects: dict[str, bytes]) -> Iterator[Row]:
+    """Every record of the archive, as an outsider decodes it."""
+    for _, data in sorted(objects.items()):
+        for row in fastavro.reader(io.BytesIO(data)):
+            assert isinstance(row, dict)
+            yield row["topic"], row["partition"], row["offset"], row["value"]
+
+
+def count(title: str, report: Report) -> None:
+    """For the summary at the end of the run."""
+    EXERCISED[title].update(report.exercised)
+
+
+# -- S3 in memory --------------------------------------------------------------------------------------
+
+
+class PlannedS3(FakeS3):
+    """S3 in memory whose requests go wrong as the kit plans it."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        super().__init__(plan=self.asked)
+        self.faults = faults
+
+    def asked(self, _: Asked) -> Fault | None:
+        kind = self.faults.take(DESTINATION)
+        if kind is None:
+            return None
+        if kind is FaultKind.SLOW:
+            self.faults.be_slow()
+            return None
+        if kind in (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER):
+            return Fault(self.faults.crash(), after_effect=kind is FaultKind.CRASH_AFTER)
+        errors = {
+            FaultKind.RETRIABLE: slow_down,
+            FaultKind.PERMANENT: denied,
+            FaultKind.LOST_ANSWER: no_answer,
+        }
+        return Fault(errors[kind](), after_effect=kind is FaultKind.LOST_ANSWER)
+
+
+def make_archiver(task: type[S3ArchiverTask], s3: PlannedS3) -> S3ArchiverTask:
+    clock = s3.faults.clock
+    return task(connect=lambda *_: s3, clock=clock.now, sleep=clock.sleep, grain=FINE)
+
+
+def archived(s3: PlannedS3) -> Iterator[Row]:
+    data = {where.key: found.data for where, found in s3.objects.items() if where.key.endswith(".avro")}
+    return rows_of(data)
+
+
+IN_MEMORY: SinkOptions = {
+    "destination": PlannedS3,
+    "config": lambda _: config(KEYS, part_size=400),
+    "capabilities": PROMISE,
+    "leftovers": lambda s3: [str(upload.location) for upload in s3.uploads_with_data()],
+}
+
+
+@pytest.mark.slow
+def test_the_archiver_is_exactly_once() -> None:
+    """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
+    make = functools.partial(make_archiver, S3ArchiverTask)
+    report = check_sink(make, read_back=archived, **IN_MEMORY)
+    count("the kit on the archiver, S3 in memory", report)
+    assert report.guarantee is Guarantee.EXACTLY_ONCE
+    assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_ANSWER}"] >= report.cases // 50
+
+
+class Aborting(S3ArchiverTask):
+    """The archiver with a mistake: it aborts what it has under way when its partitions are taken away."""
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        super().publish(partition, tokens)
+        self.committed = ()
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Any]:
+        ready = super().pre_commit(offsets)
+        self.committed = [token for offset in ready.values() for token in offset.tokens]
+        return ready
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            self.discard(partition, getattr(self, "committed", ()))
+        super().close(partitions)
+
+
+def test_an_archiver_that_aborts_when_it_is_fenced_is_caught() -> None:
+    """Its last commit may have happened with the answer lost; then the upload is gone for good."""
+    make = functools.partial(make_archiver, Aborting)
+    with pytest.raises(SinkContractError, match=r"cannot be recovered|lost: records"):
+        check_sink(make, read_back=archived, **IN_MEMORY)
+
+
+# -- a real server -------------------------------------------------------------------------------------
+
+OPERATIONS = {
+    "create_upload": "CreateMultipartUpload",
+    "upload_part": "UploadPart",
+    "complete_upload": "CompleteMultipartUpload",
+    "abort_upload": "AbortMultipartUpload",
+    "head": "HeadObject",
+}
+SPOILED: Mapping[FaultKind, Mapping[str, Any]] = {
+    FaultKind.RETRIABLE: {"status": 503, "code": "SlowDown"},
+    FaultKind.PERMANENT: {"status": 403, "code": "AccessDenied"},
+    FaultKind.LOST_ANSWER: {"takes_effect": True},
+}
+
+
+@dataclass
+class ServedS3:
+    """One case's folder in the bucket of a real server, behind a layer that spoils requests."""
+
+    endpoint: str
+    layer: FaultyS3
+    faults: FaultPlan
+    folder: str
+
+    def __call__(self, settings: S3ArchiverConfig, endpoint: str | None = None) -> S3:
+        """What the archiver takes for S3; see :class:`Connect`."""
+        return cast("S3", SpoiledClient(connect(settings, endpoint), self))
+
+
+class SpoiledClient:
+    """The archiver's own client; each request that the plan picks goes wrong on the wire."""
+
+    def __init__(self, client: S3, site: ServedS3) -> None:
+        self._client = client
+        self._site = site
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name not in OPERATIONS:
+            return method
+
+        def request(*arguments: Any, **options: Any) -> Any:
+            site = self._site
+            kind = site.faults.take(DESTINATION)
+            if kind is FaultKind.CRASH_BEFORE:
+                raise site.faults.crash()
+            if kind in SPOILED:
+                site.layer.spoil(OPERATIONS[name], **SPOILED[kind])
+            result = method(*arguments, **options)
+            if kind is FaultKind.SLOW:
+                site.faults.be_slow()
+            if kind is FaultKind.CRASH_AFTER:
+                raise site.faults.crash()
+            return result
+
+        return request
+
+
+@pytest.mark.slow
+def test_the_archiver_is_exactly_once_on_a_real_server() -> None:
+    """The same through boto3, HTTP and moto: answers that never come, 503, 403."""
+    with serving() as (endpoint, layer):
+        outsider = client(endpoint)
+        outsider.create_bucket(Bucket="bucket")
+        folders = itertools.count()
+        decoded: dict[str, bytes] = {}
+
+        def read_back(site: ServedS3) -> Iterator[Row]:
+            listed = outsider.list_objects_v2(Bucket="bucket", Prefix=f"{site.folder}/").get("Contents", [])
+            for found in listed:
+                name = f"{found['Key']} {found['ETag']}"
+                if name not in decoded:
+                    decoded[name] = outsider.get_object(Bucket="bucket", Key=found["Key"])["Body"].read()
+            return rows_of({name: decoded[name] for name in (f"{f['Key']} {f['ETag']}" for f in listed)})
+
+        def leftovers(site: ServedS3) -> list[str]:
+            uploads = outsider.list_multipart_uploads(Bucket="bucket", Prefix=f"{site.folder}/")
+            return [
+                upload["Key"]
+                for upload in uploads.get("Uploads", [])
+                if upload["Key"].startswith(f"{site.folder}/")
+                and outsider.list_parts(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"]).get(
+                    "Parts"
+                )
+            ]
+
+        report = check_sink(
+            lambda site: S3ArchiverTask(
+                connect=site, clock=site.faults.clock.now, sleep=site.faults.clock.sleep, grain=FINE
+            ),
+            read_back=read_back,
+            destination=lambda faults: ServedS3(endpoint, layer, faults, f"case-{next(folders)}"),
+            config=lambda site: config(
+                {
+                    **KEYS,
+                    "topics.dir": site.folder,
+                    "store.url": endpoint,
+                    "aws.access.key.id": "key",
+                    "aws.secret.access.key": "secret",
+                    "s3.part.retries": "0",
+                }
+            ),
+            capabilities=PROMISE,
+            leftovers=leftovers,
+            clean_up=lambda _: layer.spoiled.clear(),
+            settings=settings(DEFAULTS, max_examples=CASES_ON_A_SERVER, stateful_step_count=10),
+        )
+    count("the kit on the archiver, a real server", report)
+    assert report.cases >= CASES_ON_A_SERVER
+    assert sum(report.exercised[f"{DESTINATION}: {kind}"] for kind in SPOILED) >= CASES_ON_A_SERVER // 10

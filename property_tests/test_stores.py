@@ -1,0 +1,100 @@
+"""Stores against a model: compare-and-set whose answers get lost, by several writers."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from property_tests.exercised import EXERCISED
+from sinksdk.store.base import Conflict
+from tests.store.backends import BACKENDS, LossyStore
+
+KEYS = st.sampled_from(["a", "a/b", "a/c", "b"])
+LOST = st.lists(st.sampled_from(["before", "after"]), max_size=2)
+
+
+class Stores(RuleBasedStateMachine):
+    """Writes with the right version, with old ones, with none; some answers never come."""
+
+    backend: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.store = LossyStore(BACKENDS[self.backend](Path(self.folder.name)))
+        self.values: dict[str, tuple[int, str]] = {}
+        self.versions: set[str] = set()
+        self.old: dict[str, list[str]] = {}
+        self.exercised = EXERCISED[f"the store {self.backend}"]
+
+    @rule(key=KEYS, number=st.integers(0, 3), lost=LOST)
+    def write(self, key: str, number: int, lost: list[str]) -> None:
+        """With the version that stands there, whatever answer is lost: it is written, once."""
+        before = self.values.get(key)
+        self.store.faults["write"].extend(lost)  # type: ignore[arg-type]  # literals
+        version = self.store.put(key, {"number": number}, before[1] if before else None)
+        assert version not in self.versions, "versions never repeat"
+        self.versions.add(version)
+        if before:
+            self.old.setdefault(key, []).append(before[1])
+        self.values[key] = number, version
+        self.exercised["written"] += 1
+        self.exercised["answers lost"] += len(lost)
+
+    @rule(key=KEYS, which=st.integers(0, 5), lost=LOST)
+    def write_late(self, key: str, which: int, lost: list[str]) -> None:
+        """With a version that does not stand there any more: a conflict, and nothing changes."""
+        old = [None, *self.old.get(key, [])] if key in self.values else self.old.get(key, [])
+        if old:
+            self.store.faults["write"].extend(lost)  # type: ignore[arg-type]
+            with pytest.raises(Conflict):
+                self.store.put(key, {"number": -1}, old[which % len(old)])
+            self.exercised["conflicts"] += 1
+        self.store.faults["write"].clear()
+
+    @rule(key=KEYS, lost=LOST)
+    def delete(self, key: str, lost: list[str]) -> None:
+        """With the right version it is gone; an old one is a conflict."""
+        if key not in self.values:
+            return
+        if self.old.get(key):
+            with pytest.raises(Conflict):
+                self.store.delete(key, self.old[key][0])
+        self.store.faults["remove"].extend(lost)  # type: ignore[arg-type]
+        _, version = self.values.pop(key)
+        self.store.delete(key, version)
+        self.old.setdefault(key, []).append(version)
+        self.exercised["deleted"] += 1
+
+    @rule(prefix=st.sampled_from(["", "a", "a/", "b", "c"]))
+    def look(self, prefix: str) -> None:
+        """What is listed and read is what was written."""
+        assert self.store.list(prefix) == sorted(key for key in self.values if key.startswith(prefix))
+        for key in ("a", "a/b", "a/c", "b"):
+            found = self.store.get(key)
+            assert (found and (found.value["number"], found.version)) == self.values.get(key)
+
+    def teardown(self) -> None:
+        self.look("")
+        self.store.inner.close()
+        self.folder.cleanup()
+        self.exercised["cases"] += 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_stores_do_what_the_model_does(backend: str) -> None:
+    """Versions never repeat, old ones never win, and a lost answer leaves no doubt."""
+    machine = type(f"Stores_{backend}", (Stores,), {"backend": backend})
+    run_state_machine_as_test(
+        machine, settings=settings(stateful_step_count=20, suppress_health_check=list(HealthCheck))
+    )
+    counts = EXERCISED[f"the store {backend}"]
+    assert (
+        min(counts[what] for what in ("written", "conflicts", "deleted", "answers lost"))
+        >= counts["cases"] // 5
+    )

@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import rule
+
+import sinksdk.testing
+from sinksdk import ConnectorConfig, OffsetAndMetadata, SinkRecord, SinkRecords, SinkTask, TopicPartition
+from sinksdk.testing import (
+    Capabilities,
+    FaultPlan,
+    Guarantee,
+    KitError,
+    MemoryDestination,
+    SinkContractError,
+    Trial,
+    check_machine,
+    check_sink,
+    replay,
+    sink_machine,
+    zoo,
+)
+from sinksdk.testing.machine import DEFAULTS
+
+FEW = settings(DEFAULTS, max_examples=10, stateful_step_count=10)
+read_back = MemoryDestination.read_back
+
+
+class Unwatched(SinkTask):
+    """Writes at once, to a list that knows of no faults."""
+
+    def __init__(self, rows: list[SinkRecord]) -> None:
+        self.rows = rows
+
+    def put(self, records: SinkRecords) -> None:
+        self.rows += records
+
+
+def coordinates(rows: list[SinkRecord]) -> list[tuple[str, int, int]]:
+    return [(row.topic, row.partition, row.offset) for row in rows]
+
+
+# -- what is shown -------------------------------------------------------------------------------------
+
+
+def test_the_report_says_what_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The guarantee, and how often each step was done and each fault was met; it is printed too."""
+    report = check_sink(
+        zoo.TwoPhaseSink,
+        read_back=read_back,
+        capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
+        settings=FEW,
+    )
+    assert report.guarantee is Guarantee.EXACTLY_ONCE
+    assert report.cases >= 10
+    text = str(report)
+    assert "exactly once: nothing was lost, nothing was seen twice or before its commit" in text
+    assert "ordered: each partition was read back in the order of its offsets" in text
+    assert f"{report.exercised['deliver']:>9,}  deliver" in text
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+@pytest.mark.slow
+def test_every_fault_is_met_with_default_settings() -> None:
+    """A green run is no empty run: each kind of fault at each place, in one case of a hundred at least."""
+    report = check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
+    kinds = {what: count for what, count in report.exercised.items() if ": " in what}
+    assert len(kinds) == 6 + 5 + 2
+    assert min(kinds.values()) >= report.cases // 100
+    assert report.exercised["zombie_close"] > 0
+
+
+EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
+
+
+def test_a_destination_without_faults_is_told() -> None:
+    """Where it does not ask the plan, the report says that nothing went wrong inside of it."""
+    report = check_sink(Unwatched, read_back=coordinates, destination=lambda faults: [], settings=FEW)
+    assert "the destination asks no fault plan" in str(report)
+
+
+def test_two_runs_are_the_same() -> None:
+    """With default settings schedules are not random from run to run."""
+    first, second = (
+        check_sink(zoo.BufferingSink, read_back=read_back, settings=FEW).exercised for _ in range(2)
+    )
+    assert first == second
+
+
+def test_logging_is_as_before() -> None:
+    """Injected faults are not logged; what the author's tests log afterwards is."""
+    with pytest.raises(SinkContractError):
+        check_sink(zoo.AcknowledgesEarly, read_back=read_back, settings=FEW)
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+# -- what is asked of an author ------------------------------------------------------------------------
+
+
+def test_a_read_back_that_sees_nothing_is_an_error() -> None:
+    """It would let every sink pass."""
+    with pytest.raises(KitError, match="read_back sees nothing after 5 records were put") as caught:
+        check_sink(zoo.RangeSink, read_back=lambda _: [])
+    assert "committed: {'records-0': 3, 'records-1': 2}" in str(caught.value)
+
+
+def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
+    """What the task raised without any fault is in the message."""
+
+    class Wrong(SinkTask):
+        def put(self, records: SinkRecords) -> None:
+            raise TypeError("no such table")
+
+    with pytest.raises(KitError, match=r"put raises TypeError: no such table"):
+        check_sink(lambda _: Wrong(), read_back=read_back)
+
+
+def test_a_destination_that_is_not_new_is_an_error() -> None:
+    """Two cases must not see each other's records."""
+    shared = MemoryDestination()
+    shared.write("old", [SinkRecord("t", 0, 0)])
+    with pytest.raises(KitError, match="in a destination that nothing was written to"):
+        check_sink(zoo.RangeSink, read_back=read_back, destination=lambda faults: shared)
+
+
+def test_rows_of_another_shape_are_an_error() -> None:
+    """read_back gives coordinates."""
+    with pytest.raises(KitError, match=r"read_back gave 'records', not|read_back gave \('records',\)"):
+        check_sink(zoo.RangeSink, read_back=lambda d: [(row[0],) for row in d.read_back()])
+
+
+def test_a_read_back_that_fails_is_an_error() -> None:
+    """It is asked at any time, also after a crash."""
+
+    def fails(destination: MemoryDestination) -> list[Any]:
+        if destination.visible:
+            raise FileNotFoundError("part-0.tmp")
+        return []
+
+    with pytest.raises(KitError, match=r"read_back raised FileNotFoundError\('part-0.tmp'\)"):
+        check_sink(zoo.RangeSink, read_back=fails)
+
+
+def test_a_task_that_does_not_start_is_an_error() -> None:
+    """With what it raised."""
+
+    class Configured(zoo.RangeSink):
+        def start(self, config: Any) -> None:
+            self.table = config.table
+
+    with pytest.raises(KitError, match="start failed and no fault was injected: AttributeError"):
+        check_sink(Configured, read_back=read_back)
+
+
+def test_an_unknown_step_is_an_error() -> None:
+    """With those that there are."""
+    with pytest.raises(KitError, match="there is no step 'comit'; there are commit, crash"):
+        replay([("comit",)], zoo.RangeSink, read_back=read_back)
+
+
+# -- what an author may declare ------------------------------------------------------------------------
+
+
+def test_the_configuration_may_depend_on_the_destination() -> None:
+    """A function makes it of each case's destination; converters in it are applied."""
+    seen = []
+
+    class Configured(zoo.RangeSink):
+        def start(self, config: ConnectorConfig) -> None:
+            seen.append(config.name)
+
+        def put(self, records: SinkRecords) -> None:
+            assert records[0].value["topic"] == "records"  # JSON, as configured
+            super().put(records)
+
+    check_sink(
+        Configured,
+        read_back=lambda d: (row[:3] for row in d.read_back()),
+        config=lambda _: ConnectorConfig.parse(
+            {"name": "configured", "topics": "records", "value.converter": "json"}
+        ),
+        capabilities=EFFECTIVELY,
+        settings=FEW,
+    )
+    assert set(seen) == {"configured"}
+
+
+def test_partitions_and_records_may_be_an_authors_own() -> None:
+    """As many partitions as wanted, of several topics, with records that the sink can read."""
+    partitions = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 7)]
+    values = set()
+
+    class Reading(zoo.RangeSink):
+        def put(self, records: SinkRecords) -> None:
+            values.update(record.value for record in records)
+            super().put(records)
+
+    check_sink(
+        Reading,
+        read_back=read_back,
+        partitions=partitions,
+        record=lambda partition, offset: SinkRecord(*partition, offset, value=f"{partition}".encode()),
+        capabilities=EFFECTIVELY,
+        settings=FEW,
+    )
+    assert values == {b"a-0", b"a-1", b"b-7"}
+
+
+def test_a_sink_that_buffers_must_not_say_it_does_not() -> None:
+    """buffers=False: a periodic commit commits everything."""
+    with pytest.raises(SinkContractError, match=r"kept records of records-[01] back"):
+        check_sink(zoo.BufferingSink, read_back=read_back, capabilities=Capabilities(buffers=False))
+    check_sink(
+        zoo.RangeSink,
+        read_back=read_back,
+        capabilities=Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False),
+        settings=FEW,
+    )
+
+
+def test_a_sink_may_keep_its_tail() -> None:
+    """commits_on_close=False: nothing is lost by it, and that is all that is then asked."""
+    check_sink(
+        zoo.DropsTheTail, read_back=read_back, capabilities=Capabilities(commits_on_close=False), settings=FEW
+    )
+
+
+def test_disorder_is_seen_where_order_is_declared() -> None:
+    """ordered=True: a partition is read back as it was put."""
+
+    class Reversing(zoo.TwoPhaseSink):
+        def put(self, records: SinkRecords) -> None:
+            super().put(records)
+            self.waiting[records.partition].reverse()
+
+    once = Capabilities(Guarantee.EXACTLY_ONCE)
+    check_sink(Reversing, read_back=read_back, capabilities=once, settings=FEW)
+    with pytest.raises(SinkContractError, match="read back as offsets 2, 1, 0, and ordered=True"):
+        check_sink(Reversing, read_back=read_back, capabilities=Capabilities(once.guarantee, ordered=True))
+
+
+def test_values_are_compared_where_they_are_given() -> None:
+    """A record that is read back with another one's value is as good as lost."""
+
+    class Mistaken(zoo.RangeSink):
+        def write(self, name: str, record: SinkRecord) -> None:
+            super().write(name, SinkRecord(record.topic, record.partition, record.offset, value=b"?"))
+
+    with pytest.raises(SinkContractError, match=r"was read back with the value b'\?', not its own"):
+        check_sink(Mistaken, read_back=read_back, capabilities=EFFECTIVELY)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (lambda offsets: None, "pre_commit returned None, not a mapping"),
+        (
+            lambda offsets: {p: OffsetAndMetadata(o.offset + 1) for p, o in offsets.items()},
+            "beyond the last delivered record",
+        ),
+        (
+            lambda offsets: {TopicPartition("x", 0): OffsetAndMetadata(1)},
+            "which is not part of this commit",
+        ),
+    ],
+)
+def test_answers_the_engine_ignores_are_mistakes(answer: Any, problem: str) -> None:
+    """In production they are warnings in a log; here somebody is looking."""
+
+    class Answering(zoo.RangeSink):
+        def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
+            return answer(offsets)
+
+    with pytest.raises(SinkContractError, match=problem):
+        check_sink(Answering, read_back=read_back, capabilities=EFFECTIVELY)
+
+
+def test_destinations_are_cleaned_up() -> None:
+    """Each once, also after a failure."""
+    made: list[MemoryDestination] = []
+    cleaned: list[MemoryDestination] = []
+
+    def make(faults: FaultPlan) -> MemoryDestination:
+        made.append(MemoryDestination(faults))
+        return made[-1]
+
+    with pytest.raises(SinkContractError):
+        check_sink(zoo.AcknowledgesEarly, read_back=read_back, destination=make, clean_up=cleaned.append)
+    assert len(made) > 1
+    assert list(map(id, made)) == list(map(id, cleaned))
+
+
+# -- failures ------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_a_short_story() -> None:
+    """What is wrong, what happened, and the line that does it again."""
+    steps = [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)]
+    with pytest.raises(SinkContractError) as caught:
+        replay(steps, zoo.DropsOnRetry, read_back=read_back, capabilities=EFFECTIVELY)
+    assert str(caught.value).splitlines() == [
+        "lost: records-0 is committed up to 1, and offset 0 is not at the destination",
+        "",
+        "What happened:",
+        "  1. the next operation of the destination will meet: retriable error",
+        "  2. 1 record of records-0 is put; put raises RetriableException: destination: busy (injected)",
+        "  3. 1 s pass",
+        "  4. a periodic commit",
+        "",
+        "The same again:",
+        f"    replay([{', '.join(map(repr, steps))}], …)",
+    ]
+
+
+def test_failures_travel_between_processes() -> None:
+    """As test runners that use several need it."""
+    failure = SinkContractError("lost", ["a commit"], [("commit",)])
+    copy = pickle.loads(pickle.dumps(failure))  # noqa: S301 - our own
+    assert (str(copy), copy.steps) == (str(failure), failure.steps)
+
+
+# -- rules of one's own --------------------------------------------------------------------------------
+
+
+def vacuum(trial: Trial[MemoryDestination]) -> None:
+    """A janitor that removes too much."""
+    trial.destination.visible.clear()
+
+
+def test_own_rules_are_part_of_story_and_replay() -> None:
+    """A subclass adds a rule; its step is found guilty, and replayed with the same steps."""
+    machine = sink_machine(
+        zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY, steps={"vacuum": vacuum}
+    )
+
+    class Machine(machine):  # type: ignore[misc,valid-type]  # made at run time
+        @rule()
+        def vacuum(self) -> None:
+            self.step("vacuum")
+
+    with pytest.raises(SinkContractError) as caught:
+        check_machine(Machine)
+    assert ("vacuum",) in caught.value.steps
+    assert len(caught.value.steps) <= 4
+    with pytest.raises(SinkContractError, match=re.escape(caught.value.problem)):
+        replay(
+            caught.value.steps,
+            zoo.RangeSink,
+            read_back=read_back,
+            capabilities=EFFECTIVELY,
+            steps={"vacuum": vacuum},
+        )
+
+
+def test_a_machine_is_a_test_case() -> None:
+    """Runners of unittest can run it as Hypothesis does."""
+    machine = sink_machine(zoo.AcknowledgesEarly, read_back=read_back)
+    machine.TestCase.settings = FEW
+    with pytest.raises(SinkContractError, match="lost: records-"):
+        machine.TestCase("runTest").runTest()
+
+
+def test_the_doubles_work_without_hypothesis() -> None:
+    """Harness, doubles and replays: a package that is not installed is not missed."""
+    code = """
+import sys
+sys.modules["hypothesis"] = None
+from sinksdk.testing import MemoryDestination, replay
+from sinksdk.testing.zoo import RangeSink
+replay([("deliver", 0, 2), ("rebalance",)], RangeSink, read_back=MemoryDestination.read_back)
+print("fine")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "fine\n"
+
+
+def test_a_name_that_is_none() -> None:
+    """sinksdk.testing: a name that does not exist is an AttributeError that says so."""
+    with pytest.raises(AttributeError, match=r"module 'sinksdk\.testing' has no attribute 'check_sunk'"):
+        _ = sinksdk.testing.check_sunk
