@@ -34,7 +34,7 @@ format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 test: install ## All tests: Spark, servers, crashes, property tests (minutes)
-	$(BIN)/pytest tests property_tests
+	$(BIN)/pytest tests property_tests examples
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C)
 	$(BIN)/python -m property_tests.simulation

@@ -8,24 +8,35 @@ on a page is written by hand and left alone. Running it twice changes nothing.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import sinksdk
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.schema import RECORD_SCHEMA
 from examples import exactly_once_folder_sink, folder_sink
-from sinksdk import ClosingReason, ConnectorConfig, SinkConnector, SinkRecords, SinkTask, SinkTaskContext
+from sinksdk import (
+    ClosingReason,
+    ConnectorConfig,
+    SinkConnector,
+    SinkRecords,
+    SinkTask,
+    SinkTaskContext,
+    testing,
+)
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.store import records
-from sinksdk.testing import SinkTaskHarness
+from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, Trial
+from sinksdk.testing.trial import STEPS
 
 DOCS: Final = Path(__file__).parent
 _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -124,7 +135,12 @@ def store_keys() -> str:
 
 def public_names() -> str:
     """Everything that can be imported from ``sinksdk``."""
-    rows = ((f"`{name}`", sentence(getattr(sinksdk, name))) for name in sinksdk.__all__)
+    return names_of(sinksdk)
+
+
+def names_of(module: ModuleType) -> str:
+    """Everything that can be imported from a module."""
+    rows = ((f"`{name}`", sentence(getattr(module, name))) for name in module.__all__)
     return table(("name", "what it is"), rows)
 
 
@@ -151,6 +167,35 @@ def _signature(name: str, member: Any) -> str:
     return _ENUM_MEMBER.sub(r"\1", f"{name}{inspect.Signature(shown)}")
 
 
+# -- the test kit --------------------------------------------------------------------------------------
+
+
+def capabilities() -> str:
+    """What an author may declare of a sink."""
+    found = re.findall(
+        r"^    (\w+): (.*?)(?=^    \w+: |\Z)", _arguments(Capabilities), re.DOTALL | re.MULTILINE
+    )
+    defaults = {field.name: field for field in dataclasses.fields(Capabilities)}
+    rows = ((f"`{name}`", f"`{defaults[name].default}`", as_markdown(text)) for name, text in found)
+    return table(("capability", "default", "meaning"), rows)
+
+
+def _arguments(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").partition("Args:\n")[2]
+
+
+def members(enum: type) -> str:
+    """Members of an enumeration of the kit."""
+    rows = ((f"`{enum.__name__}.{name}`", text) for name, text in attribute_docs(enum))
+    return table(("name", "meaning"), rows)
+
+
+def steps() -> str:
+    """Steps of a trial."""
+    rows = ((f"`{_signature(name, getattr(Trial, name))}`", sentence(getattr(Trial, name))) for name in STEPS)
+    return table(("step", "what happens"), rows)
+
+
 def source(*things: type) -> str:
     """The source of an example's classes."""
     return "```python\n" + "\n\n".join(inspect.getsource(thing) for thing in things) + "```"
@@ -172,20 +217,25 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "archiver-keys": archiver_keys,
     "archiver-no-effect": archiver_no_effect,
     "avro-schema": avro_schema,
+    "capabilities": capabilities,
     "closing-reasons": closing_reasons,
     "columns": columns,
     "common-keys": common_keys,
     "exactly-once-task": lambda: source(exactly_once_folder_sink.FolderTask),
     "exit-codes": exit_codes,
+    "faults": lambda: members(FaultKind),
     "folder-config": lambda: source(folder_sink.FolderConfig),
     "folder-connector": lambda: source(folder_sink.FolderSink),
     "folder-task": lambda: source(folder_sink.FolderTask),
+    "guarantees": lambda: members(Guarantee),
     "public-names": public_names,
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),
     "sink-task": lambda: methods(SinkTask),
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
+    "steps": steps,
+    "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
 }
 """What can stand between the comments, by name."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import fastavro
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from connectors.s3_archiver.client import S3, connect
 from connectors.s3_archiver.config import S3ArchiverConfig
@@ -36,6 +36,7 @@ from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import FINE, config
 
 CASES_ON_A_SERVER = 40
+AS_MANY_AS_USUAL = settings(stateful_step_count=30, database=None, suppress_health_check=list(HealthCheck))
 
 KEYS = {"topics": "records", "flush.size": "3", "s3.retry.backoff.ms": "10", "errors.retry.timeout": "2000"}
 PROMISE = Capabilities(Guarantee.EXACTLY_ONCE, ordered=True)
@@ -104,7 +105,7 @@ IN_MEMORY: SinkOptions = {
 def test_the_archiver_is_exactly_once() -> None:
     """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
     make = functools.partial(make_archiver, S3ArchiverTask)
-    report = check_sink(make, read_back=archived, **IN_MEMORY)
+    report = check_sink(make, read_back=archived, settings=AS_MANY_AS_USUAL, **IN_MEMORY)
     count("the kit on the archiver, S3 in memory", report)
     assert report.guarantee is Guarantee.EXACTLY_ONCE
     assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_ANSWER}"] >= report.cases // 50

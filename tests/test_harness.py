@@ -89,6 +89,41 @@ def test_commits_to_start_with() -> None:
     assert (harness.position(P0), harness.position(P1)) == (5, 7)
 
 
+def test_a_successor_takes_over_while_the_first_goes_on() -> None:
+    """successor(): a second task on what is durable; the first is a zombie that learns it when it writes."""
+    first = started()
+    first.assign(P0)
+    first.deliver(P0, ["a"])
+    first.commit()
+    first.deliver(P0, ["b"])
+    second = first.successor()
+    second.start()
+    second.assign(P0)
+    assert second.position(P0) == 1
+    with pytest.raises(FencedException):
+        first.commit()
+    second.deliver(P0, ["b"])
+    second.stop()
+    assert second.committed == {P0: OffsetAndMetadata(2)}
+    assert (first.names()[-1], second.names()[0]) == ("close", "initialize")
+    assert first.clock is second.clock
+
+
+def test_an_instance_has_no_successor() -> None:
+    """successor(): as with crash(), there must be a way to make another task."""
+    with pytest.raises(TypeError, match="the task's class or a function that makes it, not an instance"):
+        SinkTaskHarness(Sink()).successor()
+
+
+def test_log_and_clock_may_be_shared() -> None:
+    """SinkTaskHarness: takes over a given commit log, and moves a given clock."""
+    log, clock = MemoryCommitLog({P0: OffsetAndMetadata(4)}), ManualClock()
+    harness = started(log=log, clock=clock)
+    harness.assign(P0)
+    harness.advance(1)
+    assert (harness.position(P0), clock.now(), harness.log) == (4, harness.clock.now(), log)
+
+
 # -- calls -------------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,8 @@ class Judge:
         """How often the destination did something and said it failed: it may be done once more."""
         self.zombies_acted = False
         """Whether a zombie was let do anything."""
+        self.met: Counter[str] = Counter()
+        """What else is worth counting."""
         self.duplicates = 0
         """Records that can be read back more than once now."""
 

@@ -133,11 +133,13 @@ class Process(SinkTaskHarness):
 
     def _watched_publish(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
         self._judge.acting([partition])
+        self._judge.met["published by the next owner"] += partition not in self.opened
         method(partition, tokens)
         self._judge.published(partition, tokens)
 
     def _watched_discard(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
         self._judge.acting([partition])
+        self._judge.met["discarded by the next owner"] += partition not in self.opened
         method(partition, tokens)
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:

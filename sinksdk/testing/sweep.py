@@ -1,4 +1,4 @@
-"""Every fault at every operation of a small run: what is found here needs no luck."""
+"""Every fault at every operation of a small run, and every mishap between its steps: needs no luck."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from sinksdk.testing.faults import POSSIBLE
 from sinksdk.testing.trial import Trial
 
 SMALL_RUN: Final[Sequence[Step]] = (
-    *(("deliver", 0, 2), ("deliver", 1, 3), ("commit",), ("deliver", 0, 2), ("revoke", 0)),
+    *(("deliver", 0, 2), ("deliver", 1, 3), ("commit",), ("deliver", 0, 3), ("revoke", 0)),
     *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1)),
 )
 """A bit of everything."""
 
+MISHAPS: Final[Sequence[Step]] = (("crash",), ("fence",), ("lose", 0), ("lose", 1))
+"""What may happen between two steps."""
+
 
 def sweep(subject: Subject[Any], exercised: Counter[str], most: int) -> SinkContractError | None:
-    """Try the small run with one fault at a time.
+    """Try the small run with one fault, or one mishap, at a time.
 
     Args:
         subject: the sink under test.
@@ -46,12 +49,18 @@ def _schedules(subject: Subject[Any]) -> list[Sequence[Step]]:
         operations = trial.faults.asked - before
     finally:
         trial.end()
-    return [
+    faults = [
         (("fault", where, at, kind.value), *SMALL_RUN)
         for where, kinds in POSSIBLE.items()
         for at in range(operations[where])
         for kind in kinds
     ]
+    mishaps = [
+        (*SMALL_RUN[:at], mishap, *SMALL_RUN[at:])
+        for at in range(1, len(SMALL_RUN) + 1)
+        for mishap in MISHAPS
+    ]
+    return [*mishaps, *faults]
 
 
 def run(

@@ -109,6 +109,7 @@ class Trial(Generic[D]):
         self.exercised["steps"] += len(self.steps)
         self.exercised["destination operations"] += self.faults.asked[DESTINATION]
         self.exercised["duplicates seen"] += self.judge.duplicates
+        self.exercised.update(self.judge.met)
         for (where, kind), times in self.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
         self.subject.clean_up(self.destination)

@@ -1,0 +1,66 @@
+"""The walk-through of "Test your connector" is done as a reader would do it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "test-your-connector.md"
+STORY, REPLAY, SHOWN = 0, 1, 2
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def save(folder: Path, *names: str) -> None:
+    """Write the blocks that say which file they are."""
+    for block in blocks("python"):
+        name = re.match(r"# (\w+\.py)\n", block)
+        if name and name[1] in names:
+            (folder / name[1]).write_text(block)
+
+
+def repair(folder: Path) -> None:
+    """Replace the function, as the page says."""
+    mended = next(block for block in blocks("python") if block.startswith("def file_name"))
+    module = (folder / "my_sink.py").read_text()
+    (folder / "my_sink.py").write_text(
+        re.sub(r"def file_name.*?\n\n\n", f"{mended}\n\n", module, flags=re.DOTALL)
+    )
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code of pytest, and what it printed, without the marks in front of an error's lines."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", "t", *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    found = re.search(r"^(E +)sinksdk\S+Error: ", ran.stdout, re.MULTILINE)
+    if found is None:
+        return ran.returncode, ran.stdout
+    lines = ran.stdout.replace(found[0], found[1]).splitlines()
+    return ran.returncode, "\n".join(line.removeprefix(found[1]).rstrip() for line in lines)
+
+
+@pytest.mark.slow
+def test_the_walkthrough(tmp_path: Path) -> None:
+    """The bug is caught with the story that the page shows; the repair repairs it; all else on the page passes."""
+    texts = blocks("text")
+    save(tmp_path, "my_sink.py", "test_my_sink.py")
+    code, output = run(tmp_path, "test_my_sink.py")
+    assert code == 1
+    assert texts[STORY] in output
+    assert texts[REPLAY] in output
+
+    save(tmp_path, "test_regressions.py", "test_rows.py", "test_with_vacuum.py")
+    code, output = run(tmp_path, "test_regressions.py")
+    assert (code, texts[STORY] in output) == (1, True)
+
+    repair(tmp_path)
+    code, output = run(tmp_path, "-s")
+    assert code == 0
+    assert texts[SHOWN] in output
+    assert "4 passed" in output
