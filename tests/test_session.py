@@ -91,6 +91,14 @@ def test_own_configuration_wins() -> None:
     assert jvm.LOG_CONFIGURATION.is_file()
 
 
+def test_what_tasks_depend_on_cannot_be_set_otherwise() -> None:
+    """A session with other settings would bring records to the wrong task; it is not started."""
+    for conf in ({"spark.sql.unionOutputPartitioning": "true"}, {"spark.master": "yarn"}, {"x": "y"}):
+        with pytest.raises(ConfigException, match="the Spark setting"):
+            create_session("x", "local", extra_conf=conf)
+    assert session_conf("x", "local", {})["spark.sql.unionOutputPartitioning"] == "false"
+
+
 def test_workers_run_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """On this host always; on other hosts, where it may be elsewhere, PYSPARK_PYTHON is heeded."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
@@ -177,6 +185,23 @@ def test_sparks_errors_are_logged_here(caplog: pytest.LogCaptureFixture, capsys:
         (logging.CRITICAL, "Master: gone"),
     ]
     assert capsys.readouterr().err == ""
+
+
+def test_the_error_of_a_python_worker_is_what_python_says(caplog: pytest.LogCaptureFixture) -> None:
+    """Its last line, not that there was a traceback; the whole of it at level DEBUG."""
+    trace = (
+        "org.apache.spark.api.python.PythonException: [X] In the worker: Traceback (most recent call last):",
+        '  File "task.py", line 1, in run',
+        "sinksdk.errors.FencedException: generation 1 is over",
+        "",
+        "\tat org.apache.spark.Frame.run(Frame.scala:1)",
+    )
+    line = f"\x1fERROR\x1fExecutor\x1fException in task 0.0\x1f{chr(0x1E).join(trace)}\n"
+
+    assert logged(caplog, line)[0] == (
+        logging.ERROR,
+        "Executor: Exception in task 0.0 (sinksdk.errors.FencedException: generation 1 is over)",
+    )
 
 
 def test_what_workers_print_goes_to_stderr(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:

@@ -53,6 +53,14 @@ def run_command(
         ),
     ] = DEFAULT_STORE,
     master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A setting of Spark itself, as spark-submit takes it; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="End when everything there now is committed, tails included."),
@@ -68,7 +76,7 @@ def run_command(
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.run import RunOptions, run  # noqa: PLC0415 - other commands need no store
 
-        run(RunOptions(config, source_directory, store, master, until_caught_up, verbose))
+        run(RunOptions(config, source_directory, store, master, until_caught_up, verbose, conf or ()))
 
 
 @app.command("validate", short_help="Check a configuration.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class RunOptions:
         master: Spark's master URL.
         until_caught_up: end when everything there is now is committed.
         verbose: log everything, with stack traces.
+        spark_conf: Spark's own settings, each ``KEY=VALUE``.
     """
 
     config: Path
@@ -38,6 +40,7 @@ class RunOptions:
     master: str
     until_caught_up: bool = False
     verbose: bool = False
+    spark_conf: Sequence[str] = ()
 
 
 def run(options: RunOptions) -> None:
@@ -49,7 +52,9 @@ def run(options: RunOptions) -> None:
         FencedException: a newer driver has taken over.
         ConnectException: it failed for good; what was committed stays committed.
     """
-    ready = prepare(options.config, options.source_directory, options.store, options.master)
+    ready = prepare(
+        options.config, options.source_directory, options.store, options.master, options.spark_conf
+    )
     console = stdout()
     write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.master}", "dim")
     progress = progress_on(console, ready.config.name)

@@ -81,7 +81,9 @@ class SparkOnDemand:
 
         ready = self._ready
         self._tell(f"starting Spark on {ready.master}")
-        self._session = create_session(f"sinksdk {ready.config.name}", ready.master)
+        self._session = create_session(
+            f"sinksdk {ready.config.name}", ready.master, extra_conf=ready.spark_conf
+        )
         columns = ready.connector.columns(ready.config)
         return SparkLauncher(self._session, ready.source, columns, self._template)
 

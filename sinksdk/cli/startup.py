@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sinksdk.cli.checks import Checked, check_file
@@ -16,6 +16,7 @@ from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
 from sinksdk.sources import Source, Subscription, TopicDirectory
+from sinksdk.spark.conf import parse_conf
 from sinksdk.spark.master import check_master
 from sinksdk.store import Store, open_store, s3_address
 from sinksdk.store.sql_address import SQLITE, sql_address
@@ -33,6 +34,7 @@ class Startable:
         store: opened, created where it was missing.
         store_url: its URL as executors need it: absolute; references unresolved, but of a file.
         master: Spark's master URL.
+        spark_conf: Spark's own settings.
     """
 
     checked: Checked
@@ -42,6 +44,7 @@ class Startable:
     store: Store
     store_url: str
     master: str
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def driver(self, launcher: Launcher, listener: Listener) -> ConnectorDriver:
         """What runs it."""
@@ -56,7 +59,9 @@ class Startable:
         )
 
 
-def prepare(config: Path, source_directory: str, store: str, master: str) -> Startable:
+def prepare(
+    config: Path, source_directory: str, store: str, master: str, spark_conf: Sequence[str] = ()
+) -> Startable:
     """Check everything, tell of warnings, and open the store.
 
     Args:
@@ -64,6 +69,7 @@ def prepare(config: Path, source_directory: str, store: str, master: str) -> Sta
         source_directory: the topic directory.
         store: the store's URL.
         master: Spark's master URL.
+        spark_conf: Spark's own settings, each ``KEY=VALUE``.
 
     Raises:
         ConfigException: every problem at once.
@@ -72,6 +78,7 @@ def prepare(config: Path, source_directory: str, store: str, master: str) -> Sta
     """
     problems: list[str] = []
     checked, source, store_url = Checked({}), None, store
+    conf: dict[str, str] = {}
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
@@ -82,13 +89,15 @@ def prepare(config: Path, source_directory: str, store: str, master: str) -> Sta
         store_url = absolute_store_url(store)
     with _collecting(problems):
         check_master(master, store_is_local_file=store_url.startswith("sqlite"))
+    with _collecting(problems):
+        conf = parse_conf(spark_conf)
     if importlib.util.find_spec("pyspark") is None:
         problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
     if problems or checked.connector is None or checked.config is None or source is None:
         raise ConfigException(problems)
     _check_topics(source, checked.config)
     opened = open_store(store_url, create=True)
-    return Startable(checked, checked.connector, checked.config, source, opened, store_url, master)
+    return Startable(checked, checked.connector, checked.config, source, opened, store_url, master, conf)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from sinksdk.sources import Source
 
+_AGAIN = 0.5  # seconds until a job that was cancelled and goes on is cancelled again
+
 
 class SparkGeneration:
     """A generation that runs.
@@ -37,6 +40,7 @@ class SparkGeneration:
     def __init__(self, spark: SparkSession, frame: DataFrame, spec: GenerationSpec) -> None:
         self._spark = spark
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
+        self._is_cancelled = False
         self._future: Future[list[TaskResult]] = Future()
         self._thread = Thread(
             target=self._run, args=(frame, spec), name=f"generation-{spec.generation}", daemon=True
@@ -45,7 +49,11 @@ class SparkGeneration:
 
     def wait(self, timeout: float) -> bool:
         """Wait at most so many seconds; whether the generation has ended."""
-        self._thread.join(timeout)
+        deadline = time.monotonic() + timeout
+        while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+            self._thread.join(min(left, _AGAIN))
+            if self._is_cancelled:
+                self._cancel_job()  # what was only being planned had no job yet
         return not self._thread.is_alive()
 
     def results(self) -> list[TaskResult]:
@@ -57,19 +65,25 @@ class SparkGeneration:
         try:
             return self._future.result(timeout=0)
         except Exception as error:
-            message = f"the Spark job failed: {_first_line(error)}"
+            what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
+            message = f"the Spark job {what}"
             raise ConnectException(message) from error
 
     def cancel(self) -> None:
         """End the job; its tasks' workers are killed and clean nothing up."""
-        self._spark.interruptTag(self._tag)
+        self._is_cancelled = True
+        self._cancel_job()
+
+    def _cancel_job(self) -> None:
+        self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def _run(self, frame: DataFrame, spec: GenerationSpec) -> None:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return result_batches(spec, batches)
 
         try:
-            self._spark.addTag(self._tag)
+            # A session's own tags are its thread's: interruptTag from another thread finds nothing.
+            self._spark.sparkContext.addJobTag(self._tag)
             rows = frame.mapInArrow(task, "result string").collect()
             self._future.set_result(from_rows(row.result for row in rows))
         except BaseException as error:  # noqa: BLE001 - it is raised where the results are asked for

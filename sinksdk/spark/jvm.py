@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 
 _FIELD, _LINE = "\x1f", "\x1e"
 _STARTED = "\x1d\n"
+_PYTHON_TRACE = "Traceback (most recent call last):"
 _JAVA = "Spark needs Java 17 or 21: install one (for example the package openjdk-17-jre-headless)"
 
 _log = logging.getLogger(__name__)
@@ -120,6 +122,15 @@ def pass_on(line: str) -> None:
     _, level, source, message, trace = line.rstrip("\n").split(_FIELD, 4)
     lines = trace.split(_LINE)
     number = logging.CRITICAL if level == "FATAL" else logging.getLevelName(level)
-    _log.log(number, "%s: %s", source, f"{message} ({lines[0]})" if lines[0] else message)
+    cause = _cause(lines)
+    _log.log(number, "%s: %s", source, f"{message} ({cause})" if cause else message)
     if len(lines) > 1:
         _log.debug("%s", "\n".join(lines))
+
+
+def _cause(trace: Sequence[str]) -> str:
+    """What was raised, in one line: of a Python worker's error what Python says, not that there was one."""
+    if not trace[0].endswith(_PYTHON_TRACE):
+        return trace[0]
+    python = itertools.takewhile(lambda line: not line.startswith("\tat "), trace[1:])
+    return next((line for line in reversed(list(python)) if line and not line.startswith(" ")), trace[0])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
+from sinksdk.spark.conf import check_conf, needed_conf
 from sinksdk.spark.jvm import LOG_CONFIGURATION, launch
 from sinksdk.spark.master import check_master, is_local, is_loopback, with_attempts
 
@@ -26,11 +27,9 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # Rows that leave the session keep their instants, whatever zone the host is in.
     "spark.sql.session.timeZone": "UTC",
-    # A union of one-partition frames would be one partition, and so would all tasks.
-    "spark.sql.unionOutputPartitioning": "false",
     # Our job has no shuffle that could adapt.
     "spark.sql.adaptive.enabled": "false",
-    # A second copy of a task would only be fenced.
+    # A second copy takes its task over and fences the first: safe, but the work is done twice.
     "spark.speculation": "false",
     # Listing a scan's files is no reason for a job of its own.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
@@ -70,10 +69,11 @@ def create_session(
         extra_conf: Spark's configuration keys; they win over what is set here.
 
     Raises:
-        ConfigException: pyspark or Java is not there, a session is running already, or Spark cannot
-            start with this master and configuration.
+        ConfigException: pyspark or Java is not there, a session is running already, a setting cannot be
+            used, or Spark cannot start with this master and configuration.
     """
     check_master(master, store_is_local_file=False)
+    check_conf(extra_conf or {})
     context_class = _spark_context_class()
     conf = session_conf(app_name, master, extra_conf or {})
     with _environment(_variables(master)), _own_signal_handlers():
@@ -84,7 +84,7 @@ def create_session(
 
 def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:
     """Spark's configuration for a session; arguments as for :func:`create_session`."""
-    conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **_CONF}
+    conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **needed_conf(), **_CONF}
     if is_loopback(master):
         conf |= _LOOPBACK
     conf |= extra_conf

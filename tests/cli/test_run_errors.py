@@ -22,7 +22,7 @@ from tests.cli.support import Here
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def create_session(*_: object) -> None:
+    def create_session(*_: object, **__: object) -> None:
         message = "Spark was started"
         raise AssertionError(message)
 
@@ -280,3 +280,28 @@ def test_the_usual_ways_of_calling_it_wrongly_exit_2(here: Here, tmp_path: Path)
     assert here.sinksdk("run").exit_code == 2
     assert here.sinksdk("run", here.config()).exit_code == 2
     assert here.sinksdk("runn").exit_code == 2
+
+
+def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here: Here) -> None:
+    """No value, no key of Spark's, a second way to name the master, one that tasks depend on: all at once."""
+    conf = [
+        "spark.speculation",
+        "speculation=true",
+        "spark.master=local",
+        "spark.sql.unionOutputPartitioning=true",
+    ]
+
+    result = here.sinksdk(
+        *("run", here.config(), "--source-directory", here.topic()),
+        *(text for setting in conf for text in ("--conf", setting)),
+    )
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: 4 problems, nothing was started\n")
+    for problem in (
+        "the Spark setting 'spark.speculation' has no value: write KEY=VALUE",
+        "the Spark setting 'speculation' is none",
+        "the Spark setting 'spark.master' is not taken",
+        "the Spark setting 'spark.sql.unionOutputPartitioning' must be 'false'",
+    ):
+        assert problem in result.stderr

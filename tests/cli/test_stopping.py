@@ -103,7 +103,7 @@ def on_demand(here: Here, *, stopping: bool) -> SparkOnDemand:
     )
 
 
-def no_java(*_: object) -> None:
+def no_java(*_: object, **__: object) -> None:
     message = "there is no java on the PATH"
     raise ConnectException(message)
 
@@ -132,7 +132,7 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
     """A signal to the whole process group may reach a JVM that does not ignore it yet."""
     stopping: list[bool] = []
 
-    def create_session(*_: object) -> None:
+    def create_session(*_: object, **__: object) -> None:
         stopping.append(True)
         no_java()
 
@@ -143,6 +143,27 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
     )
 
     assert list(spark.launch(PLAN).results()) == []
+
+
+def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they were given; of a repeated key the last one."""
+    seen: list[object] = []
+
+    def create_session(*_: object, extra_conf: object) -> None:
+        seen.append(extra_conf)
+        no_java()
+
+    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+    conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
+    ready = prepare(here.config(), str(here.topic()), "sqlite:///store.db", "local[1]", conf)
+    spark = SparkOnDemand(
+        ready, python_path=(), verbose=False, is_stopping=lambda: False, tell=lambda _: None
+    )
+
+    with pytest.raises(ConnectException):
+        spark.launch(PLAN)
+
+    assert seen == [{"spark.x": "2", "spark.y": "a=b"}]
 
 
 def test_a_stores_url_means_the_same_in_another_working_directory(

@@ -61,10 +61,17 @@ class SlowS3:
         time.sleep(self.delays.get(operation, 0.0))
         if self.refuses(operation, environ["PATH_INFO"]):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            body = b"<Error><Code>AccessDenied</Code><Message>refused by the test</Message></Error>"
-            start_response("403 Forbidden", [("Content-Length", str(len(body)))])
-            return [body]
-        return self.app(environ, start_response)
+            return _error(start_response, "403 Forbidden", "AccessDenied")
+        try:
+            return self.app(environ, start_response)
+        except KeyError:  # moto stumbles over parts of an upload that was aborted
+            return _error(start_response, "404 Not Found", "NoSuchUpload")
+
+
+def _error(start_response: Callable[..., Any], status: str, code: str) -> list[bytes]:
+    body = f"<Error><Code>{code}</Code><Message>says the test</Message></Error>".encode()
+    start_response(status, [("Content-Length", str(len(body)))])
+    return [body]
 
 
 @dataclass
@@ -168,6 +175,11 @@ class Site:
             }
         except Exception:  # noqa: BLE001 - the driver is just making the store
             return {}
+
+    def uploads(self) -> list[str]:
+        """Ids of uploads that are neither complete nor aborted."""
+        pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+        return [upload["UploadId"] for upload in pending]
 
     def uploads_with_data(self) -> list[str]:
         """Uploads that are neither complete nor aborted and hold parts."""

@@ -5,6 +5,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,31 +31,49 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def standalone_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a standalone master on the loopback interface, with one worker of one core."""
-    folder = tmp_path_factory.mktemp("standalone")
-    with _daemon(folder / "master.log", "master.Master") as master:
-        try:
-            url = _awaited(folder / "master.log", r"Starting Spark master at (spark://\S+)")
+    with _standalone(tmp_path_factory.mktemp("standalone"), "127.0.0.1") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def standalone_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a standalone master with two workers of one core that seem to be on different hosts.
+
+    Spark runs a second copy of a task on another host only.
+    """
+    with _standalone(tmp_path_factory.mktemp("pair"), "127.0.0.1", "127.0.0.2") as url:
+        yield url
+
+
+@contextmanager
+def _standalone(folder: Path, *hosts: str) -> Iterator[str]:
+    with ExitStack() as stack:
+        stack.enter_context(_daemon(folder / "master.log", "master.Master", "127.0.0.1"))
+        url = _awaited(folder / "master.log", r"Starting Spark master at (spark://\S+)")
+        for host in hosts:
+            log = folder / f"worker-{host}.log"
             options = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder), url]
-            with _daemon(folder / "worker.log", "worker.Worker", *options) as worker:
-                try:
-                    _awaited(folder / "worker.log", r"(Successfully registered) with master")
-                    yield url
-                finally:
-                    worker.terminate()
-        finally:
-            master.terminate()
+            stack.enter_context(_daemon(log, "worker.Worker", host, *options))
+            _awaited(log, r"(Successfully registered) with master")
+        yield url
 
 
-def _daemon(log: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def _daemon(log: Path, name: str, host: str, *arguments: str) -> Iterator[None]:
     command = [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{name}"]
-    loopback = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    ports = ["--host", host, "--port", "0", "--webui-port", "0"]
     with log.open("wb") as output:
-        return subprocess.Popen(
-            [*command, *loopback, *arguments],
-            env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"},
+        daemon = subprocess.Popen(
+            [*command, *ports, *arguments],
+            env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": host},
             stdout=output,
             stderr=output,
         )
+    with daemon:
+        try:
+            yield
+        finally:
+            daemon.terminate()
 
 
 def _awaited(log: Path, pattern: str) -> str:

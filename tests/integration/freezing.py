@@ -1,0 +1,117 @@
+"""Processes stopped in the middle of what they do, as by a machine that sleeps, and woken again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from tests.integration.archive_site import Site, descendants
+
+_PATIENCE = 30.0  # seconds until a process that does not stop is an error
+
+Pids = Callable[[], Collection[int]]
+
+
+def everything_of(process: subprocess.Popen[str]) -> Pids:
+    """A driver with its JVM, its executors and their Python workers."""
+    return lambda: [process.pid, *(pid for pid, _ in descendants(process.pid))]
+
+
+def python_workers_of(process: subprocess.Popen[str]) -> Pids:
+    """The Python workers of a driver, without the daemons that fork them."""
+
+    def workers() -> list[int]:
+        daemons = [pid for pid, command in descendants(process.pid) if "pyspark.daemon" in command]
+        forked = {child for daemon in daemons for child, _ in descendants(daemon)}
+        return [pid for pid in daemons if pid in forked]
+
+    return workers
+
+
+def executors_of(process: subprocess.Popen[str]) -> Pids:
+    """The executors of a driver on a local cluster, with their Python workers."""
+
+    def executors() -> list[int]:
+        jvms = [pid for pid, command in descendants(process.pid) if "CoarseGrainedExecutorBackend" in command]
+        return [*jvms, *(child for jvm in jvms for child, _ in descendants(jvm))]
+
+    return executors
+
+
+def freeze(archive: Site, pids: Pids) -> list[int]:
+    """Stop processes, but none that holds a lock of the store's file: SQLite would let nobody else write.
+
+    Returns:
+        What was stopped.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        frozen = _stop(pids)
+        if _is_writable(archive):
+            return frozen
+        wake(frozen)
+        assert time.monotonic() < deadline, "the store is never writable while they are frozen"
+        time.sleep(0.02)
+
+
+def wake(pids: Collection[int]) -> None:
+    """Let stopped processes go on."""
+    _signal(pids, signal.SIGCONT)
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether a process is stopped; one that has ended counts as well."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "TZX"
+
+
+@contextlib.contextmanager
+def cleared_away(started: Collection[subprocess.Popen[str]]) -> Iterator[None]:
+    """Whatever happens, nothing that was started stays behind, frozen or not."""
+    try:
+        yield
+    finally:
+        for process in started:
+            if process.poll() is None:
+                _signal(everything_of(process)(), signal.SIGKILL)
+            process.communicate()
+
+
+def _stop(pids: Pids) -> list[int]:
+    """Stop them all; those they started meanwhile too."""
+    stopped: set[int] = set()
+    while new := set(pids()) - stopped:
+        _signal(new, signal.SIGSTOP)
+        stopped |= new
+    deadline = time.monotonic() + _PATIENCE
+    while not all(map(is_frozen, stopped)):
+        assert time.monotonic() < deadline, "a process does not stop"
+        time.sleep(0.01)
+    assert stopped, "there is nothing to stop"
+    return sorted(stopped)
+
+
+def _is_writable(archive: Site) -> bool:
+    connection = sqlite3.connect(archive.folder / "store.sqlite", timeout=0.1, isolation_level=None)
+    with contextlib.closing(connection):
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
+
+
+def _signal(pids: Collection[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,57 @@
+"""The Spark job of a generation: ended at once when it is cancelled, from whatever thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from sinksdk.errors import ConnectException
+from sinksdk.spark.executor import GenerationSpec
+from sinksdk.spark.generation_job import SparkGeneration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+LONG = 60.0  # seconds: as long as a task that is stuck
+
+
+def stuck(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task that has much to do, or waits for something that never comes."""
+    time.sleep(LONG)
+    yield pa.RecordBatch.from_pydict({"result": ["late"]})
+
+
+def test_a_cancelled_generation_ends_at_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks are killed whatever they do; others of the same session go on."""
+    monkeypatch.setattr("sinksdk.spark.generation_job.result_batches", stuck)
+    specs = [GenerationSpec("sqlite:///absent", "id", "lines", number) for number in (1, 2)]
+    one, other = (SparkGeneration(spark, spark.range(1, numPartitions=1).toDF("range"), s) for s in specs)
+    assert not one.wait(5), "it should be running"
+
+    one.cancel()
+
+    assert one.wait(10)
+    with pytest.raises(ConnectException, match="cancelled"):
+        one.results()
+    assert not other.wait(0)
+    other.cancel()
+    assert other.wait(10)
+
+
+def test_a_generation_cancelled_before_its_job_began_ends_too(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is only being planned there is no job that could be cancelled."""
+    monkeypatch.setattr("sinksdk.spark.generation_job.result_batches", stuck)
+    spec = GenerationSpec("sqlite:///absent", "id", "lines", 1)
+    running = SparkGeneration(spark, spark.range(1, numPartitions=1).toDF("range"), spec)
+
+    running.cancel()
+
+    assert running.wait(20)

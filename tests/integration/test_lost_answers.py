@@ -1,0 +1,211 @@
+"""Each answer of a run lost once, of the store and of S3, while a second driver starts at that moment."""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import itertools
+import os
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from sinksdk import FencedException, TopicPartition, committed_offsets
+from sinksdk.sources import write_records
+from tests.integration.archive_site import Site, client
+from tests.integration.driving import driver_of
+from tests.integration.fault_proxy import Fault, FaultProxy, serving_s3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each partition
+STRIDE = 1 if os.environ.get("CI") else 7
+WINDOW = 1.0  # seconds for which the answer is held back at most, until the second driver writes
+FEWEST = 35  # mutations that such a run makes at least
+PATIENCE = 240.0  # seconds until a round that does not end is an error
+EVERYTHING = {
+    "store PutObject",
+    "archive PutObject",
+    "archive CreateMultipartUpload",
+    "archive UploadPart",
+    "archive CompleteMultipartUpload",
+}
+
+Record = tuple[int, int, bytes]
+
+
+@dataclass
+class OnS3(Site):
+    """A site whose store is in the same bucket as its archive."""
+
+    @property
+    def store(self) -> str:
+        options = f"endpoint={self.endpoint}&region=us-east-1&access_key_id=key&secret_access_key=secret"
+        return f"s3://{self.bucket}/store?{options}"
+
+
+@dataclass
+class Run:
+    """A driver in a thread of its own, from opening the store to its end."""
+
+    site: OnS3
+    spark: SparkSession
+    error: BaseException | None = None
+    thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            driver, _ = driver_of(self.site, self.spark)
+            driver.run(until_caught_up=True)
+        except BaseException as error:  # noqa: BLE001 - the test says which errors there may be
+            self.error = error
+
+    def ended(self) -> BaseException | None:
+        """Wait for its end: what it raised."""
+        self.thread.join(PATIENCE)
+        if self.thread.is_alive():
+            faulthandler.dump_traceback(sys.__stderr__)
+            pytest.fail(f"a driver did not end within {PATIENCE:g} s; where it is was printed above")
+        return self.error
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, FaultProxy]]:
+    with serving_s3() as (url, proxy):
+        yield url, proxy
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source, and what an archive of it must hold."""
+    folder = tmp_path_factory.mktemp("source")
+    for partition in range(PARTITIONS):
+        rows = [record for record in source() if record[0] == partition]
+        values = [value for *_, value in rows]
+        table = pa.table({"offset": [offset for _, offset, _ in rows], "key": values, "value": values})
+        write_records(folder / "topics", TopicPartition("orders", partition), table)
+    return folder
+
+
+def source() -> list[Record]:
+    """Every record there is: partition, offset, value."""
+    return [(p, offset, b"%d:%d" % (p, offset)) for p in range(PARTITIONS) for offset in range(RECORDS)]
+
+
+def fresh_site(url: str, proxy: FaultProxy, folder: Path) -> OnS3:
+    """An empty bucket; the proxy has seen nothing."""
+    site = OnS3(folder, url, proxy, f"bucket-{uuid.uuid4().hex}")  # type: ignore[arg-type]  # it is not slow
+    client(url).create_bucket(Bucket=site.bucket)
+    site.configure(
+        tasks_max=PARTITIONS,
+        flush_size=FILE,
+        closing_poll_ms=50,
+        poll_interval_ms=50,
+        task_shutdown_graceful_timeout_ms=5_000,
+    )
+    proxy.reset()
+    return site
+
+
+def archived(site: OnS3) -> list[Record]:
+    """Every record in the bucket, read by fastavro alone."""
+    s3 = client(site.endpoint)
+    found = []
+    for item in s3.list_objects_v2(Bucket=site.bucket, Prefix="topics/").get("Contents", []):
+        if item["Key"].endswith(".avro"):
+            body = s3.get_object(Bucket=site.bucket, Key=item["Key"])["Body"].read()
+            rows: Any = fastavro.reader(io.BytesIO(body))
+            found += [(row["partition"], row["offset"], row["value"]) for row in rows]
+    return sorted(found)
+
+
+def left_over(site: OnS3) -> list[str]:
+    """What is in the bucket and is no use to anybody: uploads with data, probes of the store."""
+    probes = (
+        client(site.endpoint).list_objects_v2(Bucket=site.bucket, Prefix="store/!probe").get("Contents", [])
+    )
+    return [*site.uploads_with_data(), *(item["Key"] for item in probes)]
+
+
+def drops(proxy: FaultProxy, number: int, run: Run) -> None:
+    """The answer of the n-th mutation is lost; before its sender can know, another driver is at work."""
+
+    def start_the_second() -> None:
+        before = proxy.mutations
+        run.thread.start()
+        deadline = time.monotonic() + WINDOW
+        while proxy.mutations == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    proxy.at_mutation(number, Fault(cuts=True, takes_effect=True, then=start_the_second))
+
+
+def hit(proxy: FaultProxy) -> str | None:
+    """What was lost: whose request, and which operation; None when the run was over before."""
+    for request in proxy.requests:
+        if request.fault is not None:
+            return f"{'store' if '/store/' in request.path else 'archive'} {request.operation}"
+    return None
+
+
+def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
+    spark: SparkSession, server: tuple[str, FaultProxy], topics: Path
+) -> None:
+    """For each mutation of a run: bucket and source hold the same records, each once, and nothing leaks."""
+    url, proxy = server
+    site = fresh_site(url, proxy, topics)
+    undisturbed = Run(site, spark)
+    undisturbed.thread.start()
+    assert undisturbed.ended() is None
+    assert archived(site) == source()
+    lost: Counter[str] = Counter()
+    over = 0  # runs that ended before their n-th mutation: two in a row, and all have been tried
+    began = time.monotonic()
+
+    for number in itertools.count(1, STRIDE):
+        site = fresh_site(url, proxy, topics)
+        first, second = Run(site, spark), Run(site, spark)
+        drops(proxy, number, second)
+        first.thread.start()
+        errors = [first.ended()]
+        what = hit(proxy)
+        if what is None:
+            assert errors == [None]
+            over += 1
+            if over == 2:
+                break
+            continue
+        over = 0
+        errors.append(second.ended())
+        lost[what] += 1
+
+        story = f"mutation {number}, {what}: {errors}"
+        assert None in errors, story
+        assert all(error is None or isinstance(error, FencedException) for error in errors), story
+        assert archived(site) == source(), story
+        committed = {p.partition: end.offset for p, end in committed_offsets(site.store, "archive").items()}
+        assert committed == dict.fromkeys(range(PARTITIONS), RECORDS), story
+        assert left_over(site) == [], story
+
+    print(f"\nmutations up to {number} tried, {lost.total()} answers lost, {time.monotonic() - began:.0f} s")
+    for what, times in sorted(lost.items()):
+        print(f"  {times:4} {what}")
+    assert lost.total() * STRIDE >= FEWEST, "hardly any answer was lost"
+    if STRIDE == 1:
+        assert set(lost) >= EVERYTHING, "some kind of request never lost its answer"

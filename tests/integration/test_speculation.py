@@ -1,0 +1,64 @@
+"""Spark runs a second copy of a slow task: both write to the archive, one of them owns it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import Site, ended, site
+from tests.integration.slow_archiver import SLOW
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, RECORDS, FILE = 2, 60_000, 10_000
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.multiplier": "1.2",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.efficiency.enabled": "false",
+}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        shutil.copy(Path(__file__).with_name("slow_archiver.py"), tmp_path)
+        made.configure(
+            connector_class="slow_archiver:SlowOnceArchiver", tasks_max=PARTITIONS, flush_size=FILE
+        )
+        made.produce(PARTITIONS, RECORDS)
+        yield made
+
+
+def noted(archive: Site, what: str) -> list[tuple[int, int, str]]:
+    """Partition, process and detail of everything that the tasks wrote down."""
+    lines = (archive.folder / f"{what}.txt").read_text().splitlines()
+    return [(int(partition), int(process), detail) for partition, process, detail in map(str.split, lines)]
+
+
+def test_of_two_copies_of_a_slow_task_one_publishes(archive: Site, standalone_pair: str) -> None:
+    """The second copy takes the task over and archives it; the first can do nothing more, and the job ends well."""
+    conf = [text for key, value in SPECULATION.items() for text in ("--conf", f"{key}={value}")]
+
+    code, output = ended(archive.start("--until-caught-up", *conf, master=standalone_pair))
+
+    assert code == 0, output
+    assert "error" not in output.lower(), output
+    copies = [(process, pace) for partition, process, pace in noted(archive, "opened") if partition == SLOW]
+    assert [pace for _, pace in copies] == ["slow", "fast"]
+    (slow, _), (fast, _) = copies
+    assert slow != fast
+    published = [
+        (process, key) for partition, process, key in noted(archive, "published") if partition == SLOW
+    ]
+    assert len({key for _, key in published}) == len(published) == RECORDS // FILE
+    assert published[-1][0] == fast
+    assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
+    code, output = archive.verify()
+    assert code == 0, output
+    assert archive.uploads_with_data() == []

@@ -1,0 +1,185 @@
+"""Two drivers of one archiver, as real processes: one is frozen, replaced, and woken again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import Site, ended, site, wait_until
+from tests.integration.freezing import (
+    Pids,
+    cleared_away,
+    everything_of,
+    executors_of,
+    freeze,
+    is_frozen,
+    python_workers_of,
+    wake,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, RECORDS = 2, 60_000
+TOTAL = PARTITIONS * RECORDS
+FENCED = 3
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    """Files of 10 MB that take seconds to send; whoever is asked to close has two seconds for it."""
+    with site(tmp_path) as made:
+        made.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=2_000)
+        made.produce(PARTITIONS, RECORDS)
+        made.s3.delays["UploadPart"] = 1.0
+        yield made
+
+
+@pytest.fixture
+def start(archive: Site) -> Iterator[Start]:
+    """Starts drivers; none of them outlives the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str, **how: str) -> subprocess.Popen[str]:
+        started.append(archive.start(*options, **how))
+        return started[-1]
+
+    with cleared_away(started):
+        yield start
+
+
+def in_mid_upload(archive: Site, driver: subprocess.Popen[str]) -> None:
+    """Wait until an upload holds a part and is not finished."""
+    wait_until(lambda: bool(archive.uploads_with_data()), driver, "a part was sent")
+
+
+def assert_fenced(driver: subprocess.Popen[str], message: str = "a newer driver took over") -> str:
+    """It ends with its own exit code, and one message that says why: what it printed."""
+    code, output = ended(driver)
+    assert code == FENCED, output
+    assert output.count("error:") == 1, output
+    assert re.search(f"^error: connector archive: .*{message}", output, re.MULTILINE), output
+    assert "Traceback" not in output, output
+    return output
+
+
+def records_committed(output: str) -> int:
+    """What a driver says at its end."""
+    found = re.search(r"^\w[\w ]*: ([\d,]+) records committed", output, re.MULTILINE)
+    assert found, output
+    return int(found[1].replace(",", ""))
+
+
+def assert_complete(archive: Site) -> None:
+    """Everything is committed and archived once, and no upload holds data."""
+    assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
+    code, output = archive.verify()
+    assert code == 0, output
+    assert f"{TOTAL:,}" in output
+    assert archive.uploads_with_data() == []
+
+
+def assert_replaced_while_frozen(archive: Site, start: Start, frozen: list[int]) -> None:
+    """While the first driver's processes stand still in mid-upload, a second one archives everything."""
+    assert archive.uploads_with_data(), "no upload was open when they froze"
+    archive.s3.heal()
+
+    code, output = ended(start("--until-caught-up"))
+
+    assert code == 0, output
+    assert all(map(is_frozen, frozen))
+    assert_complete(archive)
+
+
+def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when_it_wakes(
+    archive: Site, start: Start
+) -> None:
+    """SIGSTOP to all of it in mid-upload, a second run to the end, SIGCONT: it ends with code 3."""
+    first = start("--until-caught-up")
+    in_mid_upload(archive, first)
+    frozen = freeze(archive, everything_of(first))
+    assert_replaced_while_frozen(archive, start, frozen)
+
+    wake(frozen)
+
+    assert_fenced(first)
+    assert_complete(archive)
+
+
+def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs_nothing(
+    archive: Site, start: Start
+) -> None:
+    """Both are in mid-upload then: the first ends with code 3, the second archives everything."""
+    first = start("--until-caught-up")
+    in_mid_upload(archive, first)
+    frozen = freeze(archive, everything_of(first))
+    before = set(archive.uploads())
+    second = start("--until-caught-up")
+    wait_until(
+        lambda: bool(set(archive.uploads_with_data()) and set(archive.uploads()) - before),
+        second,
+        "the second one began files of its own",
+    )
+
+    wake(frozen)
+
+    assert_fenced(first)
+    code, output = ended(second)
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.parametrize(
+    ("part", "master"),
+    [(python_workers_of, "local[2]"), (executors_of, "local-cluster[2,1,1024]")],
+    ids=["python workers", "executors"],
+)
+def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
+    archive: Site, start: Start, part: Callable[[subprocess.Popen[str]], Pids], master: str
+) -> None:
+    """It ends with code 3 though its tasks answer nothing; what is left of them and wakes changes nothing."""
+    first = start("--until-caught-up", master=master)
+    in_mid_upload(archive, first)
+    frozen = freeze(archive, part(first))
+    assert archive.uploads_with_data(), "no upload was open when they froze"
+    archive.s3.heal()
+
+    code, output = ended(start("--until-caught-up"))
+
+    assert code == 0, output
+    assert_fenced(first)
+    wake(frozen)
+    assert_complete(archive)
+
+
+def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
+    archive: Site, start: Start
+) -> None:
+    """The other one ends with code 3, whichever it is."""
+    both = [start("--until-caught-up"), start("--until-caught-up")]
+
+    ends = [ended(driver) for driver in both]
+
+    assert sorted(code for code, _ in ends) == [0, FENCED], ends
+    assert_complete(archive)
+
+
+def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: Start) -> None:
+    """It is asked to close, commits what it has in mid-file, and ends with 3; the second goes on from there."""
+    archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
+    first = start()
+    in_mid_upload(archive, first)
+
+    second = start("--until-caught-up")
+
+    committed = records_committed(assert_fenced(first, "takes over and has asked this one to give way"))
+    code, output = ended(second)
+    assert code == 0, output
+    assert committed > 0
+    assert committed + records_committed(output) == TOTAL
+    assert_complete(archive)
