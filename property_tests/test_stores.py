@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,8 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from property_tests.exercised import EXERCISED
+from sinksdk.store import Store
 from sinksdk.store.base import Conflict
 from tests.store.backends import BACKENDS, LossyStore
+from tests.store.conftest import new_store, places, postgres, s3_server
+
+__all__ = ["new_store", "places", "postgres", "s3_server"]  # fixtures
 
 KEYS = st.sampled_from(["a", "a/b", "a/c", "b"])
 LOST = st.lists(st.sampled_from(["before", "after"]), max_size=2)
@@ -22,11 +25,11 @@ class Stores(RuleBasedStateMachine):
     """Writes with the right version, with old ones, with none; some answers never come."""
 
     backend: str
+    open: Callable[[str], Store]
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.store = LossyStore(BACKENDS[self.backend](Path(self.folder.name)))
+        self.store = LossyStore(self.open(self.backend))
         self.values: dict[str, tuple[int, str]] = {}
         self.versions: set[str] = set()
         self.old: dict[str, list[str]] = {}
@@ -84,16 +87,16 @@ class Stores(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.look("")
         self.store.inner.close()
-        self.folder.cleanup()
         self.exercised["cases"] += 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_stores_do_what_the_model_does(backend: str) -> None:
+def test_stores_do_what_the_model_does(backend: str, new_store: Callable[[str], Store]) -> None:
     """Versions never repeat, old ones never win, and a lost answer leaves no doubt."""
-    machine = type(f"Stores_{backend}", (Stores,), {"backend": backend})
+    machine = type(f"Stores_{backend}", (Stores,), {"backend": backend, "open": staticmethod(new_store)})
+    few = {"max_examples": 25} if backend in ("postgresql", "s3") else {}  # each case makes a store anew
     run_state_machine_as_test(
-        machine, settings=settings(stateful_step_count=20, suppress_health_check=list(HealthCheck))
+        machine, settings=settings(stateful_step_count=20, suppress_health_check=list(HealthCheck), **few)
     )
     counts = EXERCISED[f"the store {backend}"]
     assert (

@@ -95,6 +95,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
     assert problem in caught.value.problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
 def test_honest_sinks_survive_what_the_others_do_not(honest: zoo.Specimen) -> None:
     """All traces of the broken ones (those with poison only where dead letters are declared)."""
