@@ -17,6 +17,7 @@ from sinksdk.store.records import GenerationPlan
 CAUGHT_UP: Final = "caught up"
 STOPPED: Final = "stopped"
 FAILED: Final = "failed"
+REPLACED: Final = "replaced"
 
 _WINDOW: Final = 10.0  # seconds over which a rate is taken
 _STARTING: Final = "starting tasks"

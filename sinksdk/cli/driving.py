@@ -5,11 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 from threading import Thread
 
-from sinksdk.cli.board import CAUGHT_UP, FAILED, STOPPED
+from sinksdk.cli.board import CAUGHT_UP, FAILED, REPLACED, STOPPED
 from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.context import ClosingReason
+from sinksdk.errors import FencedException
 from sinksdk.runtime.driver import ConnectorDriver
 
 _LOOK = 0.1  # seconds between looks whether a signal came
@@ -52,7 +53,9 @@ def drive(
                 f"(a second signal stops at once)"
             )
             driver.close(ClosingReason.SHUTDOWN)
-    if ended.exception() is not None:
+    if isinstance(ended.exception(), FencedException):
+        progress.over(REPLACED)
+    elif ended.exception() is not None:
         progress.over(FAILED)
     else:
         progress.over(STOPPED if is_closing else CAUGHT_UP)

@@ -324,6 +324,8 @@ class ConnectorDriver:
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
         outcomes = supervisor.run(running, plan)
+        if self._signal.is_final:
+            self._tell_of_unclosed(outcomes)
         self._signal.answered()
         self._learn(plan, outcomes)
         for outcome in outcomes:
@@ -331,6 +333,17 @@ class ConnectorDriver:
             if outcome.committed is not None:
                 self._committed[outcome.partition] = outcome.committed
         self._listener.ended(plan.generation, self._views(outcomes))
+
+    def _tell_of_unclosed(self, outcomes: Sequence[PartitionOutcome]) -> None:
+        """A stop that could not flush everything loses nothing, but whoever asked for it wants to know."""
+        unclosed = [str(outcome.partition) for outcome in outcomes if outcome.failure is not None]
+        if unclosed:
+            log.warning(
+                "connector %s: stopping, what was read of %s since its last commit could not be committed; it "
+                "is read again at the next start",
+                self._config.name,
+                ", ".join(unclosed),
+            )
 
     def _learn(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
         """Remember tails and failures; a failed partition waits before it is opened again."""

@@ -372,3 +372,22 @@ def test_a_status_that_cannot_be_written_ends_nothing() -> None:
     made.run(until_caught_up=True)
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
+
+
+def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is lost, but whoever stopped it hears which partitions are read again."""
+
+    class Unlucky(Task):
+        def put(self, records: SinkRecords) -> None:
+            made.close()
+            if records.partition == P1:
+                message = "the outside world says no"
+                raise ConnectException(message)
+
+    made, launcher, _ = driver(Source({P0: 3, P1: 3}), Unlucky)
+    made.run()
+
+    (said,) = [r.getMessage() for r in caplog.records if "could not be committed" in r.getMessage()]
+    assert "t-1" in said
+    assert "t-0" not in said
+    assert committed_offsets(launcher.store, "c")[P0].offset == 3
