@@ -339,7 +339,7 @@ class ConnectorDriver:
         unclosed = [str(outcome.partition) for outcome in outcomes if outcome.failure is not None]
         if unclosed:
             log.warning(
-                "connector %s: stopping, what was read of %s since its last commit could not be committed; it "
+                "connector %s: stopping, what was read of %s since its last commit was not committed; it "
                 "is read again at the next start",
                 self._config.name,
                 ", ".join(unclosed),

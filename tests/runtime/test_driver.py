@@ -387,7 +387,7 @@ def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptu
     made, launcher, _ = driver(Source({P0: 3, P1: 3}), Unlucky)
     made.run()
 
-    (said,) = [r.getMessage() for r in caplog.records if "could not be committed" in r.getMessage()]
+    (said,) = [r.getMessage() for r in caplog.records if "was not committed" in r.getMessage()]
     assert "t-1" in said
     assert "t-0" not in said
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
