@@ -9,15 +9,17 @@ import itertools
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from property_tests.exercised import EXERCISED
-from property_tests.simulation.mutations import MUTATIONS
+from property_tests.simulation.mutations import MUTATIONS, ROLLING
 from property_tests.simulation.runs import run_all
-from property_tests.simulation.schedule import ScheduleFailed, run
+from property_tests.simulation.schedule import ScheduleFailed, run, run_rolling_deploy
 
 SCHEDULES = 10_000 if os.environ.get("CI") else 500
+DEPLOYS = 100 if os.environ.get("CI") else 20
 PATIENCE = 60.0  # seconds until a mutation must have been noticed
 
 EXPECTED = (
@@ -48,7 +50,7 @@ def test_whatever_happens_each_record_is_archived_once() -> None:
     EXERCISED["the simulated cluster"].update(happened)
 
     assert happened["schedules"] == SCHEDULES
-    assert happened["commit withdrawn"] >= SCHEDULES // 500
+    assert happened["commit withdrawn"] >= SCHEDULES // 100
     assert not [what for what in EXPECTED if happened[what] < SCHEDULES // 10], (
         "something hardly ever happened"
     )
@@ -68,6 +70,33 @@ def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pyt
 
     with pytest.raises(ScheduleFailed, match=r"again with: python -m property_tests.simulation --seed \d+"):
         run_for_a_minute(f"schedules until {name} was noticed")
+
+
+@pytest.mark.slow
+def test_a_rolling_deploy_reads_nothing_again() -> None:
+    """A second driver is started: the first one flushes, commits and ends, and no record is put a second time."""
+    happened: Counter[str] = Counter()
+    for seed in range(DEPLOYS):
+        happened += run_rolling_deploy(seed)
+    EXERCISED["rolling deploys in the simulated cluster"].update(happened)
+
+    assert happened["closing commit"] >= DEPLOYS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROLLING)
+def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking, giving way, committing on close and saying so: without any of them a deploy shows it."""
+    ROLLING[name](monkeypatch)
+
+    with pytest.raises(ScheduleFailed):
+        for_many(run_rolling_deploy)
+
+
+def for_many(live: Callable[[int], object]) -> None:
+    """A few seeds."""
+    for seed in range(DEPLOYS):
+        live(seed)
 
 
 def run_for_a_minute(counter: str) -> None:

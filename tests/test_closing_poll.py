@@ -8,8 +8,7 @@ from pathlib import Path
 
 from sinksdk.engine import SystemClock
 from sinksdk.spark.executor import ClosingWatch, GenerationSpec, _Attempt, look_now_and_then
-from sinksdk.store import MemoryStore, table, take_over
-from sinksdk.store.records import ConnectorRecord, config_key
+from sinksdk.store import MemoryStore, take_over
 from tests.store.protocol import P0, plan
 
 
@@ -37,8 +36,7 @@ def seconds(folder: Path, **config: str) -> float:
         "folder": str(folder),
         **{key.replace("_", "."): value for key, value in config.items()},
     }
-    table.write(store, config_key("c"), ConnectorRecord(config=keys, incarnation="1"), None)
-    plan(store, 1, [P0])
+    plan(store, 1, [P0], config=keys)
     taken = take_over(store, "c", 1, 0)
     assert taken is not None
     return _Attempt(SPEC, store, 0, taken, clock=SystemClock(), watch=no_watch)._worker()[1]

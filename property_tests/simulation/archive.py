@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
@@ -17,12 +18,28 @@ from connectors.s3_archiver.client import Location
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.files import Grain
 from connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk import OffsetAndMetadata, SinkRecords, SinkTask, Token, TopicPartition
+from sinksdk import (
+    ClosingReason,
+    OffsetAndMetadata,
+    SinkRecords,
+    SinkTask,
+    SinkTaskContext,
+    Token,
+    TopicPartition,
+)
 from sinksdk.store import MemoryStore, read_commits, table
 from sinksdk.store.base import Stored
-from sinksdk.store.records import Entry, TaskCountRecord, plans_prefix, task_count_key, task_key
+from sinksdk.store.records import (
+    Entry,
+    GenerationPlan,
+    TaskCountRecord,
+    plan_key,
+    plans_prefix,
+    task_count_key,
+    task_key,
+)
 from sinksdk.testing.simulation.cluster import Cluster
-from sinksdk.testing.simulation.world import World
+from sinksdk.testing.simulation.world import Process, World
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
 
 T = TypeVar("T")
@@ -84,10 +101,16 @@ class SimulatedTask(S3ArchiverTask):
             sleep=archive.world.sleep,
             grain=Grain(1, 64),
         )
+        self.is_initialized = False
         self.is_open: set[TopicPartition] = set()
         self._closing: set[TopicPartition] = set()
-        self._stops = 0
+        self.stops = 0
+        self._process = archive.world.current
         archive.tasks.append(self)
+
+    def initialize(self, context: SinkTaskContext) -> None:
+        self.is_initialized = True
+        super().initialize(context)
 
     def open(self, partitions: Any) -> None:
         self._outside_of_pre_commit("open")
@@ -101,6 +124,7 @@ class SimulatedTask(S3ArchiverTask):
             records.partition not in self._closing, f"put to {records.partition} after its closing commit"
         )
         super().put(records)
+        self.archive.put.update((records.partition, record.offset) for record in records)
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -109,10 +133,7 @@ class SimulatedTask(S3ArchiverTask):
         if self.context.is_closing():
             self._closing.update(offsets)
             self.archive.world.happened["closing commit"] += 1
-        self._expect(
-            self.context.is_closing() == (self.context.closing_reason() is not None),
-            "is_closing and its reason contradict each other",
-        )
+            self._expect(self._is_asked_to_close(offsets), "a closing commit that nobody asked for")
         return super().pre_commit(offsets)
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -132,10 +153,20 @@ class SimulatedTask(S3ArchiverTask):
 
     def stop(self) -> None:
         self._outside_of_pre_commit("stop")
-        self._expect(not self._stops, "stop for the second time")
+        self._expect(not self.stops, "stop for the second time")
         self._expect(not self.is_open, f"stop while {self.is_open} are open")
-        self._stops += 1
+        self.stops += 1
         super().stop()
+
+    def _is_asked_to_close(self, partitions: Iterable[TopicPartition]) -> bool:
+        """As the plan says, of the generation or of its end; or because the partition fails."""
+        reason, plan = self.context.closing_reason(), self.archive.plan(self.context.generation())
+        if plan is None or reason is ClosingReason.FAILURE:
+            return True
+        if reason is ClosingReason.DUE:
+            due = {r.topic_partition for task in plan.tasks for r in task.ranges if r.due}
+            return due.issuperset(partitions)
+        return plan.closing is not None and plan.closing.reason is reason
 
     def _outside_of_pre_commit(self, what: str) -> None:
         self._expect(not self.context.is_closing(), f"is_closing() is true in {what}")
@@ -171,16 +202,23 @@ class Bystander(MemoryStore):
 
 
 class Archive:
-    """A cluster that archives, and what can be seen of it from outside."""
+    """A cluster that archives, and what can be seen of it from outside.
+
+    Args:
+        world: whose.
+        whole_files: files end by their count only, so that no planned end leaves a tail to be read again.
+    """
 
     current: ClassVar[Archive]
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, whole_files: bool = False) -> None:
         Archive.current = self
         dice = world.dice
         self.world = world
         self.s3 = SimulatedS3(world, self.check)
         self.tasks: list[SimulatedTask] = []
+        self.put: Counter[tuple[TopicPartition, int]] = Counter()
+        """How often each record was put and taken."""
         raw = {
             "name": CONNECTOR,
             "connector.class": f"{__name__}:{SimulatedConnector.__name__}",
@@ -195,7 +233,7 @@ class Archive:
             "restart.backoff.ms": "1000",
             "restart.max.attempts": "20",
         }
-        if dice.random() < 0.5:
+        if not whole_files and dice.random() < 0.5:
             raw["rotate.schedule.interval.ms"] = dice.choice(("2000", "30000"))
         self.cluster = Cluster(
             world, CONNECTOR, SimulatedConnector, raw, partitions=dice.randint(1, 3), around=self._watched
@@ -205,11 +243,24 @@ class Archive:
         self._decoded: set[Location] = set()
         self._visible: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
         self._highest: dict[TopicPartition, int] = {}
+        self._pending: dict[TopicPartition, set[str]] = {}
+        self._expired: set[str] = set()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """A task process that ends by itself has closed everything and has stopped."""
-        yield
+        process = self.world.current
+        try:
+            yield
+        except Exception:
+            self._expect_stopped(process)
+            raise
+        self._expect_stopped(process)
+
+    def _expect_stopped(self, process: Process) -> None:
+        for task in self.tasks:
+            if task._process is process and task.is_initialized and task.stops != 1:
+                self.world.violation(f"{process.name} has ended, and stop was called {task.stops} times")
 
     def _on_change(self, key: str, before: Stored | None, after: Stored | None) -> None:
         if key.startswith(task_key(CONNECTOR, 0)[:-1]):
@@ -226,6 +277,11 @@ class Archive:
     def commits(self) -> dict[TopicPartition, Entry]:
         """What is committed."""
         return read_commits(self._bystander, CONNECTOR).committed
+
+    def plan(self, generation: int) -> GenerationPlan | None:
+        """A generation's plan, while it is kept."""
+        row = table.read(self._bystander, plan_key(CONNECTOR, generation), GenerationPlan)
+        return row.value if row else None
 
     def claimed(self) -> int:
         """The newest generation."""
@@ -258,6 +314,8 @@ class Archive:
         if committed < before:
             if entry is None or entry.withdrawn_from != before:
                 return f"the commit went back from {before} to {committed}"
+            if not self._pending.get(partition, set()) & self._expired:
+                return f"the commit was withdrawn from {before} to {committed}, though none of its uploads expired"
             self.world.happened["commit withdrawn"] += 1
         self._highest[partition] = committed
         if len(set(offsets)) < len(offsets):
@@ -265,6 +323,7 @@ class Archive:
         if offsets and offsets[-1] >= committed:
             return f"offset {offsets[-1]} is visible, committed is {committed}"
         pending = [token.data for token in entry.publish] if entry else []
+        self._pending[partition] = {token.id for token in entry.publish} if entry else set()
         seen = set(offsets)
         missing = [
             record.offset
@@ -283,6 +342,7 @@ class Archive:
             expired = self.world.dice.choice(pending)
             self.world.tell(f"the committed upload {expired} expires")
             self.world.happened["committed upload expired"] += 1
+            self._expired.add(expired)
             del self.s3.uploads[expired]
 
     def check_end(self) -> None:

@@ -14,6 +14,7 @@ from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.runtime import generation
 from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.succession import Succession
 from sinksdk.spark import executor
 from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
 from sinksdk.store.ledger import Ledger
@@ -194,6 +195,46 @@ def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
     return without
 
 
+def newcomer_never_asks(patch: Patch) -> None:
+    """A second driver fences the first one at once."""
+    patch.setattr(Succession, "await_turn", lambda self: True)
+
+
+def older_driver_never_gives_way(patch: Patch) -> None:
+    """The first driver ends its generation, and begins the next one."""
+    patch.setattr(Generations, "give_way", lambda self: None)
+
+
+def closing_commits_nothing(patch: Patch) -> None:
+    """What is taken away is closed, without a commit before."""
+
+    def release(self: WorkerSinkTask, reason: object, partitions: object = None, **rest: object) -> None:
+        self.lose()
+
+    patch.setattr(WorkerSinkTask, "close", release)
+
+
+def closing_is_not_told(patch: Patch) -> None:
+    """The last pre_commit of a partition looks like any other."""
+    finish = WorkerSinkTask._finish
+
+    def silent(self: WorkerSinkTask, partitions: Any, closing: object, deadline: float | None) -> None:
+        finish(self, partitions, None, deadline)
+
+    patch.setattr(WorkerSinkTask, "_finish", silent)
+
+
+ROLLING: Mapping[str, Callable[[Patch], None]] = {
+    mutation.__name__: mutation
+    for mutation in (
+        newcomer_never_asks,
+        older_driver_never_gives_way,
+        closing_commits_nothing,
+        closing_is_not_told,
+    )
+}
+"""What only costs progress, never a record: a rolling deploy must notice."""
+
 MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
     mutation.__name__: mutation
     for mutation in (
@@ -211,4 +252,4 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         crashed_and_unknown_commits_stay_unpublished,
     )
 }
-"""By name."""
+"""What breaks the promise: random schedules must notice."""

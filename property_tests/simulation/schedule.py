@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from property_tests.simulation.archive import Archive
 from sinksdk import ClosingReason
@@ -26,18 +29,29 @@ def run(seed: int) -> Counter[str]:
     Raises:
         ScheduleFailed: with the story, and how to replay it.
     """
+    return _told(seed, Archive, _random, f"python -m property_tests.simulation --seed {seed}")
+
+
+def run_rolling_deploy(seed: int) -> Counter[str]:
+    """Run a rolling deploy in which nothing goes wrong: nothing may be read a second time.
+
+    Raises:
+        ScheduleFailed: with the story.
+    """
+    return _told(seed, partial(Archive, whole_files=True), _rolling_deploy, f"run_rolling_deploy({seed})")
+
+
+def _told(
+    seed: int, make: Callable[[World], Archive], live: Callable[[Archive], None], again: str
+) -> Counter[str]:
     world = World(seed)
     logging.disable(logging.CRITICAL)
     try:
-        archive = Archive(world)
-        _live(archive)
-        _calm_down(archive)
+        archive = make(world)
+        live(archive)
         world.raise_violation()
     except Violation as error:
-        message = (
-            f"seed {seed}: {error}\n{in_words(world.story)}\n"
-            f"again with: python -m property_tests.simulation --seed {seed}"
-        )
+        message = f"seed {seed}: {error}\n{in_words(world.story)}\nagain with: {again}"
         raise ScheduleFailed(message) from None
     finally:
         world.end()
@@ -49,6 +63,35 @@ def run(seed: int) -> Counter[str]:
     return world.happened
 
 
+def _random(archive: Archive) -> None:
+    _live(archive)
+    _calm_down(archive)
+
+
+def _rolling_deploy(archive: Archive) -> None:
+    """One driver works, a second one is started: the first flushes, commits and ends; the second goes on."""
+    world, cluster, dice = archive.world, archive.cluster, archive.world.dice
+    world.chaos = Chaos(switch=1.0)
+    for partition in cluster.log.records:
+        cluster.log.produce(partition, dice.randint(100, 200))
+    first = cluster.start_driver()
+    enough = dice.randint(1, 60)
+    _run_until(archive, lambda: len(archive.put) >= enough)
+    cluster.start_driver(**_variation(dice))
+    _run_until(archive, lambda: not first.is_alive)
+    if cluster.ended[first.name] != "FencedException":
+        world.violation(f"the first driver ended: {cluster.ended[first.name]}")
+    _calm_down(archive)
+    again = [record for record, times in archive.put.items() if times > 1]
+    if again:
+        world.violation(f"{len(again)} records were read again, {again[0]} first")
+
+
+def _variation(dice: random.Random) -> dict[str, str]:
+    """Not every driver has the same configuration."""
+    return {"restart.backoff.ms": dice.choice(("1000", "1500"))}
+
+
 def _live(archive: Archive) -> None:
     """Drivers come and go, records arrive, and things go wrong."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
@@ -57,8 +100,10 @@ def _live(archive: Archive) -> None:
     world.chaos = Chaos.drawn(dice)
     for _ in range(dice.randint(4, 16)):
         if not cluster.drivers and cluster.started < MOST_DRIVERS:
-            cluster.start_driver(until_caught_up=dice.random() < 0.3)
+            cluster.start_driver(until_caught_up=dice.random() < 0.3, **_variation(dice))
         _something_happens(archive)
+        if dice.random() < 0.2:
+            archive.expire()
         for _ in range(dice.randint(5, 80)):
             world.step()
             cluster.reap()
@@ -72,7 +117,7 @@ def _something_happens(archive: Archive) -> None:
         cluster.log.produce(partition, dice.randint(1, 15), dice.choice((0, 0, 1, 5)))
     elif what == 3 and cluster.started < MOST_DRIVERS:
         world.happened["another driver is started beside"] += bool(cluster.drivers)
-        cluster.start_driver(until_caught_up=dice.random() < 0.3)
+        cluster.start_driver(until_caught_up=dice.random() < 0.3, **_variation(dice))
     elif what == 4:
         cluster.double()
     elif what in (5, 6) and cluster.drivers:

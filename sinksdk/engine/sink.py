@@ -9,7 +9,7 @@ generation, its remaining rows are skipped, and the next generation starts it fr
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +106,10 @@ class WorkerSinkTask:
             label=self._label,
         )
         self._second_phase = SecondPhase(task, self._commits, clock, self._options.retry, self._label)
+
+    def heed(self, closing_asked: Callable[[], bool]) -> None:
+        """Ask this while anything is tried again, but in a closing commit: closing cannot wait for it."""
+        self._second_phase.closing_asked = closing_asked
 
     # -- what the runtime calls ------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Final
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.guard import GuardedCommitLog
@@ -13,6 +14,8 @@ from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
+
+_LONGEST_WAIT: Final = 1.0  # seconds between two looks whether to close
 
 
 class SecondPhase:
@@ -34,6 +37,8 @@ class SecondPhase:
         self._clock = clock
         self._retry = retry
         self._label = label
+        self.closing_asked: Callable[[], bool] = lambda: False
+        """Whether closing was asked for meanwhile: then nothing is tried again that can wait."""
 
     def publish(self, partition: TopicPartition, deadline: float | None = None) -> Exception | None:
         """Publish the tokens of a partition's last commit, if it has any left.
@@ -101,7 +106,11 @@ class SecondPhase:
         delay = attempts.failed(now, error.retry_after)
         if delay is None or (deadline is not None and now + delay > deadline):
             return False
-        self._clock.sleep(delay)
+        while delay > 0:
+            if deadline is None and self.closing_asked():
+                return False
+            self._clock.sleep(min(delay, _LONGEST_WAIT))
+            delay -= _LONGEST_WAIT
         return True
 
     def discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:

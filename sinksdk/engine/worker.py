@@ -85,6 +85,7 @@ class SinkTaskRun:
         """
         if self._closing() is not None:
             return ()
+        self._worker.heed(lambda: self._closing() is not None)
         try:
             self._worker.start()
         except Exception as error:  # noqa: BLE001 - the author's start may raise anything

@@ -21,7 +21,7 @@ from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
 from sinksdk.runtime.registry import configure, register
 from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import Succession, enter, leave
+from sinksdk.runtime.succession import Succession, enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
 from sinksdk.sources import Source, Subscription
 from sinksdk.store import Store, identify
@@ -29,6 +29,8 @@ from sinksdk.store.records import Entry, GenerationPlan, PartitionProgress, Plan
 
 log = logging.getLogger(__name__)
 
+_SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
+_SUCCESSION_POLL = 0.25  # seconds
 _LONGEST_PACE = 60.0  # seconds between two attempts to discard what cannot be discarded
 
 
@@ -128,11 +130,18 @@ class ConnectorDriver:
         except FencedException:
             raise  # the status is the newer driver's now
         except Exception:
-            self._status.become("FAILED", traceback.format_exc())
+            if self._generations.has_claimed:  # until then another driver may be the one that runs
+                self._status.become("FAILED", traceback.format_exc())
             raise
         finally:
             leave(name)
             stop_connector(self._connector, is_deleted=False)
+
+    def _wait_for_turn(self, timeout: float) -> bool:
+        """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
+        if self._signal.wait(timeout):
+            self._signal.answered()
+        return self._signal.is_final
 
     def _succession(self, name: str) -> Succession:
         return Succession(
@@ -140,21 +149,22 @@ class ConnectorDriver:
             self._config.name,
             name,
             clock=self._clock,
-            wait=self._signal.wait,
+            wait=self._wait_for_turn,
             graceful=self._config.graceful_timeout_ms / 1000,
         )
 
     def _loop(self, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
         claim = self._generations.claim()
-        # Only now: an older driver has just been fenced, and could do nothing with another configuration.
-        config_version = configure(self._store, self._config.name, self._raw).version
         self._status.become("RUNNING")
         while True:
+            # Only after the claim: a driver that does not come to claim changes nothing. Each time: one that
+            # was overtaken may have written its own in between, though no task will ever see it.
+            record = configure(self._store, self._config.name, self._raw)
             self._committed = {p: entry.offset for p, entry in claim.committed.items()}
             decision = self._await_work(claim, limits)
             if decision is None:
                 return
-            plan = self._generations.plan(claim, self._tasks(decision, claim), config_version)
+            plan = self._generations.plan(claim, self._tasks(decision, claim), record.version, record.config)
             self._run(plan)
             self._give_way()
             if self._hopeless is not None:
@@ -167,12 +177,24 @@ class ConnectorDriver:
             self._pace_discards(claim, plan)
 
     def _give_way(self) -> None:
+        """Let a driver that asked for it take over; one that then does not come has died, and we go on."""
         successor = self._generations.give_way()
-        if successor is not None:
-            raise FencedException(
-                f"connector {self._config.name}: driver {successor} takes over and has asked this one to "
-                f"give way; its tasks were closed, this driver ends and touches nothing more"
-            )
+        if successor is None:
+            return
+        give_up = self._clock.now() + _SUCCESSION
+        while self._clock.now() < give_up and not is_gone(successor):
+            if not self._generations.is_newest():
+                raise FencedException(
+                    f"connector {self._config.name}: driver {successor} has asked this one to give way, and "
+                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
+                )
+            self._status.save_if_due()
+            self._clock.sleep(_SUCCESSION_POLL)
+        log.warning(
+            "connector %s: driver %s asked to take over and never did; this one goes on",
+            self._config.name,
+            successor,
+        )
 
     # -- deciding --------------------------------------------------------------------------------
 

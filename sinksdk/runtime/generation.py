@@ -71,6 +71,11 @@ class Generations:
         self._count: table.Row[TaskCountRecord] | None = None
         self._plan: table.Row[GenerationPlan] | None = None
 
+    @property
+    def has_claimed(self) -> bool:
+        """Whether this driver has ever claimed a generation."""
+        return self._count is not None
+
     def claim(self) -> Claim:
         """Steps 1 to 3: claim the next generation, fence the one before, merge what it committed.
 
@@ -89,8 +94,20 @@ class Generations:
         }
         return Claim(count.claimed, merged.committed, merged.stale, previous)
 
-    def plan(self, claim: Claim, tasks: Sequence[TaskPlan], config_version: int) -> GenerationPlan:
+    def plan(
+        self,
+        claim: Claim,
+        tasks: Sequence[TaskPlan],
+        config_version: int,
+        config: Mapping[str, str] | None = None,
+    ) -> GenerationPlan:
         """Step 4: write the plan, then make it the one that counts.
+
+        Args:
+            claim: whose generation.
+            tasks: what each of them does.
+            config_version: version of the configuration.
+            config: the configuration itself, as written.
 
         Raises:
             FencedException: a newer driver exists.
@@ -101,6 +118,7 @@ class Generations:
             tasks=tuple(tasks),
             committed=tuple(entry for _, entry in sorted(claim.committed.items())),
             stale=noted({p: tokens.values() for p, tokens in claim.stale.items()}),
+            config=dict(config or {}),
         )
         try:
             self._plan = table.write(

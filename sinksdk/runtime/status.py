@@ -79,8 +79,16 @@ class StatusKeeper:
             self._version = table.write(self._store, self._key, status, self._version).version
         except Conflict:
             self._find_version()
+            self._save_over(status)
         except ConnectException as error:
             log.warning("the connector's status was not written: %s", error)
+
+    def _save_over(self, status: ConnectorStatus) -> None:
+        """Once more, over what somebody else has written; the next time is soon enough after that."""
+        try:
+            self._version = table.write(self._store, self._key, status, self._version).version
+        except ConnectException as error:
+            log.info("the connector's status was not written: %s", error)
 
     def _find_version(self) -> None:
         try:

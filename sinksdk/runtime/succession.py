@@ -4,8 +4,7 @@ The newest driver wins in any case; that is what fencing is for. But a generatio
 its middle loses what it has not committed, and a rolling deploy would do that each time. So the
 newcomer writes into the running generation's plan that it shall close, with itself as successor. The
 tasks see it and flush; the older driver answers when they have ended, and ends itself. A driver that
-is dead, or frozen, does not answer; its silence is noticed by its heartbeats, never by comparing two
-machines' clocks alone.
+is dead, or frozen, does not answer; its silence is noticed by its heartbeats, which are watched for change.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import zlib
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from sinksdk.context import ClosingReason
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 SILENCE: Final = 10.0
 """Seconds without a heartbeat (one every 2 s) after which a driver is taken for dead or frozen."""
 
+_MARGIN = 10.0  # seconds until the tasks see that they shall close
 _OLD = 30.0  # seconds: a heartbeat this old at first sight is not waited for, whatever the clocks' skew
 _LOOK = 0.25  # seconds between two looks into a near store
 
@@ -42,9 +44,19 @@ _numbers = count(1)
 _here: set[str] = set()  # drivers of this process that run
 
 
+def _host() -> str:
+    """This machine, as far as process ids mean the same: a container has its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        return platform.node()  # no Linux, no containers
+    return f"{platform.node()}/{zlib.crc32(f'{boot} {space}'.encode()):08x}"
+
+
 def enter() -> str:
     """A driver of this process begins to run: its name, ``host:pid#number``, until :func:`leave`."""
-    name = f"{platform.node()}:{os.getpid()}#{next(_numbers)}"
+    name = f"{_host()}:{os.getpid()}#{next(_numbers)}"
     _here.add(name)
     return name
 
@@ -58,7 +70,7 @@ def is_gone(name: str) -> bool:
     """Whether a driver is known not to run any more. False also where nobody can tell."""
     process, _, _ = name.partition("#")
     host, _, pid = process.rpartition(":")
-    if host != platform.node() or not pid.isdigit():
+    if host != _host() or not pid.isdigit():
         return False
     if int(pid) == os.getpid():
         return name not in _here
@@ -114,7 +126,7 @@ class Succession:
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        give_up = self._clock.now() + self._graceful
+        give_up = self._clock.now() + self._graceful + _MARGIN
         while (running := self._running()) is not None and self._clock.now() < give_up:
             if running.closing is not None and running.closing.answered:
                 return True
@@ -124,8 +136,22 @@ class Succession:
             if not _has_successor(running):
                 self._ask(running)
             elif self._wait(max(_LOOK, self._store.closing_poll / 5)):
+                self._withdraw()
                 return False
         return True
+
+    def _withdraw(self) -> None:
+        """Nobody takes over after all: a driver that has not answered yet goes on."""
+        while (running := self._running()) is not None and running.closing is not None:
+            if running.closing.successor != self._driver or running.closing.answered:
+                return
+            closing = running.closing.model_copy(update={"successor": None})
+            key = plan_key(self._connector, running.generation)
+            try:
+                table.write(self._store, key, running.model_copy(update={"closing": closing}), self._version)
+            except Conflict:
+                continue
+            return
 
     def _running(self) -> GenerationPlan | None:
         """The plan of the generation that runs, if one may be running."""

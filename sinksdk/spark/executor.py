@@ -30,18 +30,19 @@ from sinksdk.spark.task_result import TaskResult, to_row
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
 from sinksdk.store.base import Conflict
 from sinksdk.store.records import (
-    ConnectorRecord,
     PartitionProgress,
     TaskPlan,
     TaskProgress,
-    config_key,
+    TaskRecord,
     progress_key,
+    task_key,
 )
 
 log = logging.getLogger(__name__)
 
 _PROGRESS_INTERVAL = 2.0  # seconds
 _FENCED_POLL = 1.0  # seconds
+_OWNER_SILENCE = 600.0  # seconds: longer than any call of an author's code should take
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def run_attempt(
         Exception: store or input failed; Spark runs the task again.
     """
     clock = clock or SystemClock()
+    if _leaves_closing_alone(store, spec, task, clock):
+        return TaskResult(task, 0, [], 0)
     taken = take_over(store, spec.connector, spec.generation, task)
     if taken is None:
         raise _fenced(store, spec, task, clock)
@@ -160,11 +163,7 @@ class _Attempt:
         return self._result(list(outcomes))
 
     def _worker(self) -> tuple[WorkerSinkTask, float]:
-        row = table.read(self._store, config_key(self._spec.connector), ConnectorRecord)
-        if row is None or row.value.version != self._taken.plan.config_version:
-            message = f"the configuration has changed since generation {self._spec.generation} was planned"
-            raise FencedException(message)
-        raw = {**row.value.config, **self._plan.config}
+        raw = {**self._taken.plan.config, **self._plan.config}
         connector: type[SinkConnector] = connector_class(raw.get("connector.class", ""))
         config = connector.config_class.parse(raw)
         worker = WorkerSinkTask(
@@ -315,19 +314,55 @@ class _ProgressWriter:
 
 
 def _fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> FencedException:
-    """Wait until Spark kills this attempt or its generation is over; then there is something to raise."""
+    """Wait until there is something to raise: this attempt is needed no more, or its owner is dead.
+
+    Spark kills this attempt once the owner has reported. An owner that died with its executor reports
+    nothing, and Spark may start no third attempt while this one runs: so the owner's signs of life are
+    watched.
+    """
     log.info(
         "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
         spec.connector,
         task,
         spec.generation,
     )
+    signs, since = _signs_of_life(store, spec, task), clock.now()
     while (plan := current_plan(store, spec.connector, spec.generation)) is not None and not plan.closing:
         clock.sleep(_FENCED_POLL)
-    return FencedException(
-        f"connector {spec.connector}, task {task}: generation {spec.generation} is over; "
-        f"a newer one has taken over"
-    )
+        now = _signs_of_life(store, spec, task)
+        if now != signs:
+            signs, since = now, clock.now()
+        if clock.now() - since > _OWNER_SILENCE:
+            return FencedException(
+                f"connector {spec.connector}, task {task}: the attempt that owns it has given no sign of "
+                f"life for {_OWNER_SILENCE:g} s; a new one may start"
+            )
+    why = "is closing" if plan is not None else "is over; a newer one has taken over"
+    return FencedException(f"connector {spec.connector}, task {task}: generation {spec.generation} {why}")
+
+
+def _signs_of_life(store: Store, spec: GenerationSpec, task: int) -> tuple[str | None, ...]:
+    """Versions of what a task's owner writes while it lives."""
+    keys = (task_key(spec.connector, task), progress_key(spec.connector, task))
+    return tuple(found.version if found else None for found in map(store.get, keys))
+
+
+def _leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> bool:
+    """Whether another attempt is just closing; if so, wait for as long as it has for that.
+
+    Taking its record over would throw away what it is about to commit. Spark kills this copy once the
+    other one has reported.
+    """
+    plan = current_plan(store, spec.connector, spec.generation)
+    if plan is None or plan.closing is None:
+        return False
+    record = table.read(store, task_key(spec.connector, task), TaskRecord)
+    if record is None or record.value.generation != spec.generation or not record.value.attempt:
+        return False
+    give_up = clock.now() + plan.closing.timeout
+    while clock.now() < give_up and current_plan(store, spec.connector, spec.generation) is not None:
+        clock.sleep(_FENCED_POLL)
+    return True
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:

@@ -21,6 +21,7 @@ from sinksdk.errors import ConnectException
 FORMAT: Final = 1
 """Version of the values' format; a store with a higher one was written by a newer sinksdk."""
 
+_TRIES: Final = 3
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
 
 T = TypeVar("T")
@@ -119,12 +120,16 @@ class Store(ABC):
             raise ValueError(message)
         nonce = uuid.uuid4().hex
         body = json.dumps({"format": FORMAT, "nonce": nonce, **value}, sort_keys=True)
-        if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
-            return nonce
-        # Either somebody else was first, or it was ourselves: an attempt whose answer was lost.
-        stored = self._ask(lambda: self._read(key), f"reading {key}")
-        if stored is not None and stored.version == nonce:
-            return nonce
+        for _ in range(_TRIES):
+            if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
+                return nonce
+            # Either somebody else was first, or it was ourselves: an attempt whose answer was lost.
+            stored = self._ask(lambda: self._read(key), f"reading {key}")
+            if stored is not None and stored.version == nonce:
+                return nonce
+            if stored is None or stored.version != if_version:
+                break
+            # Nobody has written: the store has touched the value itself, as by copying an object in place.
         raise Conflict(f"store {self.url}: {key} was written by somebody else")
 
     def delete(self, key: str, if_version: str) -> None:

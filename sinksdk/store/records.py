@@ -220,6 +220,8 @@ class GenerationPlan(Value):
     Args:
         committed: every partition's commit at its start.
         stale: tokens that no commit covers, not yet discarded.
+        config: the configuration its tasks run with, as written: a driver that was overtaken may still
+            change the connector's, but never what a planned generation does.
         closing: set while it runs, once it shall close.
     """
 
@@ -228,6 +230,7 @@ class GenerationPlan(Value):
     tasks: tuple[TaskPlan, ...]
     committed: tuple[Entry, ...]
     stale: tuple[Noted, ...] = ()
+    config: dict[str, str] = Field(default_factory=dict)
     closing: Closing | None = None
 
 

@@ -503,3 +503,30 @@ def test_records_the_source_lost_are_no_withdrawal() -> None:
     harness.commit()
 
     assert harness.committed[P0].offset == 9
+
+
+def test_publishing_that_is_tried_again_does_not_hold_closing_up() -> None:
+    """Regression: one partition's outage kept the others from flushing until their time was over."""
+    harness, _ = opened(P0, P1)
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["b"])
+    asked_at = harness.clock.now() + 5
+    harness.worker.heed(lambda: harness.clock.now() >= asked_at)
+    publish = harness.task.publish
+
+    def passing(partition: object, tokens: list[Token]) -> None:
+        if partition == P0:
+            raise RetriableException("the outside world is slow")
+        publish(partition, tokens)
+
+    harness.task.publish = passing
+    harness.commit()
+
+    assert harness.clock.now() <= asked_at + 1
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert failure.at_once
+    assert ids(harness.committed[P0].tokens)
+    harness.deliver(P1, ["c"])
+    harness.revoke(P1)
+    assert harness.committed[P1] == OffsetAndMetadata(2)

@@ -10,9 +10,11 @@ import pytest
 
 from sinksdk import (
     BatchPolicy,
+    ClosingReason,
     ConfigException,
     ConnectException,
     ConnectorConfig,
+    FencedException,
     MissingSourceTopicException,
     OffsetAndMetadata,
     OffsetRange,
@@ -31,7 +33,15 @@ from sinksdk.runtime.generation import Generations
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, committed_offsets, take_over
 from sinksdk.store.base import Lost
-from sinksdk.store.records import ConnectorRecord, ConnectorStatus, GenerationPlan, config_key, status_key
+from sinksdk.store.records import (
+    Closing,
+    ConnectorRecord,
+    ConnectorStatus,
+    GenerationPlan,
+    config_key,
+    plans_prefix,
+    status_key,
+)
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -391,3 +401,77 @@ def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptu
     assert "t-1" in said
     assert "t-0" not in said
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
+
+
+def ask_to_give_way(store: MemoryStore, successor: str) -> None:
+    key = plans_prefix("c") + f"{1:012d}"
+    found = store.get(key)
+    assert found is not None
+    closing = Closing(reason=ClosingReason.REBALANCE, timeout=1.0, successor=successor)
+    store.put(key, {**found.value, "closing": closing.as_json()}, found.version)
+
+
+def test_a_driver_that_was_asked_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, waits until the newcomer has claimed, and ends; what it had is committed."""
+    made, launcher, _ = driver(Source({P0: 3}))
+    launch = launcher.launch
+
+    def launch_and_be_asked(plan: GenerationPlan) -> Finished:
+        finished = launch(plan)
+        ask_to_give_way(launcher.store, "elsewhere:1#1")
+        threading.Timer(0.3, lambda: Generations(launcher.store, "c").claim()).start()
+        return finished
+
+    monkeypatch.setattr(launcher, "launch", launch_and_be_asked)
+    with pytest.raises(FencedException, match="elsewhere:1#1 has asked this one to give way"):
+        made.run()
+
+    assert committed_offsets(launcher.store, "c")[P0].offset == 3
+
+
+def test_a_newcomer_that_dies_leaves_the_older_driver_running(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Asked to give way by somebody who never comes: somebody must go on, and it is the one that is there."""
+    monkeypatch.setattr("sinksdk.runtime.driver._SUCCESSION", 0.3)
+    source = Source({P0: 3})
+    made, launcher, _ = driver(source)
+    launch = launcher.launch
+
+    def launch_and_be_asked(plan: GenerationPlan) -> Finished:
+        finished = launch(plan)
+        if plan.generation == 1:
+            ask_to_give_way(launcher.store, "elsewhere:1#1")
+            source.ends[P0] = 8
+        else:
+            made.close()
+        return finished
+
+    monkeypatch.setattr(launcher, "launch", launch_and_be_asked)
+    made.run()
+
+    assert committed_offsets(launcher.store, "c")[P0].offset == 8
+    assert any("asked to take over and never did" in r.getMessage() for r in caplog.records)
+
+
+def test_a_generation_runs_with_the_configuration_it_was_planned_with() -> None:
+    """Regression: an overtaken driver rewrote the configuration, and the newest one's tasks waited for ever."""
+    made, launcher, _ = driver(Source({P0: 3}), **{"poll.interval.ms": 20})
+    made.run(until_caught_up=True)
+
+    (plan,) = launcher.plans
+    assert plan.config["poll.interval.ms"] == "20"
+
+
+def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> None:
+    """Regression: a newcomer with a bad configuration wrote FAILED over the status of the one that ran."""
+
+    class Refusing(Connector):
+        def start(self, config: ConnectorConfig) -> None:
+            raise ConfigException("no such bucket")
+
+    made, launcher, _ = driver(Source({P0: 3}), connector=Refusing())
+    with pytest.raises(ConfigException):
+        made.run()
+
+    assert launcher.store.get(status_key("c")) is None

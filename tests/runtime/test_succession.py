@@ -98,12 +98,12 @@ def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site
 
 
 def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have(site: Site) -> None:
-    """Its heartbeats go on, its generation does not end: after the graceful time it is fenced."""
+    """Its heartbeats go on, its generation does not end: after the graceful time, and a little, it is fenced."""
     site.run_generation()
     site.while_waiting = lambda: bool(site.status.save())
 
     assert site.await_turn()
-    assert site.waited == pytest.approx(GRACEFUL, abs=0.5)
+    assert site.waited == pytest.approx(GRACEFUL + 10, abs=0.5)
 
 
 def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
@@ -134,11 +134,13 @@ def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> No
 
 
 def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
-    """A signal while it waits for its turn ends it."""
+    """A signal while it waits for its turn ends it, and the older driver goes on as if nobody had asked."""
     site.run_generation()
     site.while_waiting = lambda: True
 
     assert not site.await_turn()
+    assert site.old.successor() is None
+    assert site.old.give_way() is None
 
 
 def test_a_reason_that_was_given_before_stays(site: Site) -> None:
@@ -194,3 +196,17 @@ def test_a_process_of_this_host_that_ended_is_known() -> None:
 def test_of_other_hosts_nothing_is_known(name: str) -> None:
     """Only their silence tells."""
     assert not is_gone(name)
+
+
+def test_the_same_process_id_elsewhere_is_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two containers with one host name: process ids of the other mean nothing here."""
+    monkeypatch.setattr("sinksdk.runtime.succession._host", lambda: "host/1")
+    name = enter()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert is_gone(f"host/1:{ended.pid}#1")
+    monkeypatch.setattr("sinksdk.runtime.succession._host", lambda: "host/2")
+
+    assert not is_gone(name)
+    assert not is_gone(f"host/1:{ended.pid}#1")
+    leave(name)

@@ -51,7 +51,11 @@ def fence(store: Store, task: int, generation: int) -> TaskRecord | None:
 
 
 def plan(
-    store: Store, generation: int, *tasks: list[TopicPartition], **base: tuple[object, ...]
+    store: Store,
+    generation: int,
+    *tasks: list[TopicPartition],
+    config: dict[str, str] | None = None,
+    **base: tuple[object, ...],
 ) -> GenerationPlan:
     """A driver plans what it claimed: ranges [0, 100) of these partitions, task by task."""
     planned = GenerationPlan(
@@ -67,6 +71,7 @@ def plan(
         ),
         committed=base.get("committed", ()),
         stale=base.get("stale", ()),
+        config=config or {},
     )
     table.write(store, plan_key("c", generation), planned, None)
     row = table.read(store, task_count_key("c"), TaskCountRecord)

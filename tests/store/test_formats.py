@@ -122,6 +122,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ),
             committed=(ENTRY,),
             stale=(NOTED,),
+            config={"name": "archive"},
             closing=Closing(reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2"),
         ),
         {
@@ -136,6 +137,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ],
             "committed": [ENTRY_JSON],
             "stale": [NOTED_JSON],
+            "config": {"name": "archive"},
             "closing": {
                 "reason": "REBALANCE",
                 "timeout": 60.0,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.store import Conflict, Store, StoreUnavailable
+from sinksdk.store import Conflict, MemoryStore, Store, StoreUnavailable
 from sinksdk.store.base import FORMAT, Stored
 from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
@@ -367,3 +367,27 @@ def test_an_outage_after_the_effect(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         lossy.put("k", {"x": 1}, None)
     assert store.get("k").value == {"x": 1}
+
+
+def test_a_value_that_nobody_has_replaced_is_written() -> None:
+    """Regression: an object copied in place has another ETag and the same value; its owner was told of a conflict."""
+
+    class Touched(MemoryStore):
+        refusals = 0
+
+        def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+            if self.refusals:
+                self.refusals -= 1
+                return False
+            return super()._write(key, stored, if_version)
+
+    store = Touched()
+    version = store.put("key", {"n": 1}, None)
+    store.refusals = 1
+    assert store.get("key") is not None
+    again = store.put("key", {"n": 2}, version)
+
+    assert store.get("key") == ({"n": 2}, again)
+    store.refusals = 100
+    with pytest.raises(Conflict):
+        store.put("key", {"n": 3}, again)

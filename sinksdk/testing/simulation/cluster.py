@@ -244,22 +244,23 @@ class Cluster:
         """Those that run."""
         return [process for process in self._drivers if process.is_alive]
 
-    def start_driver(self, *, until_caught_up: bool = False) -> Process:
-        """Start one more driver for the same connector."""
+    def start_driver(self, *, until_caught_up: bool = False, **settings: str) -> Process:
+        """Start one more driver for the same connector, maybe with another configuration."""
         self.started += 1
+        raw = {**self._raw, **settings}
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 
         def run() -> None:
             connector = self._connector()
-            config: ConnectorConfig = connector.config_class.parse(dict(self._raw))
+            config: ConnectorConfig = connector.config_class.parse(raw)
             try:
                 ConnectorDriver(
                     store=self.store(),
                     source=self.log,
                     connector=connector,
                     config=config,
-                    raw=self._raw,
+                    raw=raw,
                     launcher=_Launcher(self, name),
                     clock=self.world,
                     signal=signal,
