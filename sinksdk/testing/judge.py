@@ -9,6 +9,7 @@ from typing import Any
 
 from sinksdk.engine.validation import flaw_of
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.store.records import Entry, TaskRecord
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
 from sinksdk.testing.source import EndlessSource
 
@@ -93,19 +94,26 @@ class Judge:
                 f"buffers=False was declared"
             )
 
-    def saved(
-        self,
-        before: Mapping[TopicPartition, OffsetAndMetadata],
-        after: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> None:
+    def saved(self, before: TaskRecord, after: TaskRecord) -> None:
         """The commit log was written."""
-        for partition, commit in after.items():
-            if not commit.tokens:
+        entries = {entry.topic_partition: entry for entry in before.entries}
+        for entry in after.entries:
+            partition, former = entry.topic_partition, entries.get(entry.topic_partition)
+            self._allow_withdrawal(former, entry)
+            if not entry.publish:
                 self._unpublished.pop(partition, None)
-            elif partition not in before or before[partition].tokens != commit.tokens:
-                start = before[partition].offset if partition in before else 0
-                ids = tuple(token.id for token in commit.tokens)
-                self._unpublished[partition] = range(start, commit.offset), ids
+            elif former is None or former.publish != entry.publish:
+                start = former.offset if former else 0
+                ids = tuple(token.id for token in entry.publish)
+                self._unpublished[partition] = range(start, entry.offset), ids
+
+    def _allow_withdrawal(self, before: Entry | None, after: Entry) -> None:
+        """A commit may go back when the entry says that it is this very commit that is withdrawn."""
+        if before is None or after.offset >= before.offset or after.withdrawn_from != before.offset:
+            return
+        known = self._committed.get(after.topic_partition, 0)
+        self._committed[after.topic_partition] = min(known, after.offset)
+        self.met["commit withdrawn"] += 1
 
     def published(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """``publish`` returned: what these tokens cover must be seen from now on."""

@@ -35,9 +35,9 @@ class FaultyCommitLog(MemoryCommitLog):
         save = super()._save
 
         def effect() -> None:
-            before = self.offsets
+            before = self.saved
             save(record)
-            self._judge.saved(before, self.offsets)
+            self._judge.saved(before, self.saved)
 
         if self.is_fenced:
             effect()
