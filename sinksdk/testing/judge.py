@@ -32,6 +32,8 @@ class Judge:
         self._letters: set[tuple[TopicPartition, int]] = set()
         self._committed: dict[TopicPartition, int] = {}
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
+        self._discarded: set[str] = set()
+        self._undiscarded: dict[tuple[TopicPartition, str], Exception] = {}
         self._before: Seen = {}
         self._may_change: set[TopicPartition] = set()
         self.problem: str | None = None
@@ -120,6 +122,16 @@ class Judge:
         waiting = self._unpublished.get(partition)
         if waiting and waiting[1] == tuple(token.id for token in tokens):
             del self._unpublished[partition]
+
+    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """``discard`` returned: what these tokens stand for must be gone."""
+        for token in tokens:
+            self._discarded.add(token.id)
+            self._undiscarded.pop((partition, token.id), None)
+
+    def not_discarded(self, partition: TopicPartition, tokens: Sequence[Token], error: Exception) -> None:
+        """``discard`` raised: the tokens stay noted, and the next owner tries again."""
+        self._undiscarded.update({(partition, token.id): error for token in tokens})
 
     # -- what is seen --------------------------------------------------------------------------------
 
@@ -216,7 +228,10 @@ class Judge:
             self.blame(f"{partition} is read back as {_listed(first_seen)}, and ordered=True was declared")
 
     def look_at_the_end(
-        self, committed: Mapping[TopicPartition, OffsetAndMetadata], leftovers: Collection[str]
+        self,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        noted: Mapping[TopicPartition, Collection[str]],
+        leftovers: Collection[str],
     ) -> None:
         """After recovery without faults everything is committed and published, and nothing is left over."""
         for partition in self._unpublished:
@@ -229,10 +244,32 @@ class Judge:
                     f"closing left {partition} committed up to {commit} only, and it was put up to "
                     f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again"
                 )
-        if leftovers:
+        self._look_at_noted(noted)
+        self._look_at_leftovers(list(map(str, leftovers)))
+
+    def _look_at_noted(self, noted: Mapping[TopicPartition, Collection[str]]) -> None:
+        for partition, ids in noted.items():
+            stuck = [token for token in ids if (partition, token) in self._undiscarded]
+            if stuck:
+                error = self._undiscarded[partition, stuck[0]]
+                self.blame(
+                    f"discard of {partition} failed although nothing went wrong any more, and "
+                    f"{', '.join(stuck)} stays noted for ever: {type(error).__name__}: {error}; discard must "
+                    f"return when there is nothing left to remove"
+                )
+
+    def _look_at_leftovers(self, leftovers: Sequence[str]) -> None:
+        kept = [name for name in leftovers if name in self._discarded]
+        if kept:
             self.blame(
-                f"left over with data in it, and nobody knows of it: {', '.join(map(str, leftovers))}; "
-                f"note it with context.prepared before data is put into it"
+                f"left over with data in it, though discard was given it and returned: {', '.join(kept)}; "
+                f"discard must remove what its tokens stand for, or raise"
+            )
+        elif leftovers:
+            or_discard = "; or discard was given it and did not remove it" if self._discarded else ""
+            self.blame(
+                f"left over with data in it, and nobody knows of it: {', '.join(leftovers)}; "
+                f"note it with context.prepared before data is put into it{or_discard}"
             )
 
 

@@ -40,6 +40,12 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "MixesPartitions": ([("deliver", 0, 1), ("deliver", 1, 1), ("rebalance",)], "records-"),
     "DropsTheTail": ([("deliver", 0, 1)], "closing left records-0 committed up to 0 only"),
+    "TopicBlind": (
+        [("deliver", 0, 1), ("deliver", 2, 1)],
+        "and offset 0 is not at the destination",
+    ),
+    "DropsNulls": ([("deliver", 0, 2)], "lost: records-0 is committed up to 2, and offset 1"),
+    "DropsKeyless": ([("deliver", 0, 3)], "lost: records-0 is committed up to 3, and offset 2"),
     "HidesPoison": ([("poison", 0), ("rebalance",)], "nor in the dead letters"),
     "DropsOnRetry": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)],
@@ -65,6 +71,10 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "PublishesTwice": (
         [("deliver", 0, 3), ("fault", "destination", 1, "crash after"), ("commit",), ("deliver", 0, 1)],
         "seen twice: offset 0 of records-0",
+    ),
+    "DiscardsNothing": (
+        [("deliver", 0, 3), ("fault", "commit log", 0, "crash before"), ("commit",)],
+        "left over with data in it, though discard was given it and returned: staged-0",
     ),
     "NotesTooLate": (
         [("fault", "commit log", 0, "crash before"), ("deliver", 0, 1)],
