@@ -16,6 +16,7 @@ from sinksdk.task import SinkTask
 from sinksdk.testing.contract import Capabilities, KitError, Row, SinkContractError, Step, Subject
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
 from sinksdk.testing.report import Report
+from sinksdk.testing.shorten import shorten
 from sinksdk.testing.trial import Trial
 
 if TYPE_CHECKING:
@@ -116,7 +117,10 @@ def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settin
 
     machine.exercised.clear()
     with _quiet():
-        _see_something(machine.subject)
+        try:
+            _see_something(machine.subject)
+        except SinkContractError as failure:
+            raise shorten(machine.subject, failure) from None
         machine.exercised.clear()
         explore(machine, settings)
     report = Report(machine.subject.capabilities, machine.exercised)

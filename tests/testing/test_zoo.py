@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from sinksdk import SinkRecord
 from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay, zoo
 from sinksdk.testing.machine import DEFAULTS
 
@@ -124,6 +125,21 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
 def test_a_mistake_is_found_at_once(name: str) -> None:
     """What one fault, or one mishap, shows is found before anything random is tried."""
     assert len(found(by_name[name]).steps) <= MOST_STEPS
+
+
+class PerRecord(zoo.RangeSink):
+    """Writes a file for each record, named without its topic."""
+
+    def write(self, name: str, record: SinkRecord) -> None:
+        self.destination.write(f"{record.partition}+{record.offset}", [record])
+
+
+@pytest.mark.parametrize("make_task", [zoo.DropsTheTail, PerRecord])
+def test_what_fails_without_any_fault_is_a_short_story_too(make_task: type[zoo.RangeSink]) -> None:
+    """Whether it is met when the kit has its first look, or in the small run that it measures."""
+    with pytest.raises(SinkContractError) as caught:
+        check_sink(make_task, read_back=MemoryDestination.read_back)
+    assert len(caught.value.steps) <= 2
 
 
 @pytest.mark.slow
