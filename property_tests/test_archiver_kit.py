@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import itertools
@@ -17,7 +18,7 @@ from connectors.s3_archiver.client import S3, connect
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.task import S3ArchiverTask
 from property_tests.exercised import EXERCISED
-from sinksdk import OffsetAndMetadata, Token, TopicPartition
+from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException
 from sinksdk.testing import (
     Capabilities,
     FaultKind,
@@ -129,10 +130,25 @@ class Aborting(S3ArchiverTask):
         super().close(partitions)
 
 
-def test_an_archiver_that_aborts_when_it_is_fenced_is_caught() -> None:
-    """Its last commit may have happened with the answer lost; then the upload is gone for good."""
+def test_an_archiver_that_aborts_when_it_is_fenced_has_to_go_back() -> None:
+    """Its last commit may have happened: then it is withdrawn and archived again, and the report counts it."""
     make = functools.partial(make_archiver, Aborting)
-    with pytest.raises(SinkContractError, match=r"cannot be recovered|lost: records"):
+    report = check_sink(make, read_back=archived, settings=settings(DEFAULTS, max_examples=40), **IN_MEMORY)
+    assert report.exercised["commit withdrawn"] > 0
+
+
+class AbortingInSilence(Aborting):
+    """And when an upload that was committed is gone, it goes on as if it had been published."""
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        with contextlib.suppress(UnpublishableException):
+            super().publish(partition, tokens)
+
+
+def test_an_archiver_that_hides_what_is_gone_is_caught() -> None:
+    """Nothing is withdrawn, so that what the upload held is lost."""
+    make = functools.partial(make_archiver, AbortingInSilence)
+    with pytest.raises(SinkContractError, match=r"lost: (records|others)-\d is committed up to"):
         check_sink(make, read_back=archived, **IN_MEMORY)
 
 

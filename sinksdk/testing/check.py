@@ -16,6 +16,7 @@ from sinksdk.task import SinkTask
 from sinksdk.testing.contract import Capabilities, KitError, Row, SinkContractError, Step, Subject
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
 from sinksdk.testing.report import Report
+from sinksdk.testing.shorten import shorten
 from sinksdk.testing.trial import Trial
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class SinkOptions(TypedDict, total=False):
             in front of it) should ask before each operation. :class:`MemoryDestination` by default.
         config: what ``start`` is given, or a function that makes it of the destination.
         capabilities: what the sink promises; by default only that nothing is lost.
-        partitions: at least two topic partitions.
-        record: makes the record of a partition at an offset; by default its value is a JSON object.
+        partitions: at least two topic partitions; by default three, of two topics.
+        record: makes the record of a partition at an offset; by default its value is a JSON object, some
+            records have no value (tombstones), some no key, some neither.
         poison: value of records that cannot be delivered, put when ``dead_letters`` is declared.
         leftovers: names what a destination holds with data in it that readers will never see. By default its
             own method of this name is asked, if it has one.
@@ -115,7 +117,10 @@ def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settin
 
     machine.exercised.clear()
     with _quiet():
-        _see_something(machine.subject)
+        try:
+            _see_something(machine.subject)
+        except SinkContractError as failure:
+            raise shorten(machine.subject, failure) from None
         machine.exercised.clear()
         explore(machine, settings)
     report = Report(machine.subject.capabilities, machine.exercised)

@@ -84,18 +84,28 @@ class SinkContractError(AssertionError):
         return type(self), (self.problem, self.story, self.steps)
 
 
-PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1))
-"""Two: some may be revoked while others are kept."""
+PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))
+"""Some may be revoked while others are kept; and a number alone says not which partition it is."""
 
 POISON = b"\xff is no JSON"
 """Value of a record that cannot be delivered."""
 
 
 def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """A record whose value is a JSON object of its coordinates."""
+    """A record whose value is a JSON object of its coordinates; now and then without value, key, or both.
+
+    Keys come back, within a partition and in others, as in any topic.
+    """
     topic, number = partition
     value = json.dumps({"topic": topic, "partition": number, "offset": offset}).encode()
-    return SinkRecord(topic, number, offset, b"key", value, 1_700_000_000_000 + offset)
+    return SinkRecord(
+        topic,
+        number,
+        offset,
+        None if offset % 3 == 2 else f"key {offset % 2}".encode(),  # noqa: PLR2004 - some, as good as any
+        None if offset % 4 == 1 else value,
+        1_700_000_000_000 + offset,
+    )
 
 
 def no_leftovers(destination: Any) -> Iterable[str]:
@@ -123,6 +133,10 @@ class Subject(Generic[D]):
     leftovers: Callable[[D], Iterable[str]] = no_leftovers
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+
+    def tells_leftovers(self, destination: D) -> bool:
+        """Whether there is a way to see what is left over at a destination."""
+        return self.leftovers is not no_leftovers or callable(getattr(destination, "leftovers", None))
 
     def config_for(self, destination: D) -> Any:
         """The configuration of a case: ``config``, or what it makes of the destination."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from sinksdk.engine.validation import flaw_of
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.store.records import Entry, TaskRecord
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
 from sinksdk.testing.source import EndlessSource
 
@@ -31,6 +32,8 @@ class Judge:
         self._letters: set[tuple[TopicPartition, int]] = set()
         self._committed: dict[TopicPartition, int] = {}
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
+        self._discarded: set[str] = set()
+        self._undiscarded: dict[tuple[TopicPartition, str], Exception] = {}
         self._before: Seen = {}
         self._may_change: set[TopicPartition] = set()
         self.problem: str | None = None
@@ -93,25 +96,42 @@ class Judge:
                 f"buffers=False was declared"
             )
 
-    def saved(
-        self,
-        before: Mapping[TopicPartition, OffsetAndMetadata],
-        after: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> None:
+    def saved(self, before: TaskRecord, after: TaskRecord) -> None:
         """The commit log was written."""
-        for partition, commit in after.items():
-            if not commit.tokens:
+        entries = {entry.topic_partition: entry for entry in before.entries}
+        for entry in after.entries:
+            partition, former = entry.topic_partition, entries.get(entry.topic_partition)
+            self._allow_withdrawal(former, entry)
+            if not entry.publish:
                 self._unpublished.pop(partition, None)
-            elif partition not in before or before[partition].tokens != commit.tokens:
-                start = before[partition].offset if partition in before else 0
-                ids = tuple(token.id for token in commit.tokens)
-                self._unpublished[partition] = range(start, commit.offset), ids
+            elif former is None or former.publish != entry.publish:
+                start = former.offset if former else 0
+                ids = tuple(token.id for token in entry.publish)
+                self._unpublished[partition] = range(start, entry.offset), ids
+
+    def _allow_withdrawal(self, before: Entry | None, after: Entry) -> None:
+        """A commit may go back when the entry says that it is this very commit that is withdrawn."""
+        if before is None or after.offset >= before.offset or after.withdrawn_from != before.offset:
+            return
+        known = self._committed.get(after.topic_partition, 0)
+        self._committed[after.topic_partition] = min(known, after.offset)
+        self.met["commit withdrawn"] += 1
 
     def published(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """``publish`` returned: what these tokens cover must be seen from now on."""
         waiting = self._unpublished.get(partition)
         if waiting and waiting[1] == tuple(token.id for token in tokens):
             del self._unpublished[partition]
+
+    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """``discard`` returned: what these tokens stand for must be gone."""
+        for token in tokens:
+            self._discarded.add(token.id)
+            self._undiscarded.pop((partition, token.id), None)
+
+    def not_discarded(self, partition: TopicPartition, tokens: Sequence[Token], error: Exception) -> None:
+        """``discard`` raised: the tokens stay noted, and the next owner tries again."""
+        self._undiscarded.update({(partition, token.id): error for token in tokens})
 
     # -- what is seen --------------------------------------------------------------------------------
 
@@ -208,7 +228,10 @@ class Judge:
             self.blame(f"{partition} is read back as {_listed(first_seen)}, and ordered=True was declared")
 
     def look_at_the_end(
-        self, committed: Mapping[TopicPartition, OffsetAndMetadata], leftovers: Collection[str]
+        self,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        noted: Mapping[TopicPartition, Collection[str]],
+        leftovers: Collection[str],
     ) -> None:
         """After recovery without faults everything is committed and published, and nothing is left over."""
         for partition in self._unpublished:
@@ -221,10 +244,32 @@ class Judge:
                     f"closing left {partition} committed up to {commit} only, and it was put up to "
                     f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again"
                 )
-        if leftovers:
+        self._look_at_noted(noted)
+        self._look_at_leftovers(list(map(str, leftovers)))
+
+    def _look_at_noted(self, noted: Mapping[TopicPartition, Collection[str]]) -> None:
+        for partition, ids in noted.items():
+            stuck = [token for token in ids if (partition, token) in self._undiscarded]
+            if stuck:
+                error = self._undiscarded[partition, stuck[0]]
+                self.blame(
+                    f"discard of {partition} failed although nothing went wrong any more, and "
+                    f"{', '.join(stuck)} stays noted for ever: {type(error).__name__}: {error}; discard must "
+                    f"return when there is nothing left to remove"
+                )
+
+    def _look_at_leftovers(self, leftovers: Sequence[str]) -> None:
+        kept = [name for name in leftovers if name in self._discarded]
+        if kept:
             self.blame(
-                f"left over with data in it, and nobody knows of it: {', '.join(map(str, leftovers))}; "
-                f"note it with context.prepared before data is put into it"
+                f"left over with data in it, though discard was given it and returned: {', '.join(kept)}; "
+                f"discard must remove what its tokens stand for, or raise"
+            )
+        elif leftovers:
+            or_discard = "; or discard was given it and did not remove it" if self._discarded else ""
+            self.blame(
+                f"left over with data in it, and nobody knows of it: {', '.join(leftovers)}; "
+                f"note it with context.prepared before data is put into it{or_discard}"
             )
 
 

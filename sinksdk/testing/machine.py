@@ -173,8 +173,8 @@ def explore(machine: type[SinkTaskMachine], chosen: settings | None) -> None:
         report_multiple_bugs=False,
         print_blob=False,
     )
-    failure = sweep(machine.subject, machine.exercised, chosen.max_examples)
     try:
+        failure = sweep(machine.subject, machine.exercised, chosen.max_examples)
         if failure is None:
             run_state_machine_as_test(machine, settings=chosen)
     except SinkContractError as found:

@@ -35,9 +35,9 @@ class FaultyCommitLog(MemoryCommitLog):
         save = super()._save
 
         def effect() -> None:
-            before = self.offsets
+            before = self.saved
             save(record)
-            self._judge.saved(before, self.offsets)
+            self._judge.saved(before, self.saved)
 
         if self.is_fenced:
             effect()
@@ -168,7 +168,12 @@ class Process(SinkTaskHarness):
     def _watched_discard(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
         self._judge.acting([partition])
         self._judge.met["discarded by the next owner"] += partition not in self.opened
-        method(partition, tokens)
+        try:
+            method(partition, tokens)
+        except Exception as error:
+            self._judge.not_discarded(partition, tokens, error)
+            raise
+        self._judge.discarded(partition, tokens)
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
         self.opened.difference_update(partitions)

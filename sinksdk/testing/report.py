@@ -12,7 +12,7 @@ _MEANINGS = {
     Guarantee.EFFECTIVELY_ONCE: "nothing was lost, nothing was seen twice",
     Guarantee.EXACTLY_ONCE: "nothing was lost, nothing was seen twice or before its commit",
 }
-_NOT_FAULTS = ("cases", "steps", "destination operations", "duplicates seen")
+_NOT_FAULTS = ("cases", "steps", "destination operations", "duplicates seen", "leftovers looked at")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class Report:
         lines += [f"  {what}" for what in shown]
         if promise.guarantee is Guarantee.AT_LEAST_ONCE:
             lines.append(f"  duplicates seen: {counts['duplicates seen']:,}")
+        if not counts["leftovers looked at"]:
+            lines.append(
+                "  not looked at: leftovers; `leftovers` says how to find what nobody will ever discard"
+            )
         lines.append("met on the way:")
         lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_FAULTS]
         if not counts["destination operations"]:

@@ -12,7 +12,7 @@ from sinksdk.testing.trial import Trial
 
 SMALL_RUN: Final[Sequence[Step]] = (
     *(("deliver", 0, 2), ("deliver", 1, 3), ("commit",), ("deliver", 0, 3), ("revoke", 0)),
-    *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1)),
+    *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1), ("deliver", 2, 5)),
 )
 """A bit of everything."""
 

@@ -95,9 +95,12 @@ class Trial(Generic[D]):
             self.zombie_close()
         self._succeed()
         self._recover()
+        self._discard_what_is_noted()
         committed = self.live.log.offsets
         self.judge.look(self._see(), committed)
-        self.judge.look_at_the_end(committed, list(self.subject.leftovers(self.destination)))
+        leftovers = list(self.subject.leftovers(self.destination))
+        self.judge.met["leftovers looked at"] += self.subject.tells_leftovers(self.destination)
+        self.judge.look_at_the_end(committed, self.live.log.noted, leftovers)
         self._fail_if_wrong()
         self.end()
 
@@ -335,6 +338,16 @@ class Trial(Generic[D]):
                 cause = f"{outcome.failure.kind}: {outcome.failure.message}"
                 self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
         self._fail_if_wrong()
+
+    def _discard_what_is_noted(self) -> None:
+        """What the last owner noted and did not commit is for one more to discard."""
+        if not self.live.log.noted:
+            return
+        self._succeed()
+        for partition in self.subject.partitions:
+            self._open(partition)
+        self._run(self.live, lambda: self._close(self.live, ClosingReason.SHUTDOWN))
+        self._run(self.live, self.live.worker.stop)
 
     def _read_to_the_end(self, owner: Process, partition: TopicPartition) -> None:
         waiting = self.source.waiting(partition, owner.position(partition))

@@ -274,6 +274,30 @@ class DropsTheTail(BufferingSink):
         return ready
 
 
+class TopicBlind(BufferingSink):
+    """Names files without their topic: another topic's partition of the same number replaces them."""
+
+    def name(self, partition: TopicPartition, records: Sequence[SinkRecord]) -> str:
+        """Name a file by number and offsets only."""
+        return f"{partition.partition}+{records[0].offset}-{records[-1].offset}"
+
+
+class DropsNulls(BufferingSink):
+    """Takes a record without a value for one without content."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Collect what has a value."""
+        self.waiting[records.partition] += [record for record in records if record.value is not None]
+
+
+class DropsKeyless(BufferingSink):
+    """Leaves out what has no key."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Collect what has a key."""
+        self.waiting[records.partition] += [record for record in records if record.key is not None]
+
+
 class HidesPoison(ReportingSink):
     """Skips what it cannot deliver and tells nobody."""
 
@@ -352,6 +376,13 @@ class PublishesTwice(TwoPhaseSink):
             self.destination.discard(token.id)
 
 
+class DiscardsNothing(TwoPhaseSink):
+    """Leaves uploads that no commit covers where they are."""
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Do nothing, as if it were done."""
+
+
 class NotesTooLate(TwoPhaseSink):
     """Fills an upload before it is noted: a crash leaves it behind, and nobody knows of it."""
 
@@ -404,6 +435,7 @@ BROKEN: Final = (
         for make_task in (
             *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
             *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
+            *(TopicBlind, DropsNulls, DropsKeyless),
         )
     ),
     Specimen(HidesPoison, _REPORTING),
@@ -413,7 +445,7 @@ BROKEN: Final = (
         Specimen(make_task, _EXACTLY)
         for make_task in (
             *(KeepsItsBuffer, PublishesBeforeCommit, DiscardsWhenFenced, ForgetsTokens, PublishesTwice),
-            NotesTooLate,
+            *(DiscardsNothing, NotesTooLate),
         )
     ),
 )

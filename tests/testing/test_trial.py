@@ -11,7 +11,7 @@ from sinksdk import ClosingReason, ConnectorConfig, RetriableException, SinkReco
 from sinksdk.testing import Capabilities, Guarantee, MemoryDestination, SinkContractError, Trial, zoo
 from sinksdk.testing.contract import PARTITIONS, Subject
 
-P0, P1 = PARTITIONS
+P0, P1, _ = PARTITIONS
 
 
 def trial_of(make_task: Any, guarantee: Guarantee = Guarantee.AT_LEAST_ONCE, **options: Any) -> Trial[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from sinksdk import SinkRecord
 from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay, zoo
 from sinksdk.testing.machine import DEFAULTS
 
@@ -40,6 +41,12 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "MixesPartitions": ([("deliver", 0, 1), ("deliver", 1, 1), ("rebalance",)], "records-"),
     "DropsTheTail": ([("deliver", 0, 1)], "closing left records-0 committed up to 0 only"),
+    "TopicBlind": (
+        [("deliver", 0, 1), ("deliver", 2, 1)],
+        "and offset 0 is not at the destination",
+    ),
+    "DropsNulls": ([("deliver", 0, 2)], "lost: records-0 is committed up to 2, and offset 1"),
+    "DropsKeyless": ([("deliver", 0, 3)], "lost: records-0 is committed up to 3, and offset 2"),
     "HidesPoison": ([("poison", 0), ("rebalance",)], "nor in the dead letters"),
     "DropsOnRetry": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)],
@@ -65,6 +72,10 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "PublishesTwice": (
         [("deliver", 0, 3), ("fault", "destination", 1, "crash after"), ("commit",), ("deliver", 0, 1)],
         "seen twice: offset 0 of records-0",
+    ),
+    "DiscardsNothing": (
+        [("deliver", 0, 3), ("fault", "commit log", 0, "crash before"), ("commit",)],
+        "left over with data in it, though discard was given it and returned: staged-0",
     ),
     "NotesTooLate": (
         [("fault", "commit log", 0, "crash before"), ("deliver", 0, 1)],
@@ -114,6 +125,21 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
 def test_a_mistake_is_found_at_once(name: str) -> None:
     """What one fault, or one mishap, shows is found before anything random is tried."""
     assert len(found(by_name[name]).steps) <= MOST_STEPS
+
+
+class PerRecord(zoo.RangeSink):
+    """Writes a file for each record, named without its topic."""
+
+    def write(self, name: str, record: SinkRecord) -> None:
+        self.destination.write(f"{record.partition}+{record.offset}", [record])
+
+
+@pytest.mark.parametrize("make_task", [zoo.DropsTheTail, PerRecord])
+def test_what_fails_without_any_fault_is_a_short_story_too(make_task: type[zoo.RangeSink]) -> None:
+    """Whether it is met when the kit has its first look, or in the small run that it measures."""
+    with pytest.raises(SinkContractError) as caught:
+        check_sink(make_task, read_back=MemoryDestination.read_back)
+    assert len(caught.value.steps) <= 2
 
 
 @pytest.mark.slow

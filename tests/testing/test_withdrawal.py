@@ -1,0 +1,124 @@
+"""A commit that can never be published may go back, by name; no other one may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import rule
+
+from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition, UnpublishableException
+from sinksdk.store.records import Entry, TaskRecord
+from sinksdk.testing import (
+    Capabilities,
+    Guarantee,
+    MemoryDestination,
+    SinkContractError,
+    Trial,
+    check_machine,
+    replay,
+    sink_machine,
+    zoo,
+)
+from sinksdk.testing.contract import PARTITIONS, json_record
+from sinksdk.testing.judge import Judge
+from sinksdk.testing.machine import DEFAULTS
+from sinksdk.testing.source import EndlessSource
+
+P0 = PARTITIONS[0]
+
+
+class Withdrawing(zoo.TwoPhaseSink):
+    """Withdraws a commit whose upload has expired; the token says where its records begin."""
+
+    def put(self, records: SinkRecords) -> None:
+        """As before, with the first offset in the token."""
+        partition = records.partition
+        if partition not in self.uploads:
+            token = Token(self.destination.begin(), {"begin": records.first_offset})
+            self.context.prepared({partition: [token]})
+            self.uploads[partition] = token
+        self.waiting[partition] += records
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Publish what is there, or take the commit back."""
+        for token in tokens:
+            if token.id not in self.destination.staged and token.id not in self.destination.visible:
+                message = f"{token.id} has expired"
+                raise UnpublishableException(message, offset=self.begin_of(token), discard=[token])
+        super().publish(partition, tokens)
+
+    def begin_of(self, token: Token) -> int:
+        """Where its records begin."""
+        return int(token.data["begin"])
+
+
+class WithdrawingTooLittle(Withdrawing):
+    """Goes back by one record only, whatever the upload held."""
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Withdraw half of it."""
+        try:
+            super().publish(partition, tokens)
+        except UnpublishableException as error:
+            raise UnpublishableException(
+                str(error), offset=error.offset + 1, discard=error.discard
+            ) from error
+
+
+def expire(trial: Trial[MemoryDestination]) -> None:
+    """A lifecycle rule removes what is staged for too long."""
+    trial.destination.staged.clear()
+
+
+OPTIONS: dict[str, Any] = {
+    "read_back": MemoryDestination.read_back,
+    "capabilities": Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
+    "steps": {"expire": expire},
+}
+
+EXPIRED = [
+    ("deliver", 0, 3),
+    ("fault", "destination", 1, "crash before"),  # committed, and not published
+    ("commit",),
+    ("expire",),
+    ("deliver", 0, 1),
+]
+
+
+def test_a_withdrawn_commit_may_go_back() -> None:
+    """Its upload has expired: nothing is lost, what it covered is read again."""
+    replay(EXPIRED, Withdrawing, **OPTIONS)
+
+
+def test_a_withdrawal_must_take_back_all_that_is_gone() -> None:
+    """What stays committed and cannot be read back is lost, withdrawn or not."""
+    with pytest.raises(SinkContractError, match="lost: records-0 is committed up to 1, and offset 0"):
+        replay(EXPIRED, WithdrawingTooLittle, **OPTIONS)
+
+
+def test_withdrawals_are_counted() -> None:
+    """An honest sink passes whenever its uploads expire, and the report says how often it had to go back."""
+
+    class Machine(sink_machine(Withdrawing, **OPTIONS)):  # type: ignore[misc]  # made at run time
+        @rule()
+        def expire(self) -> None:
+            self.step("expire")
+
+    report = check_machine(Machine, settings=settings(DEFAULTS, max_examples=100))
+    assert report.exercised["commit withdrawn"] > 0
+    assert "commit withdrawn" in str(report)
+
+
+@pytest.mark.parametrize("withdrawn_from", [None, 2])
+def test_no_other_commit_may_go_back(withdrawn_from: int | None) -> None:
+    """Only an entry that names the very commit it was before is a withdrawal."""
+    judge = Judge(Capabilities(), EndlessSource(PARTITIONS, json_record))
+    before, after = (Entry.of(P0, OffsetAndMetadata(offset), 1) for offset in (3, 0))
+    after = after.model_copy(update={"withdrawn_from": withdrawn_from})
+    judge.look({}, {P0: before.committed()})
+    judge.saved(TaskRecord(generation=1, entries=(before,)), TaskRecord(generation=1, entries=(after,)))
+    judge.look({}, {P0: after.committed()})
+    assert judge.problem == "the commit of records-0 went back from 3 to 0"
