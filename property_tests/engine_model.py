@@ -117,13 +117,12 @@ class World:
 
 def watched(log: MemoryCommitLog, world: World) -> MemoryCommitLog:
     """The log, with the world looking at its writes, and some of their answers lost."""
-    save = log._save
 
     def saving(record: TaskRecord) -> None:
         fault = None if log.is_fenced else world.take("write")
         if fault == "lost before":
             raise StoreUnavailable("no answer")
-        save(record)
+        type(log)._save(log, record)  # a successor's log is a copy, this function with it
         world.saved(log.saved)
         if fault == "lost after":
             raise StoreUnavailable("no answer")
