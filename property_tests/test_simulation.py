@@ -42,6 +42,7 @@ EXPECTED = (
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # minutes on a busy machine
 def test_whatever_happens_each_record_is_archived_once() -> None:
     """After each step what is visible is committed, once; in the end it is everything and nothing is left."""
     happened: Counter[str] = Counter()

@@ -206,7 +206,8 @@ class Archive:
 
     Args:
         world: whose.
-        whole_files: files end by their count only, so that no planned end leaves a tail to be read again.
+        whole_files: files end by their count only, and closing has a minute, so that no planned end leaves a
+            tail to be read again and no closing is cut off.
     """
 
     current: ClassVar[Archive]
@@ -233,7 +234,9 @@ class Archive:
             "restart.backoff.ms": "1000",
             "restart.max.attempts": "20",
         }
-        if not whole_files and dice.random() < 0.5:
+        if whole_files:
+            raw["task.shutdown.graceful.timeout.ms"] = "60000"
+        elif dice.random() < 0.5:
             raw["rotate.schedule.interval.ms"] = dice.choice(("2000", "30000"))
         self.cluster = Cluster(
             world, CONNECTOR, SimulatedConnector, raw, partitions=dice.randint(1, 3), around=self._watched

@@ -61,9 +61,10 @@ def follow(clone: Path) -> Iterator[Follow]:
 
 
 def commands(page: Path) -> str:
+    """Those of a page, but for set-up, and for the package outside, which has a test of its own."""
     blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     lines = "".join(blocks).splitlines()
-    return "\n".join(line for line in lines if not line.startswith("make "))
+    return "\n".join(line for line in lines if not line.startswith("make ") and "outside" not in line)
 
 
 def free_port() -> int:
