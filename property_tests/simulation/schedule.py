@@ -77,8 +77,12 @@ def _rolling_deploy(archive: Archive) -> None:
     first = cluster.start_driver()
     enough = dice.randint(1, 60)
     _run_until(archive, lambda: len(archive.put) >= enough)
+    before = archive.claimed()
     cluster.start_driver(**_variation(dice))
     _run_until(archive, lambda: not first.is_alive)
+    more = archive.claimed() - before
+    if more > 2:  # the one it may just have begun, and its successor's claim
+        world.violation(f"the first driver was asked to give way, and went on: {more} more generations")
     if cluster.ended[first.name] != "FencedException":
         world.violation(f"the first driver ended: {cluster.ended[first.name]}")
     _calm_down(archive)
