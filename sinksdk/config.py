@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined
 
 from sinksdk.errors import ConfigException
 
+_RESET_OVERRIDE = "consumer.override.auto.offset.reset"
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
@@ -42,6 +43,13 @@ class ConnectorConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
+
+    override_prefixes: ClassVar[tuple[str, ...]] = (
+        "consumer.override.",
+        "producer.override.",
+        "admin.override.",
+    )
+    """What keys for the Kafka clients of this connector begin with (KIP-458)."""
 
     no_effect: ClassVar[Mapping[str, str]] = {}
     """Keys of other people's connectors that may stay in the file but do nothing here, each with why."""
@@ -151,6 +159,26 @@ class ConnectorConfig(BaseModel):
         "first record there is (logged and counted).",
     )
 
+    auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
+        default="earliest",
+        alias="auto.offset.reset",
+        description="Where a connector that has never committed anything begins: at the first record there "
+        "is, at the end, or (`none`) not at all. `consumer.override.auto.offset.reset` is the same. "
+        "Partitions that come later begin at their first record.",
+    )
+    offset_source: Literal["store", "group"] = Field(
+        default="store",
+        alias="offset.source",
+        description="`group`: a connector that has never committed anything begins where its Kafka consumer "
+        "group stands (`connect-<name>`, or `consumer.override.group.id`): to move from Kafka Connect.",
+    )
+    offset_mirror: bool = Field(
+        default=True,
+        alias="offset.mirror",
+        description="With Kafka: write each commit's offsets to the consumer group as well, where Kafka's "
+        "tools look for the lag. The store stays the truth.",
+    )
+
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
         """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
@@ -167,6 +195,8 @@ class ConnectorConfig(BaseModel):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, problems = _resolve(raw)
+        if _RESET_OVERRIDE in resolved:  # Connect has it among the consumer's properties only
+            resolved.setdefault("auto.offset.reset", resolved[_RESET_OVERRIDE])
         try:
             config = cls.model_validate(resolved, by_alias=True, by_name=False)
         except ValidationError as error:
@@ -225,6 +255,19 @@ class ConnectorConfig(BaseModel):
             raise TypeError(message)
         return type(self).parse, (dict(self._written),)
 
+    def overrides(self, prefix: str) -> dict[str, str]:
+        """Properties for Kafka clients: keys that begin so, less the prefix, references resolved.
+
+        Raises:
+            ConfigException: a reference cannot be resolved.
+        """
+        written = self._written or {}
+        return {
+            key.removeprefix(prefix): resolve_references(str(value))
+            for key, value in written.items()
+            if key.startswith(prefix)
+        }
+
     @classmethod
     def keys(cls) -> dict[str, str]:
         """Dotted name of each key and the field that holds it."""
@@ -234,7 +277,11 @@ class ConnectorConfig(BaseModel):
     def unknown_keys(cls, raw: Mapping[str, Any]) -> dict[str, str | None]:
         """Keys this connector does not know, each with the nearest known one, if any is near."""
         known = cls.keys()
-        unknown = [key for key in raw if key not in known and key not in cls.no_effect]
+        unknown = [
+            key
+            for key in raw
+            if key not in known and key not in cls.no_effect and not key.startswith(cls.override_prefixes)
+        ]
         return {
             key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None) for key in unknown
         }
