@@ -223,18 +223,25 @@ def archive_once(
 
 
 class KeepResults:
-    """A launcher that remembers what its last generation's tasks reported."""
+    """A launcher that remembers what its generations' tasks reported."""
 
     def __init__(self, launcher: SparkLauncher) -> None:
         self._launcher = launcher
+        self._generations: list[SparkGeneration] = []
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration:
-        self._running = self._launcher.launch(plan)
-        return self._running
+        self._generations.append(self._launcher.launch(plan))
+        return self._generations[-1]
 
     @property
     def results(self) -> list[TaskResult]:
-        return self._running.results()
+        """Of the last one."""
+        return self._generations[-1].results()
+
+    @property
+    def all_results(self) -> list[TaskResult]:
+        """Of all of them."""
+        return [result for generation in self._generations for result in generation.results()]
 
 
 def write_topic(folder: Path, size: int, rows: int, partitions: int = PARTITIONS) -> None:

@@ -1,7 +1,7 @@
 """An S3 endpoint that throws everything away, in a process of its own: the client's speed, not the server's.
 
 Answers what an archiver asks: buckets exist, uploads are taken and forgotten, small objects (owner
-markers) are kept so that they can be read back. Counts requests and body bytes.
+markers) are kept so that they can be read back. Counts requests, body bytes, and the size of each object.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 _KEPT = 64 * 1024
 _STATISTICS = "/-/statistics"
+_OBJECTS = "/-/objects"
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,27 @@ class NullS3:
 
     def statistics(self) -> dict[str, int]:
         """Requests by operation, and ``bytes`` of their bodies, since it was last asked."""
+        return self._ask(_STATISTICS)
+
+    def objects(self) -> dict[str, int]:
+        """Objects that became whole since it was last asked, by path, with their sizes."""
+        return self._ask(_OBJECTS)
+
+    def _ask(self, what: str) -> dict[str, int]:
         context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
-        with urllib.request.urlopen(self.url + _STATISTICS, context=context) as answer:  # noqa: S310 - ours
+        with urllib.request.urlopen(self.url + what, context=context) as answer:  # noqa: S310 - ours
             found: dict[str, int] = json.load(answer)
         return found
+
+
+@dataclass
+class _Seen:
+    """What all connections together have been sent."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    kept: dict[str, bytes] = field(default_factory=dict)
+    uploading: Counter[str] = field(default_factory=Counter)
+    whole: dict[str, int] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -101,10 +119,9 @@ def _make_certificate(folder: Path) -> Path:
 class _Connection:
     """One client's connection: requests one after the other."""
 
-    def __init__(self, stream: socket.socket, counts: Counter[str], kept: dict[str, bytes]) -> None:
+    def __init__(self, stream: socket.socket, seen: _Seen) -> None:
         self._stream = stream
-        self._counts = counts
-        self._kept = kept
+        self._seen = seen
         self._buffer = memoryview(bytearray(1024 * 1024))
         self._ahead = b""
 
@@ -122,11 +139,15 @@ class _Connection:
         headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}
         if headers.get("expect") == "100-continue":
             self._stream.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._size = 0
         if headers.get("transfer-encoding") == "chunked":
             body = self._drain_chunked()
         else:
             body = self._drain(int(headers.get("content-length", 0)))
-        self._answer(method, target, body)
+        decoded = headers.get("x-amz-decoded-content-length")
+        if decoded is not None:  # chunks within the body, each with a line before it
+            self._size, body = int(decoded), _without_chunks(body)
+        self._answer(method, target, body, headers.get("range", ""))
         return True
 
     def _read_head(self) -> bytes:
@@ -142,7 +163,8 @@ class _Connection:
     def _drain(self, size: int) -> bytes:
         """Read a body; what is returned is whole only if it is small."""
         start, self._ahead = self._ahead[:size], self._ahead[size:]
-        self._counts["bytes"] += size
+        self._seen.counts["bytes"] += size
+        self._size += size
         left, kept = size - len(start), bytearray(start)
         while left:
             count = self._stream.recv_into(self._buffer, min(left, len(self._buffer)))
@@ -168,9 +190,12 @@ class _Connection:
         line, _, self._ahead = self._ahead.partition(b"\r\n")
         return line
 
-    def _answer(self, method: str, target: str, body: bytes) -> None:
+    def _answer(self, method: str, target: str, body: bytes, wanted: str) -> None:
         path, _, query = target.partition("?")
         status, content = self._reply(method, path, query, body)
+        if wanted and status.startswith("200"):
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            status, content = "206 Partial Content", content[int(first) : int(last) + 1 if last else None]
         head = (
             f'HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\nETag: "0123456789abcdef"\r\n'
             f"Content-Type: application/xml\r\n\r\n"
@@ -178,30 +203,35 @@ class _Connection:
         self._stream.sendall(head.encode() + (b"" if method == "HEAD" else content))
 
     def _reply(self, method: str, path: str, query: str, body: bytes) -> tuple[str, bytes]:
-        if path == _STATISTICS:
-            found = json.dumps(self._counts).encode()
-            self._counts.clear()
-            return "200 OK", found
+        if path in (_STATISTICS, _OBJECTS):
+            return "200 OK", _told(self._seen.counts if path == _STATISTICS else self._seen.whole)
         if "uploadId=" in query or query.startswith("uploads"):
-            return self._upload(method, query)
-        self._counts[f"{method} object"] += 1
+            return self._upload(method, path, query)
+        self._seen.counts[f"{method} object"] += 1
         is_bucket = path.strip("/").count("/") == 0
         if method == "PUT":
-            self._kept[path] = body
+            self._seen.kept[path] = body
+            self._seen.whole[path] = self._size
             return "200 OK", b""
         if is_bucket:
             return "200 OK", b"<ListBucketResult></ListBucketResult>"
-        if path in self._kept and method == "GET":
-            return "200 OK", self._kept[path]
+        if path in self._seen.kept and method in ("GET", "HEAD"):
+            return "200 OK", self._seen.kept[path]
         return "404 Not Found", b"<Error><Code>NoSuchKey</Code></Error>"
 
-    def _upload(self, method: str, query: str) -> tuple[str, bytes]:
+    def _upload(self, method: str, path: str, query: str) -> tuple[str, bytes]:
         operation = {
             "PUT": "UploadPart",
             "DELETE": "AbortMultipartUpload",
             "POST": "CompleteMultipartUpload" if "uploadId=" in query else "CreateMultipartUpload",
         }.get(method, "List")
-        self._counts[operation] += 1
+        self._seen.counts[operation] += 1
+        if operation == "UploadPart":
+            self._seen.uploading[path] += self._size
+        elif operation == "CompleteMultipartUpload":
+            self._seen.whole[path] = self._seen.uploading.pop(path, 0)
+        elif operation == "AbortMultipartUpload":
+            self._seen.uploading.pop(path, None)
         replies: dict[str, tuple[str, bytes]] = {
             "CreateMultipartUpload": (
                 "200 OK",
@@ -216,25 +246,44 @@ class _Connection:
         return replies.get(operation, ("200 OK", b""))
 
 
+def _without_chunks(body: bytes) -> bytes:
+    """What an ``aws-chunked`` body says, of which the beginning is here."""
+    content = bytearray()
+    while body:
+        line, _, body = body.partition(b"\r\n")
+        size = int(line.partition(b";")[0], 16)
+        if not size:
+            break  # what follows are checksums
+        content += body[:size]
+        body = body[size + 2 :]
+    return bytes(content)
+
+
+def _told(found: dict[str, int]) -> bytes:
+    """It as JSON; it starts again at nothing."""
+    text = json.dumps(found).encode()
+    found.clear()
+    return text
+
+
 def _serve(certificate: str | None) -> None:
     context: Any = None
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-    counts: Counter[str] = Counter()
-    kept: dict[str, bytes] = {}
+    seen = _Seen()
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         print(listener.getsockname()[1], flush=True)
         while True:
             stream, _ = listener.accept()
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_greet, args=(stream, context, counts, kept), daemon=True).start()
+            threading.Thread(target=_greet, args=(stream, context, seen), daemon=True).start()
 
 
-def _greet(stream: socket.socket, context: Any, counts: Counter[str], kept: dict[str, bytes]) -> None:
+def _greet(stream: socket.socket, context: Any, seen: _Seen) -> None:
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         secured = context.wrap_socket(stream, server_side=True) if context else stream
-        _Connection(secured, counts, kept).serve()
+        _Connection(secured, seen).serve()
 
 
 if __name__ == "__main__":

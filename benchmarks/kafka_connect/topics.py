@@ -1,0 +1,117 @@
+"""The topics both sides read: random values of 200 bytes, and JSON of 1 KB."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS = 4
+_VARIETY = 4096  # different values; more would be the producer's time, and no compressor looks back that far
+_NO_GROUPS_YET = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
+_PRODUCER = {
+    "linger.ms": 50,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 100_000,
+    "acks": 1,
+    "log_level": 3,
+}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that is filled.
+
+    Args:
+        name: its name.
+        shape: what its values are, for the table.
+        each: records in each of its partitions.
+    """
+
+    name: str
+    shape: str
+    each: int
+
+    @property
+    def records(self) -> int:
+        """Records in all its partitions."""
+        return self.each * PARTITIONS
+
+
+class Cluster:
+    """The Kafka cluster both sides read from.
+
+    Args:
+        bootstrap: ``bootstrap.servers`` of its clients.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, name: str, partitions: int) -> None:
+        """Make an empty topic."""
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+
+    def fill(self, name: str, size: int, each: int) -> Topic:
+        """Make a topic and fill it: keys, and two headers in every second record."""
+        self.create(name, PARTITIONS)
+        producer = Producer({**_PRODUCER, "bootstrap.servers": self.bootstrap})
+        values = list(_values(size))
+        headers = [("trace", b"0123456789abcdef"), ("kind", b"x")]
+        for number in range(each):
+            for partition in range(PARTITIONS):
+                _produce(
+                    producer,
+                    topic=name,
+                    partition=partition,
+                    key=b"key-%07d" % number,
+                    value=values[(number * PARTITIONS + partition) % _VARIETY],
+                    headers=headers if number % 2 else None,
+                )
+        assert producer.flush(120) == 0
+        return Topic(name, "200 B" if size <= 200 else "1 KB JSON", each)
+
+    def committed(self, group: str, topic: Topic) -> int:
+        """Records of the topic that a consumer group has committed."""
+        wanted = [TopicPartition(topic.name, partition) for partition in range(PARTITIONS)]
+        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+        try:
+            offsets = asked[group].result().topic_partitions
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_GROUPS_YET:
+                raise
+            return 0
+        return sum(max(found.offset, 0) for found in offsets)
+
+
+def _produce(producer: Producer, **record: Any) -> None:
+    """Hand one record over, once there is room for it."""
+    while True:
+        try:
+            producer.produce(**record)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
+
+
+def _values(size: int) -> Iterator[bytes]:
+    seeded = random.Random(1)  # noqa: S311 - the same values in every run
+    words = b'{"id":%d,"name":"flight","carrier":"UA","origin":"EWR","delay":12,"note":"'
+    for _ in range(_VARIETY):
+        if size <= 200:
+            yield seeded.randbytes(size)
+        else:
+            text = bytearray((words * (size // len(words) + 1))[:size])
+            for place in range(0, size, 7):
+                text[place] = seeded.randrange(48, 58)
+            yield bytes(text)
