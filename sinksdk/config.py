@@ -8,7 +8,6 @@ in no pickle, no store and no log.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
 
+from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
+from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.errors import ConfigException
 
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
@@ -43,8 +44,18 @@ class ConnectorConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
-    no_effect: ClassVar[Mapping[str, str]] = {}
-    """Keys of other people's connectors that may stay in the file but do nothing here, each with why."""
+    compatibility: ClassVar[Mapping[str, Verdict]] = {}
+    """What the keys of the connector that this one stands in for mean here, by name or pattern.
+
+    Keys of Kafka Connect itself have their verdicts already; one given here goes before it. Those that
+    are unsupported keep a configuration from starting.
+    """
+
+    other_defaults: ClassVar[Mapping[str, str]] = {}
+    """Keys whose default is not what it is there, each with what that changes.
+
+    Told by ``sinksdk validate`` of a file that names the other connector and leaves the key out.
+    """
 
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)
     """The text it was parsed from, references unresolved."""
@@ -166,15 +177,32 @@ class ConnectorConfig(BaseModel):
     @classmethod
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
-        resolved, problems = _resolve(raw)
+        resolved, unresolved = _resolve(raw)
+        options = cls._judge(resolved)
+        problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_heeded]
+        problems += [option.sentence for option in options if not option.is_supported]
+        heeded = {key: resolved[key] for key, verdict in options if verdict.is_heeded}
         try:
-            config = cls.model_validate(resolved, by_alias=True, by_name=False)
+            config = cls.model_validate(heeded, by_alias=True, by_name=False)
         except ValidationError as error:
             problems += [_sentence(cls, detail) for detail in error.errors()]
-            return None, problems + cls._problems_besides(resolved, error)
+            return None, problems + cls._problems_besides(heeded, error)
         config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
+        """What becomes of each key of a configuration, in its order."""
+        return cls._judge(_resolve(raw)[0])
+
+    @classmethod
+    def _judge(cls, resolved: Mapping[str, Any]) -> list[Option]:
+        return judge(resolved, cls._rules(), cls.keys())
+
+    @classmethod
+    def _rules(cls) -> tuple[Rules, Rules]:
+        return cls.compatibility, CONNECT_OPTIONS
 
     @classmethod
     def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
@@ -231,21 +259,14 @@ class ConnectorConfig(BaseModel):
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @classmethod
-    def unknown_keys(cls, raw: Mapping[str, Any]) -> dict[str, str | None]:
-        """Keys this connector does not know, each with the nearest known one, if any is near."""
-        known = cls.keys()
-        unknown = [key for key in raw if key not in known and key not in cls.no_effect]
-        return {
-            key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None) for key in unknown
-        }
-
-    @classmethod
     def reference(cls) -> Iterator[ConfigKey]:
-        """Every key with type, default and meaning, the connector's own first."""
+        """Every key that has an effect, with type, default and meaning, the connector's own first."""
+        rules = cls._rules()
         common = set(ConnectorConfig.model_fields)
         ordered = sorted(cls.model_fields.items(), key=lambda item: item[0] in common)
         for name, field in ordered:
-            if field.exclude:
+            rule = rule_for(field.alias or name, *rules)
+            if field.exclude or (rule is not None and not rule.is_heeded):
                 continue
             yield ConfigKey(
                 name=field.alias or name,
@@ -266,14 +287,9 @@ class ConfigKey(BaseModel):
     meaning: str
 
 
-def unknown_key_sentence(key: str, nearest: str | None) -> str:
-    """What to tell an operator of a key nobody knows."""
-    hint = f"; did you mean '{nearest}'?" if nearest else ""
-    return f"'{key}' is not known to this connector and has no effect{hint}"
-
-
-def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    problems: list[str] = []
+def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values with their references replaced, and by key what is wrong with references that cannot be."""
+    problems: dict[str, str] = {}
 
     def replace(key: str, value: object) -> object:
         if not isinstance(value, str):
@@ -281,7 +297,7 @@ def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         try:
             return resolve_references(value)
         except ConfigException as error:
-            problems.append(f"'{key}': {error}")
+            problems[key] = f"'{key}': {error}"
             return value
 
     return {key: replace(key, value) for key, value in raw.items()}, problems

@@ -14,7 +14,18 @@ import pytest
 import sinksdk
 
 ROOT = Path(sinksdk.__file__).parent.parent
-AUTHOR_API = ("connector", "task", "context", "records", "config", "errors", "plugins")
+AUTHOR_API = (
+    "connector",
+    "task",
+    "context",
+    "records",
+    "config",
+    "config_file",
+    "compatibility",
+    "connect_options",
+    "errors",
+    "plugins",
+)
 
 LAYERS: dict[str, set[str]] = {
     "engine": set(),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sinksdk.cli.checks import Checked, check_file
 from sinksdk.cli.output import warn
+from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig, resolve_references
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, RetriableException
@@ -110,8 +111,9 @@ def _collecting(problems: list[str]) -> Iterator[None]:
 
 def _tell(checked: Checked) -> None:
     warn(checked.warnings)
-    if checked.without_effect:
-        names = ", ".join(f"'{key}'" for key in checked.without_effect)
+    warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
+    if ignored := checked.having(Meaning.IGNORED):
+        names = ", ".join(f"'{option.key}'" for option in ignored)
         warn([f"no effect here: {names} ('sinksdk validate' says why)"])
 
 
