@@ -21,6 +21,7 @@ from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
 from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.errors import ConfigException
 
+_RESET_OVERRIDE = "consumer.override.auto.offset.reset"
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
@@ -162,6 +163,26 @@ class ConnectorConfig(BaseModel):
         "first record there is (logged and counted).",
     )
 
+    auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
+        default="earliest",
+        alias="auto.offset.reset",
+        description="Where a connector that has never committed anything begins: at the first record there "
+        "is, at the end, or (`none`) not at all. `consumer.override.auto.offset.reset` is the same. "
+        "Partitions that come later begin at their first record.",
+    )
+    offset_source: Literal["store", "group"] = Field(
+        default="store",
+        alias="offset.source",
+        description="`group`: a connector that has never committed anything begins where its Kafka consumer "
+        "group stands (`connect-<name>`, or `consumer.override.group.id`): to move from Kafka Connect.",
+    )
+    offset_mirror: bool = Field(
+        default=True,
+        alias="offset.mirror",
+        description="With Kafka: write each commit's offsets to the consumer group as well, where Kafka's "
+        "tools look for the lag. The store stays the truth.",
+    )
+
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
         """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
@@ -182,6 +203,8 @@ class ConnectorConfig(BaseModel):
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_heeded]
         problems += [option.sentence for option in options if not option.is_supported]
         heeded = {key: resolved[key] for key, verdict in options if verdict.is_heeded}
+        if _RESET_OVERRIDE in heeded:  # Connect has it among the consumer's properties only
+            heeded.setdefault("auto.offset.reset", heeded[_RESET_OVERRIDE])
         try:
             config = cls.model_validate(heeded, by_alias=True, by_name=False)
         except ValidationError as error:
@@ -252,6 +275,19 @@ class ConnectorConfig(BaseModel):
             )
             raise TypeError(message)
         return type(self).parse, (dict(self._written),)
+
+    def overrides(self, prefix: str) -> dict[str, str]:
+        """Properties for Kafka clients: keys that begin so, less the prefix, references resolved.
+
+        Raises:
+            ConfigException: a reference cannot be resolved.
+        """
+        written = self._written or {}
+        return {
+            key.removeprefix(prefix): resolve_references(str(value))
+            for key, value in written.items()
+            if key.startswith(prefix)
+        }
 
     @classmethod
     def keys(cls) -> dict[str, str]:

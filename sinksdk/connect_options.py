@@ -13,6 +13,7 @@ _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
 _INSTALLED = _ignored("a connector and its converters are of the version that is installed")
 _NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow")
+_OF_SPARK = _ignored("Spark, which reads Kafka here, sets it itself")
 _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
 _OF_THE_WORKER = _ignored("it belongs to Connect's workers, of which there are none here")
 _PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
@@ -73,20 +74,25 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "config.action.reload": _ignored("references are resolved anew with every generation"),
         "config.providers": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
         "config.providers.*": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
-        "bootstrap.servers": _ignored("where records come from is told to 'sinksdk run', not to a connector"),
+        "bootstrap.servers": _ignored("where records come from is told to 'sinksdk run'"),
         "group.id": _OF_THE_WORKER,
-        "consumer.override.*": _ignored("how Kafka is read is told to 'sinksdk run', not to a connector"),
-        "consumer.override.auto.offset.reset": _unsupported(
-            "a first start is at the beginning of each partition: take it out"
-        ).when({"earliest": _same()}),
-        "consumer.override.isolation.level": _unsupported(
-            "records of transactions that are open or aborted are never delivered: take it out"
-        ).when({"read_committed": _same()}),
-        "consumer.override.max.poll.*": _NO_GROUP,
+        "consumer.override.*": _same("for the client that reads Kafka; a topic directory needs none"),
+        "consumer.override.auto.offset.reset": _same(
+            "for a first start; partitions that come later begin at their first record"
+        ),
+        "consumer.override.isolation.level": _same(
+            "read_committed if not set; a topic directory has nothing but committed records"
+        ),
+        "consumer.override.group.id": _same("the group that the commits are mirrored to"),
+        "consumer.override.max.poll.interval.ms": _NO_GROUP,
         "consumer.override.session.timeout.ms": _NO_GROUP,
         "consumer.override.heartbeat.interval.ms": _NO_GROUP,
         "consumer.override.partition.assignment.strategy": _NO_GROUP,
         "consumer.override.group.instance.id": _NO_GROUP,
+        "consumer.override.enable.auto.commit": _OF_SPARK,
+        "consumer.override.interceptor.classes": _OF_SPARK,
+        "consumer.override.key.deserializer": _OF_SPARK,
+        "consumer.override.value.deserializer": _OF_SPARK,
         "producer.override.*": _ignored("a sink produces nothing"),
         "admin.override.*": _ignored("a sink creates no topics"),
         "connector.client.config.override.policy": _OF_THE_WORKER,

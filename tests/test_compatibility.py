@@ -184,12 +184,13 @@ def test_keys_without_effect_are_not_in_the_reference() -> None:
 
 
 def test_keys_of_kafka_connect_that_are_heeded_are_there_to_be_heeded() -> None:
-    """CONNECT_OPTIONS: who is told that a key means the same finds it among the keys of every connector."""
+    """CONNECT_OPTIONS: who is told that a key means the same finds it among every connector's, or the client has it."""
     heeded = {
         key for key, verdict in CONNECT_OPTIONS.items() if verdict.meaning in (Meaning.SAME, Meaning.DIFFERS)
     }
 
-    assert heeded - set(ConnectorConfig.keys()) == set()
+    own = {key for key in heeded if not key.startswith("consumer.override.")}
+    assert own - set(ConnectorConfig.keys()) == set()
 
 
 def test_every_verdict_of_kafka_connects_keys_says_why() -> None:
@@ -201,3 +202,17 @@ def test_every_verdict_of_kafka_connects_keys_says_why() -> None:
     ]
 
     assert silent == []
+
+
+def test_properties_of_the_reading_client_are_passed_on() -> None:
+    """overrides: what is said to mean the same for Kafka's client gets there, and where it begins is a key of its own."""
+    raw = {
+        **MINIMAL,
+        "consumer.override.auto.offset.reset": "latest",
+        "consumer.override.fetch.max.bytes": "7",
+    }
+
+    config = StandIn.parse(raw)
+
+    assert config.overrides("consumer.override.")["fetch.max.bytes"] == "7"
+    assert config.auto_offset_reset == "latest"

@@ -192,6 +192,8 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "archive.content": "a file's records are whole Kafka records with the value's bytes as they are; "
         "Confluent's files hold the converted value alone, so readers have to be changed",
+        "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
+        "begins where Connect's sink has got to",
         "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "
         "consumers read them, unless told otherwise)",
         "s3.part.size": "a part has 8 MiB, not 25 MiB: an open file takes less memory, and can have 78 GiB",

@@ -85,7 +85,7 @@ class SparkOnDemand:
             f"sinksdk {ready.config.name}", ready.master, extra_conf=ready.spark_conf
         )
         columns = ready.connector.columns(ready.config)
-        return SparkLauncher(self._session, ready.source, columns, self._template)
+        return SparkLauncher(self._session, ready.opened.source, columns, self._template)
 
 
 class _NeverStarted:

@@ -63,9 +63,9 @@ EXPECTED: Final = {
     ),
     "client_overrides": Expected(
         same=f"{_AVRO} avro.codec s3.part.size offset.flush.interval.ms task.shutdown.graceful.timeout.ms "
-        "consumer.override.auto.offset.reset consumer.override.isolation.level",
-        ignored="consumer.override.max.poll.records consumer.override.max.poll.interval.ms "
-        "consumer.override.session.timeout.ms consumer.override.fetch.max.bytes "
+        "consumer.override.auto.offset.reset consumer.override.isolation.level "
+        "consumer.override.fetch.max.bytes consumer.override.max.poll.records",
+        ignored="consumer.override.max.poll.interval.ms consumer.override.session.timeout.ms "
         "consumer.override.partition.assignment.strategy producer.override.compression.type "
         "admin.override.request.timeout.ms tasks.max.enforce exactly.once.support offset.flush.timeout.ms "
         "connector.client.config.override.policy max.write.duration.ms shutdown.timeout.ms",
@@ -121,11 +121,11 @@ EXPECTED: Final = {
     ),
     "flat_map": Expected(same=f"{_AVRO} topics.dir s3.part.size", ignored="_comment"),
     "hourly_json": Expected(
-        same="timezone rotate.schedule.interval.ms",
+        same="timezone rotate.schedule.interval.ms consumer.override.auto.offset.reset",
         ignored="s3.compression.type s3.compression.level path.format partition.duration.ms locale "
         "timestamp.extractor key.converter value.converter value.converter.schemas.enable "
         "json.decimal.format schema.compatibility",
-        unsupported=f"{_AVRO} rotate.interval.ms consumer.override.auto.offset.reset",
+        unsupported=f"{_AVRO} rotate.interval.ms",
         starts=False,
     ),
     "keys_headers_tombstones": Expected(

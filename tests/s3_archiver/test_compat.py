@@ -159,7 +159,7 @@ def test_other_defaults_are_of_keys_that_can_be_set() -> None:
         ("s3.credentials.provider.class", "software.amazon.X.DefaultCredentialsProvider", "same"),
         ("s3.sse.customer.key", "", "ignored"),
         ("authentication.method", "IAM Roles", "unsupported"),
-        ("consumer.override.isolation.level", "read_uncommitted", "unsupported"),
+        ("consumer.override.isolation.level", "read_uncommitted", "same"),
         ("max.poll.records", "500", "ignored"),
     ],
 )
