@@ -179,6 +179,13 @@ _RECORDS: Final[Mapping[str, Verdict]] = {
     "errors.retry.timeout": _differs(
         "how long S3 is asked again from memory (five minutes by default); then the partition starts again "
         "at its last commit"
+    ).when(
+        {
+            "0": _differs(
+                "at the first trouble with S3 a partition starts again at its last commit: take it out, and "
+                "S3 is asked again from memory for five minutes"
+            )
+        }
     ),
     "confluent.*": _LICENCE,
 }

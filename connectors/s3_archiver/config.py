@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from connectors.s3_archiver.access import AccessConfig
 from connectors.s3_archiver.codecs import codec
@@ -148,6 +148,12 @@ class S3ArchiverConfig(AccessConfig):
         alias="s3.object.behavior.on.tagging.error",
         description="Whether an object that cannot be tagged fails its partition or is only logged.",
     )
+
+    @field_validator("timezone")
+    @classmethod
+    def _utc_where_empty(cls, name: str) -> str:
+        """An exported configuration writes every key, also those that nobody has set."""
+        return name or "UTC"
 
     def problems(self) -> list[str]:
         """What is wrong between fields."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class Listed(NamedTuple):
             "description": self.description,
             "keys": [key.model_dump() for key in self.keys],
             "compatibility": {
-                key: {"verdict": verdict.meaning, "why": verdict.why}
+                key: dataclasses.asdict(verdict)
                 for key, verdict in self.connector.config_class.compatibility.items()
             },
         }

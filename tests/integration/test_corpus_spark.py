@@ -67,6 +67,7 @@ RUNS: Final = {
     "client_overrides": Expectation(("firehose",), 300, (300,), "snappy"),
     "compatibility_full": Expectation(("contracts",), 4100, (4000, 100), "bzip2"),
     "dead_letters": Expectation(("telemetry",), 500, (500,), "deflate"),
+    "every_default": Expectation(("signups",), 1100, (1000, 100)),
     "flat_map": Expectation(
         ("parcels",), 901, (900, 1), first_key="landing/parcels/partition=0/parcels+0+0000000000.avro"
     ),

@@ -112,6 +112,29 @@ EXPECTED: Final = {
         unsupported="transforms transforms.unwrap.type transforms.route.type transforms.source.type",
         starts=False,
     ),
+    "every_default": Expected(
+        same=f"{_AVRO} topics.regex errors.retry.delay.max.ms s3.part.size s3.credentials.provider.class "
+        "aws.access.key.id aws.secret.access.key s3.ssea.name s3.sse.kms.key.id s3.acl.canned s3.wan.mode "
+        "s3.part.retries s3.object.tagging s3.object.tagging.key.value.pairs "
+        "s3.object.behavior.on.tagging.error s3.proxy.url s3.proxy.user s3.proxy.password "
+        "s3.path.style.access.enabled s3.schema.partition.affix.type rotate.interval.ms "
+        "rotate.schedule.interval.ms filename.offset.zero.pad.width avro.codec topics.dir store.url "
+        "directory.delim file.delim timezone",
+        differs="errors.retry.timeout s3.retry.backoff.ms",
+        ignored="key.converter value.converter header.converter value.converter.schema.registry.url "
+        "transforms predicates config.action.reload errors.tolerance errors.log.enable "
+        "errors.log.include.messages errors.deadletterqueue.topic.name "
+        "errors.deadletterqueue.topic.replication.factor errors.deadletterqueue.context.headers.enable "
+        "s3.sse.customer.key s3.compression.type s3.compression.level s3.send.digest "
+        "s3.http.send.expect.continue s3.elastic.buffer.enable s3.elastic.buffer.init.capacity "
+        "behavior.on.null.values tombstone.encoded.partition report.null.values.to.dlq store.kafka.keys "
+        "keys.format.class store.kafka.headers headers.format.class format.bytearray.extension "
+        "format.bytearray.separator json.decimal.format retry.backoff.ms shutdown.timeout.ms "
+        "schemas.cache.config schema.compatibility enhanced.avro.schema.support connect.meta.data "
+        "allow.optional.map.keys parquet.codec partition.field.name partition.duration.ms path.format "
+        "locale timestamp.extractor timestamp.field rotate.file.on.partition.change "
+        "enable.conditional.writes max.write.duration.ms",
+    ),
     "fields_parquet": Expected(
         ignored="parquet.codec partition.field.name partition.field.format.path value.converter "
         "value.converter.schema.registry.url value.converter.schema.registry.basic.auth.user.info "

@@ -170,6 +170,14 @@ def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
     assert option.verdict.meaning == meaning
 
 
+def test_no_retries_at_all_are_advised_against() -> None:
+    """Connect's default of 0, which exported files spell out, means something else here: it is said."""
+    given, longer = (S3ArchiverConfig.judge({"errors.retry.timeout": value})[0] for value in ("0", "600000"))
+
+    assert "take it out" in given.verdict.why
+    assert "take it out" not in longer.verdict.why
+
+
 def test_a_refused_value_is_in_no_message() -> None:
     """It may be a secret."""
     _, problems = S3ArchiverConfig.check({**MINIMAL, "s3.sse.customer.key": "hunter2"})

@@ -166,6 +166,11 @@ def test_the_batch_policy_follows_from_the_rotation(
     assert (policy.max_records, policy.max_wait, policy.align_to) == expected
 
 
+def test_an_empty_time_zone_is_none_given() -> None:
+    """Exported configurations write every key, with Confluent's default, which is empty."""
+    assert S3ArchiverConfig.parse({**MINIMAL, "timezone": ""}).timezone == "UTC"
+
+
 def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() -> None:
     """They are fixed when a multipart upload begins; what is not set is the bucket's business."""
     config = S3ArchiverConfig.parse(
