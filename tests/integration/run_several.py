@@ -21,7 +21,9 @@ def main() -> None:
         arguments = ["archive.json", "--source-directory", "topics", "--store", "sqlite:///store.sqlite"]
         result = CliRunner().invoke(app, ["run", *arguments, "--master", "local[2]", "--until-caught-up"])
         outcome = {"code": result.exit_code, "output": result.output}
-        (folder / "outcome.json").write_text(json.dumps(outcome))
+        written = folder / "outcome.part"
+        written.write_text(json.dumps(outcome))
+        written.rename(folder / "outcome.json")  # whole as soon as it is there
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 from base64 import b64encode
 from collections import Counter
@@ -33,6 +34,7 @@ from tests.s3_archiver.corpus_verdicts import EXPECTED
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS: Final = 2
+PATIENCE_FOR_ALL: Final = 500.0  # seconds
 ENDPOINT: Final = "the test's S3"
 _ACCESS_KEY: Final = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>\w+)/")
 
@@ -143,25 +145,34 @@ class Requests:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Every configuration with its site, when all of them have been run."""
+    """Every configuration with its site; they are run one after the other, in the order of their names."""
 
     sites: Mapping[str, Site]
     requests: Requests
+    process: subprocess.Popen[bytes]
 
-    def outcome(self, name: str) -> dict[str, Any]:
-        """Exit code and output of a run."""
-        found: dict[str, Any] = json.loads((self.sites[name].folder / "outcome.json").read_text())
-        return found
+    def run(self, name: str) -> Site:
+        """The site, once its configuration has been run; fails when that did not go well."""
+        made = self.sites[name]
+        outcome = made.folder / "outcome.json"
+        deadline = time.monotonic() + PATIENCE_FOR_ALL
+        while not outcome.exists():
+            assert time.monotonic() < deadline, f"{name} was not run in time"
+            assert self.process.poll() is None or outcome.exists(), "the process that runs them has ended"
+            time.sleep(0.05)
+        found = json.loads(outcome.read_text())
+        assert found["code"] == 0, found["output"]
+        return made
 
     def keys(self, name: str) -> list[str]:
         """Keys of the archived files, in order."""
-        made = self.sites[name]
+        made = self.run(name)
         listed = client(made.endpoint).list_objects_v2(Bucket=made.bucket).get("Contents", [])
         return sorted(item["Key"] for item in listed if item["Key"].endswith(".avro"))
 
     def file(self, name: str, key: str) -> tuple[str, int]:
         """Codec and number of records of a file."""
-        made = self.sites[name]
+        made = self.run(name)
         body = client(made.endpoint).get_object(Bucket=made.bucket, Key=key)["Body"].read()
         reader = fastavro.reader(io.BytesIO(body))
         return reader.metadata["avro.codec"], sum(1 for _ in reader)
@@ -169,7 +180,7 @@ class Corpus:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
-    """All of them, run in one process, one after the other."""
+    """All of them, being run in one process."""
     folder = tmp_path_factory.mktemp("corpus")
     with site(folder) as first, pytest.MonkeyPatch.context() as monkeypatch:
         set_variables(monkeypatch)
@@ -178,15 +189,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", first.endpoint)
         requests = Requests(first.s3.app)
         first.s3.app = requests
-        sites = {name: prepare(name, first) for name in RUNS}
+        sites = {name: prepare(name, first) for name in sorted(RUNS)}
         folders = [str(made.folder) for made in sites.values()]
-        subprocess.run(
+        with subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("run_several.py")), *folders],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            check=True,
-            timeout=500,
-        )
-        yield Corpus(sites, requests)
+        ) as process:
+            yield Corpus(sites, requests, process)
+            process.kill()
 
 
 def prepare(name: str, first: Site) -> Site:
@@ -237,9 +247,6 @@ def test_every_configuration_that_would_start_is_run() -> None:
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_a_configuration_of_confluents_is_archived_as_it_says(name: str, corpus: Corpus) -> None:
     """It ends with everything committed; topics, keys, records of each file and codec are as it asks for."""
-    outcome = corpus.outcome(name)
-    assert outcome["code"] == 0, outcome["output"]
-
     expected, keys = RUNS[name], corpus.keys(name)
     found = {key: corpus.file(name, key) for key in keys}
     per_partition: dict[str, list[int]] = {}
@@ -256,7 +263,7 @@ def test_its_archive_holds_what_is_in_the_topics_byte_for_byte(
     name: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`verify` reads the same file, whatever its form: tombstones, headers and values of no format included."""
-    made = corpus.sites[name]
+    made = corpus.run(name)
 
     arguments = [str(made.config), "--store", made.store, "--source-directory", str(made.topics)]
     code = main(["verify", *arguments])
@@ -266,18 +273,20 @@ def test_its_archive_holds_what_is_in_the_topics_byte_for_byte(
 
 def test_secrets_of_a_file_sign_the_requests_and_are_not_in_the_store(corpus: Corpus) -> None:
     """What is stored and what travels is the reference."""
-    made = corpus.sites["secrets_from_files"]
+    made = corpus.run("secrets_from_files")
 
-    assert {key for bucket, _, key in corpus.requests.signers if bucket == made.bucket} >= {"AKIAFROMFILE"}
+    assert {key for bucket, _, key in tuple(corpus.requests.signers) if bucket == made.bucket} >= {
+        "AKIAFROMFILE"
+    }
     assert b"AKIAFROMFILE" not in (made.folder / "store.sqlite").read_bytes()
 
 
 def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
     """STS gets role, session and external id, on the driver and in tasks; S3 sees the role's keys only."""
-    requests, bucket = corpus.requests, corpus.sites["assumed_role"].bucket
+    requests, bucket = corpus.requests, corpus.run("assumed_role").bucket
 
-    assert {key for _, service, key in requests.signers if service == "sts"} == {"AKIAOFTHECHAIN"}
-    signers = {key for where, _, key in requests.signers if where == bucket}
+    assert {key for _, service, key in tuple(requests.signers) if service == "sts"} == {"AKIAOFTHECHAIN"}
+    signers = {key for where, _, key in tuple(requests.signers) if where == bucket}
     assert signers - {"key"}  # the test's own
     assert "AKIAOFTHECHAIN" not in signers
     assert len(requests.roles) >= 2
@@ -289,6 +298,8 @@ def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
 
 def test_a_proxy_is_asked_for_everything_with_user_and_password(corpus: Corpus) -> None:
     """The endpoint has a name that nobody can look up: all requests went through the proxy."""
+    corpus.run("proxy")
+
     (asked, times), *others = corpus.requests.proxied.items()
 
     assert asked == (
@@ -301,7 +312,7 @@ def test_a_proxy_is_asked_for_everything_with_user_and_password(corpus: Corpus) 
 
 def test_files_are_encrypted_and_tagged_as_asked(corpus: Corpus) -> None:
     """KMS key and canned ACL at the creation, tags once the file is visible."""
-    encrypted, tagged = corpus.sites["sse_kms"], corpus.sites["rest_answer"]
+    encrypted, tagged = corpus.run("sse_kms"), corpus.run("rest_answer")
     s3 = client(encrypted.endpoint)
 
     head = s3.head_object(Bucket=encrypted.bucket, Key=corpus.keys("sse_kms")[0])
