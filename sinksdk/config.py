@@ -22,6 +22,8 @@ from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.errors import ConfigException
 
 _RESET_OVERRIDE = "consumer.override.auto.offset.reset"
+CONFIG_PROVIDERS = frozenset({"env", "file"})
+"""What references can name (KIP-297)."""
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from sinksdk.compatibility import Meaning, Option
-from sinksdk.config import ConnectorConfig
+from sinksdk.config import CONFIG_PROVIDERS, ConnectorConfig
 from sinksdk.config_file import read_config_file
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import DROP_IN_NAMES, connector_class
+
+_REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Checked:
         connector: the connector it names, None when there is none.
         config: its validated configuration, None when there are problems.
         problems: all that keeps it from starting, as sentences.
-        warnings: what is odd about the file's form.
+        warnings: what is odd about the file's form, or about references in it.
         options: what becomes of each key; empty when there is no connector to ask.
         notes: keys that are not in the file and whose defaults are not those of the connector it was
             written for, each with what that changes.
@@ -76,6 +80,7 @@ def check_file(path: Path) -> Checked:
             file.config, problems=[*file.problems, *error.problems, *common], warnings=file.warnings
         )
     model = connector.config_class
+    options = model.judge(file.config)
     config, problems = model.check(file.config)
     if config is not None:
         problems = _validate(connector, config)
@@ -85,10 +90,21 @@ def check_file(path: Path) -> Checked:
         connector,
         None if problems else config,
         problems,
-        file.warnings,
-        model.judge(file.config),
+        [*file.warnings, *_unresolved(options, file.config)],
+        options,
         _notes(model, file.config),
     )
+
+
+def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[str]:
+    """References to config providers that only Connect has, or somebody's own: they are taken literally."""
+    for option in options:
+        for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
+            if option.verdict.is_heeded:
+                yield (
+                    f"'{option.key}' is taken as it is written: ${{{provider}:…}} names no provider there is "
+                    f"here; write ${{env:NAME}} or ${{file:/path:key}}"
+                )
 
 
 def _notes(model: type[ConnectorConfig], raw: Mapping[str, str]) -> Mapping[str, str]:

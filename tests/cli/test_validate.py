@@ -179,6 +179,18 @@ def test_references_are_resolved_and_their_values_never_shown(
     assert "hunter2" not in result.output
 
 
+def test_a_reference_to_a_provider_that_is_not_there_is_told(here: Here) -> None:
+    """Connect's users have Vault and Kubernetes there; here it would be taken for the secret itself."""
+    result = here.sinksdk(
+        "validate", here.config(out_folder="${secrets:connect/out:folder}", format_class="${vault:x:y}")
+    )
+
+    assert result.exit_code == 0
+    assert "1 warning\n" in result.stdout
+    assert "'out.folder' is taken as it is written: ${secrets:…} names no provider" in result.stdout
+    assert "connect/out" not in result.stdout
+
+
 def test_a_file_that_is_none_is_an_error_on_stderr(here: Here) -> None:
     """One line, no stack trace; with ``--verbose`` there is one."""
     result = here.sinksdk("validate", "absent.json")

@@ -206,7 +206,7 @@ EXPECTED: Final = {
     ),
     "strimzi": Expected(
         same=f"{_AVRO} avro.codec rotate.interval.ms s3.path.style.access.enabled "
-        "consumer.override.auto.offset.reset",
+        "consumer.override.auto.offset.reset aws.access.key.id aws.secret.access.key",
         ignored="key.converter value.converter",
     ),
     "tenants_by_regex": Expected(

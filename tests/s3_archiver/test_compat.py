@@ -82,6 +82,14 @@ def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: 
     assert "archive.content" in found["notes"]
 
 
+def test_references_that_only_connect_resolves_are_told(tmp_path: Path) -> None:
+    """Strimzi's secrets would be taken for the keys themselves."""
+    _, found = validate(place("strimzi", tmp_path))
+
+    told = [warning for warning in found["warnings"] if "${secrets:…}" in warning]
+    assert [warning.split("'")[1] for warning in told] == ["aws.access.key.id", "aws.secret.access.key"]
+
+
 @every_file
 def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
     """Neither in the table nor in a problem."""
