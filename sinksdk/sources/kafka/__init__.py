@@ -1,0 +1,1 @@
+"""Kafka: where records come from, and where those that cannot be delivered go."""
