@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +23,6 @@ _NOT_FOUND: Final = (40401, 40402, 40403)  # subject, version, schema
 _PASSING: Final = (408, 425, 429)
 _SERVER_ERROR: Final = 500
 _INSTALL: Final = "Avro needs what is not installed: pip install 'sinksdk[kafka]'"
-
-
-def missing_packages() -> str | None:
-    """What to install where a schema registry cannot be asked; None where it can."""
-    wanted = ("confluent_kafka", "cachetools", "authlib", "fastavro")
-    return None if all(importlib.util.find_spec(name) for name in wanted) else _INSTALL
 
 
 def connect(address: RegistryAddress) -> SchemaRegistry:
