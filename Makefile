@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check format test soak bench docs clean
+.PHONY: help install demo check format test soak kafka bench docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -38,6 +38,9 @@ test: install ## All tests: Spark, servers, crashes, property tests (minutes)
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C)
 	$(BIN)/python -m property_tests.simulation
+
+kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars through Maven)
+	$(BIN)/python -m tests.kafka.broker
 
 bench: install ## Measure, in one table of ratios
 	$(BIN)/python -m benchmarks

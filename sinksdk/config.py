@@ -22,6 +22,7 @@ from sinksdk.converter_settings import ConverterSettings
 from sinksdk.error_settings import ErrorSettings
 from sinksdk.errors import ConfigException
 
+_RESET_OVERRIDE = "consumer.override.auto.offset.reset"
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
@@ -31,9 +32,6 @@ def _split(value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
-
-PASSED_ON = ("producer.override.",)
-"""Prefixes of keys whose rest is a Kafka client's business."""
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
@@ -47,6 +45,13 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
+
+    override_prefixes: ClassVar[tuple[str, ...]] = (
+        "consumer.override.",
+        "producer.override.",
+        "admin.override.",
+    )
+    """What keys for the Kafka clients of this connector begin with (KIP-458)."""
 
     no_effect: ClassVar[Mapping[str, str]] = {}
     """Keys of other people's connectors that may stay in the file but do nothing here, each with why."""
@@ -123,6 +128,26 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         "first record there is (logged and counted).",
     )
 
+    auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
+        default="earliest",
+        alias="auto.offset.reset",
+        description="Where a connector that has never committed anything begins: at the first record there "
+        "is, at the end, or (`none`) not at all. `consumer.override.auto.offset.reset` is the same. "
+        "Partitions that come later begin at their first record.",
+    )
+    offset_source: Literal["store", "group"] = Field(
+        default="store",
+        alias="offset.source",
+        description="`group`: a connector that has never committed anything begins where its Kafka consumer "
+        "group stands (`connect-<name>`, or `consumer.override.group.id`): to move from Kafka Connect.",
+    )
+    offset_mirror: bool = Field(
+        default=True,
+        alias="offset.mirror",
+        description="With Kafka: write each commit's offsets to the consumer group as well, where Kafka's "
+        "tools look for the lag. The store stays the truth.",
+    )
+
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
         """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
@@ -139,6 +164,8 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, problems = _resolve(raw)
+        if _RESET_OVERRIDE in resolved:  # Connect has it among the consumer's properties only
+            resolved.setdefault("auto.offset.reset", resolved[_RESET_OVERRIDE])
         try:
             config = cls.model_validate(resolved, by_alias=True, by_name=False)
         except ValidationError as error:
@@ -176,19 +203,6 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         found += self.dead_letter_problems(self.topics, self.topics_regex)
         return found
 
-    def overrides(self, prefix: str) -> dict[str, str]:
-        """Properties that are passed on to a Kafka client, without their prefix; references resolved.
-
-        Raises:
-            ConfigException: a reference cannot be resolved here.
-        """
-        written = self._written or {}
-        return {
-            key.removeprefix(prefix): resolve_references(str(value))
-            for key, value in written.items()
-            if key.startswith(prefix)
-        }
-
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """As it was written, where with a reference: what that stands for may be a secret."""
         keys = {field: key for key, field in self.keys().items()}
@@ -212,6 +226,19 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
             raise TypeError(message)
         return type(self).parse, (dict(self._written),)
 
+    def overrides(self, prefix: str) -> dict[str, str]:
+        """Properties for Kafka clients: keys that begin so, less the prefix, references resolved.
+
+        Raises:
+            ConfigException: a reference cannot be resolved.
+        """
+        written = self._written or {}
+        return {
+            key.removeprefix(prefix): resolve_references(str(value))
+            for key, value in written.items()
+            if key.startswith(prefix)
+        }
+
     @classmethod
     def keys(cls) -> dict[str, str]:
         """Dotted name of each key and the field that holds it."""
@@ -224,7 +251,7 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         unknown = [
             key
             for key in raw
-            if key not in known and key not in cls.no_effect and not key.startswith(PASSED_ON)
+            if key not in known and key not in cls.no_effect and not key.startswith(cls.override_prefixes)
         ]
         return {
             key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None) for key in unknown

@@ -42,7 +42,27 @@ def run_command(
             help="Topic directory to read: topic=<t>/partition=<p>/*.parquet.",
             show_default=False,
         ),
-    ],
+    ] = "",
+    bootstrap_servers: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Kafka cluster to read, instead.", show_default=False),
+    ] = "",
+    kafka_config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS).",
+            show_default=False,
+        ),
+    ] = "",
+    kafka_jars: Annotated[
+        str,
+        typer.Option(
+            metavar="JAR,JAR",
+            help="Jars of Spark's Kafka source. By default those that Spark has, or Maven's.",
+            show_default=False,
+        ),
+    ] = "",
     store: Annotated[
         str,
         typer.Option(
@@ -75,8 +95,10 @@ def run_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.run import RunOptions, run  # noqa: PLC0415 - other commands need no store
+        from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
 
-        run(RunOptions(config, source_directory, store, master, until_caught_up, verbose, conf or ()))
+        source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
+        run(RunOptions(config, source, store, master, until_caught_up, verbose, conf or ()))
 
 
 @app.command("validate", short_help="Check a configuration.")

@@ -15,6 +15,7 @@ from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Startable, prepare
 from sinksdk.logs import configure_logging
@@ -26,7 +27,7 @@ class RunOptions:
 
     Args:
         config: the configuration file.
-        source_directory: the topic directory.
+        source: where records come from.
         store: the store's URL.
         master: Spark's master URL.
         until_caught_up: end when everything there is now is committed.
@@ -35,7 +36,7 @@ class RunOptions:
     """
 
     config: Path
-    source_directory: str
+    source: SourceOptions
     store: str
     master: str
     until_caught_up: bool = False
@@ -52,9 +53,7 @@ def run(options: RunOptions) -> None:
         FencedException: a newer driver has taken over.
         ConnectException: it failed for good; what was committed stays committed.
     """
-    ready = prepare(
-        options.config, options.source_directory, options.store, options.master, options.spark_conf
-    )
+    ready = prepare(options.config, options.source, options.store, options.master, options.spark_conf)
     console = stdout()
     write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.master}", "dim")
     progress = progress_on(console, ready.config.name)

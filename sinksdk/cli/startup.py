@@ -7,19 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.cli.checks import Checked, check_file
+from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
+from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
 from sinksdk.config import ConnectorConfig, resolve_references
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
-from sinksdk.sources import Source, Subscription, TopicDirectory
+from sinksdk.sources import Source, Subscription
 from sinksdk.spark.conf import parse_conf
+from sinksdk.spark.kafka_jars import with_kafka
 from sinksdk.spark.master import check_master
 from sinksdk.store import Store, open_store, s3_address
 from sinksdk.store.sql_address import SQLITE, sql_address
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient
+
+_AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +39,30 @@ class Startable:
         checked: its configuration, which has no problems.
         connector: what ``checked`` names.
         config: its validated configuration.
-        source: where its records come from.
+        opened: where its records come from.
         store: opened, created where it was missing.
         store_url: its URL as executors need it: absolute; references unresolved, but of a file.
         master: Spark's master URL.
         spark_conf: Spark's own settings.
+        dead_letters: the cluster that takes its dead letters, if it has any.
     """
 
     checked: Checked
     connector: SinkConnector
     config: ConnectorConfig
-    source: Source
+    opened: OpenedSource
     store: Store
     store_url: str
     master: str
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    dead_letters: KafkaClient | None = None
 
     def driver(self, launcher: Launcher, listener: Listener) -> ConnectorDriver:
         """What runs it."""
         return ConnectorDriver(
             store=self.store,
-            source=self.source,
+            source=self.opened.source,
+            group=self.opened.group,
             connector=self.connector,
             config=self.config,
             raw=self.checked.raw,
@@ -60,44 +72,63 @@ class Startable:
 
 
 def prepare(
-    config: Path, source_directory: str, store: str, master: str, spark_conf: Sequence[str] = ()
+    config: Path, source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()
 ) -> Startable:
     """Check everything, tell of warnings, and open the store.
 
     Args:
         config: the configuration file.
-        source_directory: the topic directory.
+        source: where records come from.
         store: the store's URL.
         master: Spark's master URL.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
 
     Raises:
         ConfigException: every problem at once.
-        MissingSourceTopicException: a subscribed topic is not in the topic directory.
-        ConnectException: the topic directory cannot be read.
+        MissingSourceTopicException: a subscribed topic is not in the source.
+        ConnectException: the source cannot be read.
     """
     problems: list[str] = []
-    checked, source, store_url = Checked({}), None, store
+    checked, opened_source, store_url = Checked({}), None, store
     conf: dict[str, str] = {}
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
         _tell(checked)
     with _collecting(problems):
-        source = _topic_directory(source_directory)
+        opened_source = open_source(source, checked.config)
     with _collecting(problems):
         store_url = absolute_store_url(store)
     with _collecting(problems):
         check_master(master, store_is_local_file=store_url.startswith("sqlite"))
     with _collecting(problems):
         conf = parse_conf(spark_conf)
-    if importlib.util.find_spec("pyspark") is None:
+        if source.is_kafka and not problems:
+            conf = with_kafka(conf, source.jars)
+    if not _has(["pyspark"]):
         problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
-    if problems or checked.connector is None or checked.config is None or source is None:
+    if checked.config is not None and checked.config.needs_registry() and not _has(_AVRO):
+        problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
+    if problems or checked.connector is None or checked.config is None or opened_source is None:
         raise ConfigException(problems)
-    _check_topics(source, checked.config)
+    _check_topics(opened_source.source, checked.config)
+    dead_letters = prepare_dead_letters(source, checked.config)
     opened = open_store(store_url, create=True)
-    return Startable(checked, checked.connector, checked.config, source, opened, store_url, master, conf)
+    return Startable(
+        checked,
+        checked.connector,
+        checked.config,
+        opened_source,
+        opened,
+        store_url,
+        master,
+        conf,
+        dead_letters,
+    )
+
+
+def _has(packages: Sequence[str]) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in packages)
 
 
 @contextmanager
@@ -113,14 +144,6 @@ def _tell(checked: Checked) -> None:
     if checked.without_effect:
         names = ", ".join(f"'{key}'" for key in checked.without_effect)
         warn([f"no effect here: {names} ('sinksdk validate' says why)"])
-
-
-def _topic_directory(path: str) -> TopicDirectory:
-    source = TopicDirectory(path)
-    if not source.root.is_dir():
-        message = f"the source directory {source.root} is not there, or is no folder"
-        raise ConfigException(message)
-    return source
 
 
 def _check_topics(source: Source, config: ConnectorConfig) -> None:

@@ -48,8 +48,8 @@ class SinkTaskRun:
 
     Args:
         worker: drives the author's task.
-        assigned: its ranges, in the order they are read.
-        batches: rows of one range after the other; None whenever nothing came for a while.
+        assigned: its ranges.
+        batches: rows of one range after the other, in any order; None whenever nothing came for a while.
         closing: asked between batches whether to close.
         clock: lets time pass while a batch awaits redelivery.
         on_progress: called between batches.
@@ -67,7 +67,8 @@ class SinkTaskRun:
     ) -> None:
         self._worker = worker
         self._assigned = assigned
-        self._waiting = list(assigned)
+        self._waiting = {item.partition: item for item in assigned}
+        self._reading: AssignedRange | None = None
         self._batches = batches
         self._closing = closing
         self._clock = clock
@@ -113,7 +114,7 @@ class SinkTaskRun:
             if request := self._closing():
                 return request
             if records is not None:
-                self._finish_before(records.partition)
+                self._turn_to(records.partition)
                 self._worker.deliver(records)
             self._worker.tick()
             if request := self._redeliver():
@@ -123,7 +124,8 @@ class SinkTaskRun:
                 return None  # every partition has ended: the rest would only be skipped
         request = self._closing()
         if request is None:
-            self._finish_before(None)
+            for item in filter(None, (self._reading, *self._waiting.values())):
+                self._finish(item)
         return request
 
     def _redeliver(self) -> ClosingRequest | None:
@@ -135,16 +137,21 @@ class SinkTaskRun:
             self._worker.tick()
         return None
 
-    def _finish_before(self, partition: TopicPartition | None) -> None:
-        """Rows come range by range: those before this partition's are complete. None: all are."""
-        if partition is not None and all(item.partition != partition for item in self._waiting):
+    def _turn_to(self, partition: TopicPartition) -> None:
+        """Rows come range by range: where another partition's begin, those of the one before are complete."""
+        if self._reading is not None and self._reading.partition == partition:
+            return
+        if partition not in self._waiting:
             raise ConnectException(
                 f"the input has rows of {partition} out of turn: its range is not assigned, or has ended; "
                 f"nothing further is committed"
             )
-        while self._waiting and self._waiting[0].partition != partition:
-            done = self._waiting.pop(0)
-            self._worker.finish(done.partition, ClosingReason.DUE if done.due else None)
+        if self._reading is not None:
+            self._finish(self._reading)
+        self._reading = self._waiting.pop(partition)
+
+    def _finish(self, item: AssignedRange) -> None:
+        self._worker.finish(item.partition, ClosingReason.DUE if item.due else None)
 
     def _never_started(self, item: AssignedRange, error: BaseException) -> PartitionOutcome:
         committed = self._worker.committed(item.partition)

@@ -18,19 +18,32 @@ from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.events import Listener, PartitionView, Silent
 from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
 from sinksdk.runtime.registry import configure, register
+from sinksdk.runtime.start_positions import first_positions
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
+from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.sources import Source, Subscription
 from sinksdk.store import Store, identify
-from sinksdk.store.records import Entry, GenerationPlan, PartitionProgress, PlannedRange, TaskPlan
+from sinksdk.store.records import (
+    ConnectorRecord,
+    Entry,
+    GenerationPlan,
+    PartitionProgress,
+    PlannedRange,
+    TaskPlan,
+)
 
 log = logging.getLogger(__name__)
 
 _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
 _SUCCESSION_POLL = 0.25  # seconds
+LOST = "lost"
+"""Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
+
 _LONGEST_PACE = 60.0  # seconds between two attempts to discard what cannot be discarded
 
 
@@ -55,6 +68,7 @@ class ConnectorDriver:
         listener: watches.
         clock: time.
         signal: asks it to close.
+        group: offsets kept outside, to begin from and to show commits in.
     """
 
     def __init__(
@@ -69,6 +83,7 @@ class ConnectorDriver:
         listener: Listener | None = None,
         clock: WallClock | None = None,
         signal: ClosingSignal | None = None,
+        group: OffsetGroup | None = None,
     ) -> None:
         self._store = store
         self._source = source
@@ -80,6 +95,9 @@ class ConnectorDriver:
         self._subscription = Subscription(config.topics, config.topics_regex)
         self._clock = clock or SystemWallClock()
         self._signal = signal or ClosingSignal()
+        self._group = group
+        self._gaps = TrailingGaps(source)
+        self._mirror: OffsetMirror | NoMirror = NoMirror()
         self._policy = connector.batch_policy(config)
         self._planner = Planner(
             self._policy,
@@ -118,6 +136,8 @@ class ConnectorDriver:
         self._connector.identity = ConnectorIdentity(
             identify(self._store), self._config.name, record.incarnation
         )
+        if self._group is not None and self._config.offset_mirror:
+            self._mirror = OffsetMirror(self._group, self._config.name)
         name = enter()
         self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
@@ -135,6 +155,7 @@ class ConnectorDriver:
             raise
         finally:
             leave(name)
+            self._mirror.close()
             stop_connector(self._connector, is_deleted=False)
 
     def _wait_for_turn(self, timeout: float) -> bool:
@@ -160,7 +181,9 @@ class ConnectorDriver:
             # Only after the claim: a driver that does not come to claim changes nothing. Each time: one that
             # was overtaken may have written its own in between, though no task will ever see it.
             record = configure(self._store, self._config.name, self._raw)
+            claim = self._begin(claim, record)
             self._committed = {p: entry.offset for p, entry in claim.committed.items()}
+            self._mirror.follow(self._committed)
             decision = self._await_work(claim, limits)
             if decision is None:
                 return
@@ -175,6 +198,15 @@ class ConnectorDriver:
                 return
             claim = self._generations.claim()
             self._pace_discards(claim, plan)
+
+    def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
+        """A connector's very first generation: commit where it begins, unless that is at the beginning."""
+        group, reset = self._config.offset_source == "group", self._config.auto_offset_reset
+        if not claim.is_first or (reset == "earliest" and not group):
+            return claim
+        offsets = self._group.offsets() if group and self._group is not None else None
+        positions = first_positions(self._available(), reset, offsets)
+        return self._generations.settle(claim, positions, record.version, record.config)
 
     def _give_way(self) -> None:
         """Let a driver that asked for it take over; one that then does not come has died, and we go on."""
@@ -215,6 +247,8 @@ class ConnectorDriver:
                 return decision
             if limits is not None and len(ready) == len(backlogs):
                 return None
+            if gaps := self._gaps.among(ready):
+                return self._planner.all_of(gaps, ready)
             self._status.save_if_due()
             self._listener.progress(self._views(()))
             self._wait(now, decision.due_at)
@@ -294,6 +328,7 @@ class ConnectorDriver:
         lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
         if lost > 0 and backlog.partition not in self._skipped and self._planner.skip_lost:
             self._skipped.add(backlog.partition)
+            self._counts.setdefault(backlog.partition, {})[LOST] = lost
             log.error(
                 "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
                 "as on.data.loss says",
@@ -326,6 +361,7 @@ class ConnectorDriver:
             for row in progress:
                 _add(self._counts, row.topic_partition, before, row.counts)
             self._status.save_if_due()
+            self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
             self._listener.progress(self._views(progress))
 
         supervisor = Supervisor(
@@ -354,6 +390,7 @@ class ConnectorDriver:
             _add(self._counts, outcome.partition, before, outcome.counts)
             if outcome.committed is not None:
                 self._committed[outcome.partition] = outcome.committed
+        self._mirror.follow(self._committed)
         self._listener.ended(plan.generation, self._views(outcomes))
 
     def _tell_of_unclosed(self, outcomes: Sequence[PartitionOutcome]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import Token, TopicPartition
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import Conflict, Store, merge, table
 from sinksdk.store.records import (
     Closing,
@@ -40,12 +40,14 @@ class Claim:
         committed: every partition's commit.
         stale: tokens that no commit covers.
         previous: which task had which partition in the generation before.
+        is_first: no generation was ever planned.
     """
 
     generation: int
     committed: Mapping[TopicPartition, Entry]
     stale: Mapping[TopicPartition, Mapping[str, Token]]
     previous: Mapping[TopicPartition, int]
+    is_first: bool = False
 
     def unsettled(self, partition: TopicPartition) -> bool:
         """Whether tokens of this partition wait to be published or discarded."""
@@ -92,7 +94,29 @@ class Generations:
             for task, plan in enumerate(base.tasks if base else ())
             for planned in plan.ranges
         }
-        return Claim(count.claimed, merged.committed, merged.stale, previous)
+        return Claim(count.claimed, merged.committed, merged.stale, previous, is_first=not count.planned)
+
+    def settle(
+        self,
+        claim: Claim,
+        offsets: Mapping[TopicPartition, int],
+        config_version: int,
+        config: Mapping[str, str],
+    ) -> Claim:
+        """Commit offsets that no task has written, as a generation of its own without tasks.
+
+        Returns:
+            The next generation, ours to plan.
+
+        Raises:
+            FencedException: a newer driver exists.
+        """
+        entries = {
+            p: Entry.of(p, OffsetAndMetadata(offset), claim.generation) for p, offset in offsets.items()
+        }
+        committed = {**claim.committed, **entries}
+        self.plan(replace(claim, committed=committed), (), config_version, config)
+        return self.claim()
 
     def plan(
         self,

@@ -120,6 +120,11 @@ class Planner:
                 due_at = min(due_at, moment)
         return Decision(tuple(ranges), due_at, counted)
 
+    @staticmethod
+    def all_of(ranges: Iterable[PlannedRange], backlogs: Iterable[Backlog]) -> Decision:
+        """A decision for these ranges, whatever the policy."""
+        return Decision(tuple(ranges), math.inf, {b.partition: b.counted for b in backlogs})
+
     def _check(self, backlog: Backlog) -> None:
         begin, end = backlog.available
         committed = backlog.committed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,6 +60,15 @@ class Source(Protocol):
     asked from any thread of the driver. It does not remember what was read: the store does.
     """
 
+    @property
+    def reads_together(self) -> bool:
+        """Whether several ranges are best read in one call, however many they are.
+
+        Then their rows come range by range, but in any order of ranges. Otherwise each range is read by
+        a call of its own.
+        """
+        ...
+
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """What there is to read now.
 
@@ -74,15 +83,33 @@ class Source(Protocol):
         """
         ...
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """What tells a topic from another one that had its name before; empty where the source cannot.
+
+        Raises:
+            RetriableException, ConnectException: as :meth:`partitions`.
+        """
+        ...
+
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+        """Offset of the first record in a range; the range's end when it is known to hold none.
+
+        A source that cannot tell without effort answers with the range's start.
+
+        Raises:
+            RetriableException, ConnectException: as :meth:`partitions`.
+        """
+        ...
+
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
-        """The rows of these ranges, one range after the other, each in offset order, in one Spark partition.
+        """The rows of these ranges, range by range, each in offset order, in one Spark partition.
 
         Columns are those of Spark's Kafka source: ``key binary``, ``value binary``, ``topic string``,
         ``partition int``, ``offset long``, ``timestamp timestamp``, ``timestampType int``, ``headers
         array<struct<key string, value binary>>``. ``timestampType`` and ``headers`` are absent where
         the source has no such column, since each column costs time on its way to Python. ``topic`` and
-        ``partition`` are literals that cost nothing unless they are selected. The frame has its one
-        partition even when no row is in the ranges.
+        ``partition`` cost nothing unless they are selected. The frame has its one partition even when no
+        row is in the ranges.
 
         Raises:
             OffsetOutOfRangeException: a range reaches beyond what the source holds by now.

@@ -61,7 +61,7 @@ class GenerationSpec:
         generation: the generation's number.
         python_path: folders to import the connector from, besides the installed packages.
         verbose: log everything, with stack traces.
-        kafka: the cluster records come from, if they come from one; dead letters go there.
+        kafka: the cluster that takes dead letters, if the connector has any.
     """
 
     store_url: str

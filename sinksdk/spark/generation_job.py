@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Thread
@@ -124,27 +124,48 @@ def generation_frame(
     Columns: ``range`` int, ``offset`` long, and those of ``columns`` that the source has; timestamps
     as milliseconds (long).
     """
-    reads = [
-        [
-            _range_frame(spark, source, planned, at, columns)
-            for at, planned in enumerate(task.ranges)
-            if planned.end > planned.start
-        ]
-        for task in tasks
-    ]
+    reads = [_task_reads(spark, source, task.ranges, columns) for task in tasks]
     names = _common_columns(reads)
     return functools.reduce(
         _union, (_task_frame(spark, number, frames, names) for number, frames in enumerate(reads))
     )
 
 
-def _range_frame(
-    spark: SparkSession, source: Source, planned: PlannedRange, at: int, columns: Collection[str]
-) -> DataFrame:
-    rows = source.read(spark, {planned.topic_partition: planned.offsets})
-    wanted = [F.lit(at).cast("int").alias(RANGE), F.col("offset")]
+def _task_reads(
+    spark: SparkSession, source: Source, ranges: Sequence[PlannedRange], columns: Collection[str]
+) -> list[DataFrame]:
+    """The rows of a task's ranges, each with its range's position in the plan."""
+    wanted = {at: planned for at, planned in enumerate(ranges) if planned.end > planned.start}
+    if not wanted:
+        return []
+    if source.reads_together:
+        rows = source.read(spark, {planned.topic_partition: planned.offsets for planned in wanted.values()})
+        return [_numbered(rows, _position(wanted), columns)]
+    return [
+        _numbered(source.read(spark, {planned.topic_partition: planned.offsets}), F.lit(at), columns)
+        for at, planned in wanted.items()
+    ]
+
+
+def _numbered(rows: DataFrame, position: Column, columns: Collection[str]) -> DataFrame:
+    wanted = [position.cast("int").alias(RANGE), F.col("offset")]
     wanted += [_column(name) for name in rows.columns if name in columns and name != "offset"]
     return rows.select(*wanted)
+
+
+def _position(ranges: Mapping[int, PlannedRange]) -> Column:
+    """A row's range, from its topic and partition.
+
+    An array by partition, so that a row costs one comparison per topic, not per partition.
+    """
+    by_topic: dict[str, dict[int, int]] = {}
+    for at, planned in ranges.items():
+        by_topic.setdefault(planned.topic, {})[planned.partition] = at
+    position = F.lit(None)
+    for topic, found in by_topic.items():
+        positions = F.array(*(F.lit(found.get(number)) for number in range(max(found) + 1)))
+        position = F.when(F.col("topic") == topic, F.get(positions, F.col("partition"))).otherwise(position)
+    return position
 
 
 def _column(name: str) -> Column:

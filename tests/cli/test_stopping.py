@@ -16,6 +16,7 @@ from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.driving import drive
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import absolute_store_url, prepare
 from sinksdk.runtime.driver import ConnectorDriver
@@ -97,7 +98,7 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_demand(here: Here, *, stopping: bool) -> SparkOnDemand:
-    ready = prepare(here.config(), str(here.topic()), "sqlite:///store.db", "local[1]")
+    ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     return SparkOnDemand(
         ready, python_path=(), verbose=False, is_stopping=lambda: stopping, tell=lambda _: None
     )
@@ -137,7 +138,7 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
         no_java()
 
     monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
-    ready = prepare(here.config(), str(here.topic()), "sqlite:///store.db", "local[1]")
+    ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     spark = SparkOnDemand(
         ready, python_path=(), verbose=False, is_stopping=lambda: bool(stopping), tell=lambda _: None
     )
@@ -155,7 +156,7 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
     conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
-    ready = prepare(here.config(), str(here.topic()), "sqlite:///store.db", "local[1]", conf)
+    ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf)
     spark = SparkOnDemand(
         ready, python_path=(), verbose=False, is_stopping=lambda: False, tell=lambda _: None
     )

@@ -78,6 +78,9 @@ class Source:
             raise self.errors.pop(0)
         return {p: OffsetRange(0, end) for p, end in self.ends.items()}
 
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+        return offsets.start
+
     def read(self, spark: Any, ranges: Any) -> Any:
         raise AssertionError
 

@@ -19,6 +19,7 @@ from sinksdk.cli.formatting import number
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.run import progress_on, summary
 from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Startable, prepare
 from sinksdk.errors import ConnectException
@@ -58,7 +59,7 @@ def play(folder: Path, *, verbose: bool) -> None:
         with ShutdownSignals() as signals:
             _set_up(console, endpoint, folder)
             store = f"sqlite:///{folder / _STORE}"
-            ready = prepare(folder / _CONFIG, str(folder / _TOPICS), store, MASTER)
+            ready = prepare(folder / _CONFIG, SourceOptions(str(folder / _TOPICS)), store, MASTER)
             try:
                 _archive(console, endpoint, ready, signals, verbose=verbose)
             finally:

@@ -70,6 +70,19 @@ class TopicDirectory:
         self._footers.keep(stat for found in stats.values() for stat in found)
         return {partition: _extent(files) for partition, files in look.items()}
 
+    @property
+    def reads_together(self) -> bool:
+        """No: a range's rows need no column that says whose they are."""
+        return False
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
+        """None: a folder that was made again is told by its offsets only."""
+        return {}
+
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:  # noqa: ARG002 - the same
+        """The range's start: a topic directory ends with a record, never with a gap."""
+        return offsets.start
+
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """See :meth:`sinksdk.sources.base.Source.read`."""
         from sinksdk.sources.topic_directory.frames import (  # noqa: PLC0415 - looking must not need pyspark

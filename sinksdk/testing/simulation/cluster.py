@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +53,20 @@ class Log:
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:  # noqa: ARG002
         """See :meth:`sinksdk.sources.Source.partitions`."""
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
+
+    @property
+    def reads_together(self) -> bool:
+        """Nothing is read here: the simulated tasks have the records at hand."""
+        return False
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+        """None: no topic of the simulation is ever made again."""
+        return {}
+
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+        """See :meth:`sinksdk.sources.Source.first_record`."""
+        inside = (r.offset for r in self.records[partition] if offsets.start <= r.offset < offsets.end)
+        return next(inside, offsets.end)
 
     def read(self, spark: Any, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
         """Never called: tasks of a simulation get their batches from :meth:`batches`."""

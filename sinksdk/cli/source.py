@@ -1,0 +1,101 @@
+"""Where ``sinksdk run`` reads from: a topic directory or a Kafka cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.sources import Source, TopicDirectory
+
+_OVERRIDES = "consumer.override."
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the command was told of the source.
+
+    Args:
+        directory: a topic directory.
+        bootstrap_servers: a Kafka cluster, instead.
+        kafka_config: a file with properties of its clients.
+        kafka_jars: jars of Spark's Kafka source, separated by commas.
+    """
+
+    directory: str = ""
+    bootstrap_servers: str = ""
+    kafka_config: str = ""
+    kafka_jars: str = ""
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether records come from Kafka."""
+        return bool(self.bootstrap_servers)
+
+    @property
+    def jars(self) -> Sequence[str]:
+        """The jars that were named."""
+        return [jar.strip() for jar in self.kafka_jars.split(",") if jar.strip()]
+
+    def check(self) -> None:
+        """Raise ConfigException unless exactly one source is named."""
+        if bool(self.directory) == bool(self.bootstrap_servers):
+            message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
+            raise ConfigException(message)
+        if self.directory and (self.kafka_config or self.kafka_jars):
+            message = "--kafka-config and --kafka-jars go with --bootstrap-servers"
+            raise ConfigException(message)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """A source that answers.
+
+    Args:
+        source: where records come from.
+        group: the consumer group of the connector; None where the source has none.
+    """
+
+    source: Source
+    group: OffsetGroup | None = None
+
+
+def open_source(options: SourceOptions, config: ConnectorConfig | None) -> OpenedSource | None:
+    """Open what the options name; None for Kafka as long as there is no configuration.
+
+    Raises:
+        ConfigException: not exactly one source is named, it is not there, or it does not answer.
+    """
+    options.check()
+    if options.is_kafka:
+        return None if config is None else _kafka(options, config)
+    if config is not None and config.offset_source == "group":
+        message = "'offset.source' is 'group', but a topic directory has no consumer groups"
+        raise ConfigException(message)
+    source = TopicDirectory(options.directory)
+    if not source.root.is_dir():
+        message = f"the source directory {source.root} is not there, or is no folder"
+        raise ConfigException(message)
+    return OpenedSource(source)
+
+
+def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
+    try:
+        from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigException(
+            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    overrides = config.overrides(_OVERRIDES)
+    source = KafkaSource(KafkaClient(options.bootstrap_servers, options.kafka_config), overrides)
+    try:
+        source.cluster.topic_names()
+    except RetriableException as error:
+        raise ConfigException(
+            f"no Kafka broker answers at {options.bootstrap_servers}: check --bootstrap-servers, the network "
+            f"and, where the cluster wants SASL or TLS, --kafka-config ({error})"
+        ) from error
+    group = overrides.get("group.id", f"connect-{config.name}")
+    return OpenedSource(source, ConsumerGroup(source.cluster, group))

@@ -1,0 +1,109 @@
+"""Each commit, told to somebody else as well: Kafka's tools look for a connector's lag in its consumer group.
+
+The store stays the truth. The mirror follows in a thread of its own: it holds no commit up, and what it
+cannot write it only warns of.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Protocol
+
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds for the last write, when the driver ends
+_AGAIN = 10.0  # seconds until what failed is tried again
+
+
+class OffsetGroup(Protocol):
+    """Offsets kept elsewhere, under a name."""
+
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """What it has. Raises ConnectException when nobody answers."""
+        ...
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make its offsets these; others stay. Raises ConnectException when nobody answers."""
+        ...
+
+
+class OffsetMirror:
+    """Writes committed offsets to a group, the latest ones only.
+
+    Args:
+        group: where to.
+        connector: whose offsets they are.
+    """
+
+    def __init__(self, group: OffsetGroup, connector: str) -> None:
+        self._group = group
+        self._connector = connector
+        self._written: dict[TopicPartition, int] = {}
+        self._wanted: dict[TopicPartition, int] = {}
+        self._changed = threading.Condition()
+        self._is_ending = False
+        self._is_failing = False
+        self._thread = threading.Thread(target=self._work, name="offset-mirror", daemon=True)
+        self._thread.start()
+
+    def follow(self, committed: Mapping[TopicPartition, int]) -> None:
+        """These offsets are committed. Returns at once."""
+        with self._changed:
+            if any(self._wanted.get(p) != offset for p, offset in committed.items()):
+                self._wanted |= committed
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is not written yet, within a few seconds, and end."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+        self._thread.join(_PATIENCE)
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            with self._changed:
+                self._changed.wait_for(self._has_work, _AGAIN if self._is_failing else None)
+                is_last = self._is_ending
+                news = self._news()
+            if news:
+                self._write(news)
+
+    def _has_work(self) -> bool:
+        return self._is_ending or (bool(self._news()) and not self._is_failing)
+
+    def _news(self) -> dict[TopicPartition, int]:
+        return {p: offset for p, offset in self._wanted.items() if self._written.get(p) != offset}
+
+    def _write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._group.write(offsets)
+        except ConnectException as error:
+            if not self._is_failing:  # once per outage
+                log.warning(
+                    "connector %s: its committed offsets are not shown in %s: %s; they are safe in the "
+                    "store, and are shown once that works again",
+                    self._connector,
+                    self._group,
+                    error,
+                )
+            self._is_failing = True
+            return
+        self._written |= offsets
+        self._is_failing = False
+
+
+class NoMirror:
+    """Tells nobody."""
+
+    def follow(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

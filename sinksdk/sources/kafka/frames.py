@@ -1,0 +1,75 @@
+"""Rows of Kafka partitions as Spark DataFrames: Spark's own batch source, with explicit ranges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from sinksdk.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Value = TypeVar("Value")
+
+_SPARKS_OWN: Final = frozenset(
+    {
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "interceptor.classes",
+        "key.deserializer",
+        "value.deserializer",
+        "group.id",
+    }
+)
+"""Client properties that Spark sets itself, and refuses or warns of."""
+_DEFAULTS: Final[Mapping[str, str]] = {
+    # Connect's and the Java client's 500 make Spark go to the client's queue for every 500 records.
+    "max.poll.records": "10000",
+}
+
+
+def read_ranges(
+    spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange], properties: Mapping[str, str]
+) -> DataFrame:
+    """The rows of ranges in one Spark partition, each range's rows together and in offset order."""
+    wanted = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
+    if not wanted:
+        return _nothing(spark)
+    options = {
+        "assign": json.dumps({topic: list(found) for topic, found in _by_topic(wanted).items()}),
+        "startingOffsets": _offsets({p: offsets.start for p, offsets in wanted.items()}),
+        "endingOffsets": _offsets({p: offsets.end for p, offsets in wanted.items()}),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+    kafka = {**_DEFAULTS, **properties}
+    options |= {f"kafka.{key}": value for key, value in kafka.items() if key not in _SPARKS_OWN}
+    return spark.read.format("kafka").options(**options).load().coalesce(1)
+
+
+def _offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    return json.dumps(
+        {
+            topic: {str(p): offset for p, offset in found.items()}
+            for topic, found in _by_topic(offsets).items()
+        }
+    )
+
+
+def _by_topic(values: Mapping[TopicPartition, Value]) -> dict[str, dict[int, Value]]:
+    topics: dict[str, dict[int, Value]] = {}
+    for partition, value in sorted(values.items()):
+        topics.setdefault(partition.topic, {})[partition.partition] = value
+    return topics
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    """No rows, in a partition that Spark does not optimise away: its task has other things to do."""
+    columns = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    columns += ", timestampType int, headers array<struct<key: string, value: binary>>"
+    casts = [
+        f"CAST(NULL AS {kind}) AS {name}" for name, _, kind in (c.partition(" ") for c in columns.split(", "))
+    ]
+    return spark.range(1, numPartitions=1).where("id < 0").selectExpr(*casts)

@@ -1,0 +1,73 @@
+"""Jars from Maven Central, by ``mvn``: with what they depend on, once, into a folder that stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sinksdk.errors import ConfigException
+
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_PATIENCE: Final = 600.0  # seconds; a first download brings Maven's own plugins as well
+
+
+def cache_folder() -> Path:
+    """Where downloaded jars stay: ``sinksdk`` in ``XDG_CACHE_HOME``, by default ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinksdk"
+
+
+def copy_jars(pom: Path, name: str, properties: Mapping[str, str] | None = None) -> list[Path]:
+    """The runtime dependencies of a POM, as jars; downloaded the first time.
+
+    Args:
+        pom: the project file that names them.
+        name: of the folder that keeps them; another version, another name.
+        properties: what ``${…}`` in the POM stands for.
+
+    Raises:
+        ConfigException: there is no ``mvn``, or it could not get them; it says what Maven said.
+    """
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        _download(pom, folder, properties or {})
+    return sorted(folder.glob("*.jar"))
+
+
+def _download(pom: Path, folder: Path, properties: Mapping[str, str]) -> None:
+    if shutil.which("mvn") is None:
+        message = "Maven (mvn) is not on the PATH: install it (Debian: apt install maven)"
+        raise ConfigException(message)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Into another folder first: what stops half-way must not be taken for the whole.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as unfinished:
+        target = Path(unfinished, "jars")
+        settings = {**properties, "outputDirectory": str(target), "includeScope": "runtime"}
+        options = [f"-D{key}={value}" for key, value in settings.items()]
+        _maven("--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(pom), _COPY, *options)
+        try:
+            target.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster, with the same jars
+                raise
+
+
+def _maven(*arguments: str) -> None:
+    try:
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            ["mvn", *arguments],  # noqa: S607 - found on the PATH as an operator's shell would
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigException(f"Maven did not end within {_PATIENCE:g} s: {error.cmd}") from error
+    if done.returncode:
+        said = (line.partition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
+        reason = next(filter(None, said), done.stdout[-500:])
+        raise ConfigException(f"Maven could not get the jars: {reason}")

@@ -1,0 +1,206 @@
+"""Apache Kafka of the tests' own: one KRaft node on the loopback interface, in a temporary folder.
+
+``make kafka`` runs this module: a broker to try things out with, until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from sinksdk.errors import ConfigException
+from sinksdk.spark.maven import copy_jars
+from tests.needs import missing
+
+VERSION = "4.1.0"
+_HERE = Path(__file__).parent
+_PATIENCE = 90.0  # seconds; a machine may be busy
+_SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",  # a topic that a reader calls into being would hide that it is missing
+    "log.cleaner.backoff.ms": "200",
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "100",
+    "file.delete.delay.ms": "100",
+    "log.initial.task.delay.ms": "500",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+}
+
+
+@dataclass
+class Broker:
+    """A broker that can be started, stopped, killed and started again on its data.
+
+    Args:
+        folder: its data, configuration and log.
+        port: where it listens; the next one is its controller's.
+        settings: Kafka's own settings, on top of what a single node needs.
+    """
+
+    folder: Path
+    port: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def bootstrap(self) -> str:
+        """``bootstrap.servers`` of its clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running broker."""
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it answers. Data of an earlier run is there again."""
+        if not (self.folder / "server.properties").exists():
+            self._format()
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                _java("kafka.Kafka", str(self.folder / "server.properties"), heap="512m"),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C meant for a test's own process is not meant for it
+            )
+        self._await()
+
+    def stop(self) -> None:
+        """Stop it as an operator does; what clients wrote is on disk."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it and start it again."""
+        self.stop()
+        self.start()
+
+    def tool(self, name: str, *arguments: str) -> str:
+        """Run one of Kafka's command-line tools by its class; what it prints."""
+        command = _java(name, "--bootstrap-server", self.bootstrap, *arguments, heap="128m")
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE).stdout
+
+    def _format(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            **_SETTINGS,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.port + 1}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.port + 1}",
+            "log.dirs": str(self.folder / "data"),
+            **self.settings,
+        }
+        path = self.folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        arguments = ["format", "--standalone", "--cluster-id", "sinksdk-tests-0000000", "--config", str(path)]
+        done = subprocess.run(
+            _java("kafka.tools.StorageTool", *arguments, heap="128m"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _await(self) -> None:
+        assert self._process is not None
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            assert self._process.poll() is None, (self.folder / "log").read_text()[-3000:]
+            with suppress(Exception):
+                if admin.list_topics(timeout=1).brokers:
+                    return
+        message = f"the broker does not answer: {(self.folder / 'log').read_text()[-3000:]}"
+        raise TimeoutError(message)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(timeout=_PATIENCE)
+            self._process = None
+
+
+@contextmanager
+def serving(settings: Mapping[str, str] | None = None, *, port: int | None = None) -> Iterator[Broker]:
+    """A new, empty broker; it ends, and its folder goes, with the block."""
+    folder = Path(tempfile.mkdtemp(prefix="kafka-"))
+    broker = Broker(folder, port or _free_ports(), settings or {})
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def jars() -> list[Path]:
+    """Kafka's jars. Skips the test, or fails it in CI, where they cannot be had."""
+    try:
+        return copy_jars(_HERE / "pom.xml", f"kafka-{VERSION}")
+    except ConfigException as error:
+        missing("Kafka's broker", f"its jars come from Maven Central: {error}")
+
+
+def _java(main: str, *arguments: str, heap: str) -> list[str]:
+    log = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    classpath = ":".join(map(str, jars()))
+    return [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", log, "-cp", classpath, main, *arguments]
+
+
+def _free_ports() -> int:
+    """A port that is free, as is the next one."""
+    while True:
+        with socket.socket() as one, socket.socket() as next_one:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                next_one.bind(("127.0.0.1", port + 1))
+                return port
+
+
+def main() -> None:
+    """Run a broker on port 9092 until Ctrl-C."""
+    ended = False
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    with serving({"auto.create.topics.enable": "true"}, port=9092) as broker:
+        print(
+            f"Kafka {VERSION} answers at {broker.bootstrap}; Ctrl-C ends it and removes its data", flush=True
+        )
+        while not ended:
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
