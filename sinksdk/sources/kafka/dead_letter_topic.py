@@ -15,11 +15,13 @@ from sinksdk.sources.kafka.client import BOOTSTRAP, KafkaClient
 from sinksdk.sources.kafka.dead_letters import PRODUCER
 
 _TIMEOUT: Final = 15.0  # seconds
+# Dead letters keep their timestamps: with the cluster's retention old ones would be deleted at once.
+_KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _REPLICATION: Final = "errors.deadletterqueue.topic.replication.factor"
 
 
 def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
-    """Create the dead letter topic unless it is there: one partition, as Connect makes it.
+    """Create the dead letter topic unless it is there: one partition, as Connect makes it, kept for ever.
 
     Returns:
         Whether it was created.
@@ -34,7 +36,8 @@ def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
         found = admin.list_topics(timeout=_TIMEOUT)
         if topic in found.topics:
             return False
-        new = NewTopic(topic, num_partitions=1, replication_factor=config.dead_letter_replication_factor)
+        replicas = config.dead_letter_replication_factor
+        new = NewTopic(topic, num_partitions=1, replication_factor=replicas, config=dict(_KEPT))
         admin.create_topics([new], operation_timeout=_TIMEOUT)[topic].result(2 * _TIMEOUT)
     except KafkaException as error:
         reason: KafkaError = error.args[0]
