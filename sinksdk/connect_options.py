@@ -43,6 +43,19 @@ _TRANSFORM = _unsupported(f"single message transforms are Java classes; {_EXPLAI
     }
 )
 
+
+def _converter(side: str) -> Mapping[str, Verdict]:
+    """Those of keys, or of values."""
+    return {
+        side: _same("bytes, string, json, avro and numbers, under Connect's class names or these"),
+        f"{side}.schemas.enable": _same("if not set, the envelope is taken off where it is there"),
+        f"{side}.schema.registry.url": _same(),
+        f"{side}.basic.auth.credentials.source": _same(),
+        f"{side}.basic.auth.user.info": _same(),
+        f"{side}.converter.encoding": _same(),
+    }
+
+
 CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "name": _same(),
@@ -51,8 +64,8 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "tasks.max.enforce": _ignored("there are never more tasks than 'tasks.max'"),
         "topics": _same(),
         "topics.regex": _same(),
-        "key.converter": _same("bytes, string and json, under Connect's class names or these"),
-        "value.converter": _same("bytes, string and json, under Connect's class names or these"),
+        **_converter("key.converter"),
+        **_converter("value.converter"),
         "header.converter": _ignored("headers are delivered as bytes"),
         "header.converter.*": _ignored("headers are delivered as bytes"),
         "transforms": _unsupported(
@@ -69,6 +82,10 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         ),
         "errors.retry.delay.max.ms": _same(),
         "errors.log.enable": _same(),
+        "errors.log.include.messages": _same(),
+        "errors.deadletterqueue.topic.name": _same("written before the commit that covers them"),
+        "errors.deadletterqueue.topic.replication.factor": _same(),
+        "errors.deadletterqueue.context.headers.enable": _same(),
         "offset.flush.interval.ms": _same("a worker's key in Connect, each connector's own here"),
         "task.shutdown.graceful.timeout.ms": _same("a worker's key in Connect; 60,000 by default, not 5,000"),
         "config.action.reload": _ignored("references are resolved anew with every generation"),
@@ -93,7 +110,7 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "consumer.override.interceptor.classes": _OF_SPARK,
         "consumer.override.key.deserializer": _OF_SPARK,
         "consumer.override.value.deserializer": _OF_SPARK,
-        "producer.override.*": _ignored("a sink produces nothing"),
+        "producer.override.*": _same("for the client that writes dead letters"),
         "admin.override.*": _ignored("a sink creates no topics"),
         "connector.client.config.override.policy": _OF_THE_WORKER,
         "connector.plugin.version": _INSTALLED,

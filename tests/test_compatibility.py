@@ -189,7 +189,7 @@ def test_keys_of_kafka_connect_that_are_heeded_are_there_to_be_heeded() -> None:
         key for key, verdict in CONNECT_OPTIONS.items() if verdict.meaning in (Meaning.SAME, Meaning.DIFFERS)
     }
 
-    own = {key for key in heeded if not key.startswith("consumer.override.")}
+    own = {key for key in heeded if not key.startswith(("consumer.override.", "producer.override."))}
     assert own - set(ConnectorConfig.keys()) == set()
 
 

@@ -15,16 +15,9 @@ import sinksdk
 
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
-    "connector",
-    "task",
-    "context",
-    "records",
-    "config",
-    "config_file",
-    "compatibility",
-    "connect_options",
-    "errors",
-    "plugins",
+    *("connector", "task", "context", "records", "errors", "plugins"),
+    *("config", "config_file", "converter_settings", "error_settings"),
+    *("compatibility", "connect_options"),
 )
 
 LAYERS: dict[str, set[str]] = {

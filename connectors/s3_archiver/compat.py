@@ -176,6 +176,7 @@ _RECORDS: Final[Mapping[str, Verdict]] = {
     "errors.log.enable": _NO_BAD_RECORDS,
     "errors.log.include.messages": _NO_BAD_RECORDS,
     "errors.deadletterqueue.*": _NO_BAD_RECORDS,
+    "producer.override.*": _NO_BAD_RECORDS,
     "errors.retry.timeout": _differs(
         "how long S3 is asked again from memory (five minutes by default); then the partition starts again "
         "at its last commit"

@@ -147,6 +147,13 @@ def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
     assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
 
 
+def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
+    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
+    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders"}
+
+    assert S3ArchiverConfig.parse(raw).dead_letter_topic == ""
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
