@@ -204,8 +204,9 @@ class ConnectorDriver:
         group, reset = self._config.offset_source == "group", self._config.auto_offset_reset
         if not claim.is_first or (reset == "earliest" and not group):
             return claim
-        offsets = self._group.offsets() if group and self._group is not None else None
-        positions = first_positions(self._available(), reset, offsets)
+        available = self._available()
+        offsets = self._group.offsets(available.keys()) if group and self._group is not None else None
+        positions = first_positions(available, reset, offsets)
         return self._generations.settle(claim, positions, record.version, record.config)
 
     def _give_way(self) -> None:

@@ -101,6 +101,29 @@ def produce(
         producer.abort_transaction(_TIMEOUT)
     elif transaction:
         producer.commit_transaction(_TIMEOUT)
+    if transaction:
+        await_decided(bootstrap, topic, partition)
+
+
+def await_decided(bootstrap: str, topic: str, partition: int) -> None:
+    """Wait until no transaction is open: its marker is written after its producer was told that it is over."""
+    ends = [
+        Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": f"read_{level}"})
+        for level in ("committed", "uncommitted")
+    ]
+    deadline = time.monotonic() + _TIMEOUT
+    try:
+        while time.monotonic() < deadline:
+            asked = TopicPartition(topic, partition)
+            stable, last = (end.get_watermark_offsets(asked, timeout=_TIMEOUT)[1] for end in ends)
+            if stable == last:
+                return
+            time.sleep(0.02)
+    finally:
+        for end in ends:
+            end.close()
+    message = f"{topic}-{partition} still has an open transaction"
+    raise TimeoutError(message)
 
 
 def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Read]:

@@ -10,6 +10,7 @@ from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, 
 from sinksdk.sources.kafka import KafkaClient
 from sinksdk.sources.kafka.dead_letter_topic import ensure_topic
 from sinksdk.sources.kafka.dead_letters import KafkaDeadLetters, producer_properties
+from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name
 
 pytestmark = pytest.mark.slow
@@ -105,3 +106,20 @@ def test_a_cluster_that_does_not_answer() -> None:
     """Dead letters: a cluster that does not answer is a ConfigException that says where it was looked for."""
     with pytest.raises(ConfigException, match=r"cannot be looked up or created at 127.0.0.1:1"):
         ensure_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
+
+
+def test_a_broker_that_goes_and_comes_back() -> None:
+    """Dead letters: while the broker is away they fail, after delivery.timeout.ms; once it is back they are written."""
+    settings = {"producer.override.delivery.timeout.ms": "4000", "producer.override.linger.ms": "0"}
+    with serving() as broker:
+        topic = unused_name("bad")
+        ensure_topic(configured(topic), KafkaClient(broker.bootstrap))
+        with letters_to(topic, broker.bootstrap, **settings) as letters:
+            letters.send(SinkRecord("t", 0, 0, value=b"before")).result(30)
+            broker.kill()
+            with pytest.raises(ConnectException, match="look whether the cluster answers"):
+                letters.send(SinkRecord("t", 0, 1, value=b"meanwhile")).result(30)
+            broker.start()
+        with letters_to(topic, broker.bootstrap) as letters:
+            letters.send(SinkRecord("t", 0, 2, value=b"after")).result(30)
+        assert [row.value for row in consume(broker.bootstrap, topic)] == [b"before", b"after"]
