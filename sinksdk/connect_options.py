@@ -135,8 +135,6 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "internal.value.converter": _OF_THE_WORKER,
         "rest.*": _OF_THE_WORKER,
         "listeners": _OF_THE_WORKER,
-        "consumer.*": _OF_THE_WORKER,
-        "producer.*": _OF_THE_WORKER,
         "_comment*": _ignored("a comment"),
     }
 )
