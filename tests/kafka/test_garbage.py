@@ -29,7 +29,12 @@ _MANY_HEADERS = [(f"h{number}", b"%d" % number) for number in range(10_000)]
 @pytest.fixture
 def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
     """A topic of one partition that takes records of some megabytes, and an empty one."""
-    topic = create_topic(bootstrap, unused_name("garbage"), 1, {"max.message.bytes": "4000000"})
+    config = {
+        "max.message.bytes": "4000000",
+        "message.timestamp.after.max.ms": "9223372036854775807",
+        "retention.ms": "-1",
+    }
+    topic = create_topic(bootstrap, unused_name("garbage"), 1, config)
     with kafka_site(tmp_path, bootstrap, topic) as made:
         made.configure(
             topics=f"{topic},{create_topic(bootstrap, unused_name('empty'))}", flush_size=1_000_000
@@ -41,11 +46,16 @@ def send(site: KafkaSite, *records: dict[str, object]) -> None:
     """Produce records as they are."""
     producer = Producer({"bootstrap.servers": site.bootstrap, "message.max.bytes": 4_000_000})
     for record in records:
-        producer.produce(site.topic, **record)
+        producer.produce(site.topic, on_delivery=delivered, **record)
         producer.poll(0)
         if len(producer) > 100:
             producer.flush(60)
     assert producer.flush(60) == 0
+
+
+def delivered(error: object, _: object) -> None:
+    """Fails where the broker did not take a record."""
+    assert error is None, error
 
 
 def peak_of_workers(process: subprocess.Popen[str], peaks: dict[int, int]) -> None:
@@ -121,7 +131,7 @@ def test_two_hundred_partitions_are_planned_and_read_in_one_generation(
             assert len(source.partitions(Subscription((topic,)))) == MANY
             looks.append(time.monotonic() - started)
 
-        code, output = site.run("--until-caught-up")
+        code, output = ended(site.start("--until-caught-up"), timeout=400)
 
         assert code == 0, output
         assert site.archived() == consume(bootstrap, topic)
