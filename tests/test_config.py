@@ -389,3 +389,35 @@ def test_problems_between_fields_are_told_together_with_wrong_fields() -> None:
     assert any("'name' is required" in problem for problem in problems)
     assert any(problem.startswith("'tasks.max'") for problem in problems)
     assert any("'topics'" in problem for problem in problems)
+
+
+def test_properties_for_kafka_clients_are_known_by_their_prefix() -> None:
+    """KIP-458: consumer.override.* and its like are no unknown keys; references in them are resolved."""
+    raw = {"name": "c", "topics": "t", "consumer.override.fetch.max.bytes": "5", "consumer.overide.x": "1"}
+    config = ConnectorConfig.parse(raw)
+
+    assert config.overrides("consumer.override.") == {"fetch.max.bytes": "5"}
+    assert list(ConnectorConfig.unknown_keys(raw)) == ["consumer.overide.x"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "reset"),
+    [
+        ({}, "earliest"),
+        ({"auto.offset.reset": "none"}, "none"),
+        ({"consumer.override.auto.offset.reset": "latest"}, "latest"),
+        ({"auto.offset.reset": "none", "consumer.override.auto.offset.reset": "latest"}, "none"),
+    ],
+)
+def test_where_to_begin_may_be_said_in_connects_way(keys: dict[str, str], reset: str) -> None:
+    """Connect has auto.offset.reset among the consumer's properties; our own key wins."""
+    assert ConnectorConfig.parse({"name": "c", "topics": "t", **keys}).auto_offset_reset == reset
+
+
+def test_a_wrong_place_to_begin_is_a_problem_of_its_key() -> None:
+    """As with any other choice."""
+    _, problems = ConnectorConfig.check(
+        {"name": "c", "topics": "t", "consumer.override.auto.offset.reset": "middle"}
+    )
+
+    assert problems == ["'auto.offset.reset': input should be 'earliest', 'latest' or 'none'"]

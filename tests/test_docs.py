@@ -99,7 +99,14 @@ def test_python_compiles_and_json_parses(page: Path) -> None:
 @every_page
 def test_every_block_says_its_language(page: Path) -> None:
     """Or that it is text: a block of an unknown kind is checked by nobody."""
-    assert {fence.language for fence in fences(page)} <= {"bash", "json", "python", "text", "toml"}
+    assert {fence.language for fence in fences(page)} <= {
+        "bash",
+        "json",
+        "properties",
+        "python",
+        "text",
+        "toml",
+    }
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # a task that crashes closes nothing

@@ -27,8 +27,10 @@ class Views:
         self._committed = dict(offsets)
 
     def ends(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These partitions are shown, and the source ends there."""
-        self._ends = dict(offsets)
+        """The source ends there. A partition that is missing stays as it was last seen: what was committed
+        of it counts.
+        """
+        self._ends |= offsets
 
     def generation_begins(self) -> None:
         """What tasks count from now on comes on top of what was counted before."""

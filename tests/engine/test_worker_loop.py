@@ -342,3 +342,13 @@ def test_rows_of_a_stranger_end_no_range() -> None:
     with pytest.raises(ConnectException, match="out of turn"):
         run.over([rows(P2, 0), rows(P0, 0), rows(P1, 0)])
     assert run.committed == {}
+
+
+def test_ranges_may_come_in_any_order() -> None:
+    """A run: the source decides which range it delivers first; each is committed to its end and closed once."""
+    run = Run(Sink())
+
+    run.over([rows(P1, *range(10)), rows(P0, *range(10))])
+
+    assert run.committed == {P0: 10, P1: 10}
+    assert run.calls.count("close") == 2

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,11 @@ class Site:
         return self.folder / "topics"
 
     @property
+    def source(self) -> Sequence[str]:
+        """Options that name the source."""
+        return ["--source-directory", str(self.topics)]
+
+    @property
     def config(self) -> Path:
         return self.folder / "archive.json"
 
@@ -135,7 +140,7 @@ class Site:
     ) -> subprocess.Popen[str]:
         """``sinksdk run`` in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk.cli", "run", str(self.config)]
-        command += ["--source-directory", str(self.topics), "--store", self.store, "--master", master]
+        command += [*self.source, "--store", self.store, "--master", master]
         return subprocess.Popen(
             [*command, *options],
             cwd=self.folder,
@@ -206,17 +211,24 @@ def client(endpoint: str) -> Any:
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
     """A site with an empty bucket; its server ends with the block."""
+    with bucket() as (endpoint, s3, name):
+        made = Site(folder, endpoint, s3, name)
+        made.configure()
+        yield made
+
+
+@contextmanager
+def bucket() -> Iterator[tuple[str, SlowS3, str]]:
+    """An endpoint, what may slow it down, and an empty bucket; the server ends with the block."""
     s3 = SlowS3(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
-        bucket = f"bucket-{uuid.uuid4().hex}"  # moto keeps its buckets as long as the process lives
-        client(endpoint).create_bucket(Bucket=bucket)
-        made = Site(folder, endpoint, s3, bucket)
-        made.configure()
-        yield made
+        name = f"bucket-{uuid.uuid4().hex}"  # moto keeps its buckets as long as the process lives
+        client(endpoint).create_bucket(Bucket=name)
+        yield endpoint, s3, name
     finally:
         server.shutdown()
         server.server_close()

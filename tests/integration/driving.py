@@ -11,7 +11,7 @@ from sinksdk.plugins import connector_class
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.runtime.supervisor import RunningGeneration
-from sinksdk.sources import Source, TopicDirectory
+from sinksdk.sources import TopicDirectory
 from sinksdk.spark.executor import GenerationSpec
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.task_result import TaskResult
@@ -63,15 +63,15 @@ class RecordingLauncher:
 
 
 def driver_of(
-    site: Site, spark: SparkSession, watcher: Any = None, source: Source | None = None
+    site: Site, spark: SparkSession, watcher: Any = None
 ) -> tuple[ConnectorDriver, RecordingLauncher]:
-    """A driver for a site's configuration, and its launcher. Reads the site's topic directory by default."""
+    """A driver for a site's configuration, and its launcher."""
     written = json.loads(site.config.read_text())
     raw = {"name": written["name"], **written["config"]}
     connector = connector_class(raw["connector.class"])()
     config = connector.config_class.parse(raw)
     store = open_store(site.store, create=True)
-    source = source or TopicDirectory(str(site.topics))
+    source = TopicDirectory(str(site.topics))
     spec = GenerationSpec(site.store, identify(store), config.name, 0)
     launcher = RecordingLauncher(SparkLauncher(spark, source, connector.columns(config), spec))
     driver = ConnectorDriver(

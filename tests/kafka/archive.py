@@ -1,0 +1,70 @@
+"""An archive of Kafka topics: the site it is made at, and an independent look at what is in it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import fastavro
+
+from tests.integration.archive_site import Site, bucket, client
+from tests.kafka.spark_jars import spark_jars
+from tests.kafka.topics import Read
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass
+class KafkaSite(Site):
+    """Everything one connector needs that reads Kafka."""
+
+    bootstrap: str = ""
+
+    @property
+    def source(self) -> Sequence[str]:
+        return ["--bootstrap-servers", self.bootstrap, "--kafka-jars", spark_jars()]
+
+    def verify_alone(self) -> int:
+        """``verify`` against the commits only: its exit code."""
+        command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
+        return subprocess.run([*command, "--store", self.store], cwd=self.folder, check=False).returncode
+
+    def archived(self, topic: str | None = None) -> list[Read]:
+        """Every record in the visible files of a topic, sorted, as fastavro reads them."""
+        s3, topic = client(self.endpoint), topic or self.topic
+        found = []
+        for page in s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=f"topics/{topic}/"
+        ):
+            for item in page.get("Contents", []):
+                body = s3.get_object(Bucket=self.bucket, Key=item["Key"])["Body"].read()
+                found += [_read(row) for row in fastavro.reader(io.BytesIO(body))]
+        return sorted(found)
+
+
+def _read(row: dict) -> Read:  # type: ignore[type-arg]  # fastavro's
+    timestamp = row["timestamp"]
+    return Read(
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        -1 if timestamp is None else (timestamp - _EPOCH) // dt.timedelta(milliseconds=1),
+        row["key"],
+        row["value"],
+        tuple((header["key"], header["value"]) for header in row["headers"]),
+    )
+
+
+@contextmanager
+def kafka_site(folder: Path, bootstrap: str, topic: str) -> Iterator[KafkaSite]:
+    """A site with an empty bucket for a topic of a broker; its server ends with the block."""
+    with bucket() as (endpoint, s3, name):
+        made = KafkaSite(folder, endpoint, s3, name, topic, bootstrap=bootstrap)
+        made.configure()
+        yield made

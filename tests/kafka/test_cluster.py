@@ -1,0 +1,137 @@
+"""What a real broker says of its topics; no Spark."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from sinksdk import (
+    ConfigException,
+    MissingSourceTopicException,
+    OffsetRange,
+    RetriableException,
+    TopicPartition,
+)
+from sinksdk.sources import Subscription
+from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
+from tests.kafka.topics import create_topic, delete_topic, produce, unused_name
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def source(bootstrap: str) -> KafkaSource:
+    return KafkaSource(KafkaClient(bootstrap))
+
+
+def test_partitions_end_where_the_log_does(bootstrap: str, source: KafkaSource) -> None:
+    """Every partition is there, those without records as well."""
+    topic = create_topic(bootstrap, unused_name(), 3)
+    produce(bootstrap, topic, [b"a", b"b"], partition=1)
+
+    found = source.partitions(Subscription((topic,)))
+
+    assert found == {
+        TopicPartition(topic, 0): OffsetRange(0, 0),
+        TopicPartition(topic, 1): OffsetRange(0, 2),
+        TopicPartition(topic, 2): OffsetRange(0, 0),
+    }
+
+
+def test_an_open_transaction_is_not_there_yet(bootstrap: str, source: KafkaSource) -> None:
+    """The end is the last stable offset; with read_uncommitted it is the log's end."""
+    topic = create_topic(bootstrap, unused_name())
+    produce(bootstrap, topic, [b"before"])
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unused_name("open")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"in the transaction")
+    producer.flush(60)
+    partition, everything = TopicPartition(topic, 0), {"isolation.level": "read_uncommitted"}
+
+    assert source.partitions(Subscription((topic,)))[partition] == OffsetRange(0, 1)
+    uncommitted = KafkaSource(KafkaClient(bootstrap), everything)
+    assert uncommitted.partitions(Subscription((topic,)))[partition] == OffsetRange(0, 2)
+
+    producer.commit_transaction(60)
+    assert source.partitions(Subscription((topic,)))[partition] == OffsetRange(0, 3)
+
+
+def test_all_missing_topics_are_named(bootstrap: str, source: KafkaSource) -> None:
+    """One that is there does not hide those that are not."""
+    topic = create_topic(bootstrap, unused_name())
+
+    with pytest.raises(
+        MissingSourceTopicException, match=r"has no topic 'gone-1', 'gone-2': create it"
+    ) as caught:
+        source.partitions(Subscription((topic, "gone-2", "gone-1")))
+
+    assert caught.value.topics == ("gone-1", "gone-2")
+
+
+def test_a_regex_takes_what_matches_and_none_of_kafkas_own_topics(
+    bootstrap: str, source: KafkaSource
+) -> None:
+    """__consumer_offsets matches .* but nobody means it."""
+    prefix = unused_name("regex")
+    names = {create_topic(bootstrap, f"{prefix}-{end}") for end in ("a", "b")}
+
+    assert {p.topic for p in source.partitions(Subscription(regex=f"{prefix}-.*"))} == names
+    assert not [p for p in source.partitions(Subscription(regex=".*")) if p.topic.startswith("__")]
+    assert source.partitions(Subscription(regex="no-such-.*")) == {}
+
+
+def test_a_topic_that_was_made_again_has_another_id(bootstrap: str, source: KafkaSource) -> None:
+    """Its name and its partitions are the same."""
+    topic = create_topic(bootstrap, unused_name())
+    before = source.topic_ids([topic])
+    delete_topic(bootstrap, topic)
+
+    assert source.topic_ids([topic]) == {}
+    create_topic(bootstrap, topic)
+    assert source.topic_ids([topic])[topic] != before[topic]
+
+
+def test_behind_the_last_record_of_a_transaction_is_no_record(bootstrap: str, source: KafkaSource) -> None:
+    """The marker of a commit, an aborted transaction and its marker: nothing a reader would ever see."""
+    topic = create_topic(bootstrap, unused_name())
+    partition = TopicPartition(topic, 0)
+    produce(bootstrap, topic, [b"a", b"b"], transaction=unused_name("kept"))
+    produce(bootstrap, topic, [b"c", b"d"], transaction=unused_name("aborted"), abort=True)
+
+    assert source.partitions(Subscription((topic,)))[partition] == OffsetRange(0, 6)
+    assert source.first_record(partition, OffsetRange(0, 6)) == 0
+    assert source.first_record(partition, OffsetRange(1, 6)) == 1
+    assert source.first_record(partition, OffsetRange(2, 6)) == 6
+
+
+def test_a_group_keeps_offsets_that_nobody_joined_for(bootstrap: str, source: KafkaSource) -> None:
+    """What is written is read again; other partitions of the group stay."""
+    topic = create_topic(bootstrap, unused_name(), 2)
+    group = ConsumerGroup(source.cluster, unused_name("connect"))
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+
+    assert group.offsets() == {}
+    group.write({p0: 3, p1: 4})
+    group.write({p1: 5})
+    assert group.offsets() == {p0: 3, p1: 5}
+
+
+def test_a_cluster_that_is_not_there_is_asked_again() -> None:
+    """A passing failure, that names the address; librdkafka itself stays quiet."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        source = KafkaSource(KafkaClient(address), {"librdkafka.socket.timeout.ms": "1000"})
+
+        with pytest.raises(RetriableException, match=f"at {address} was asked for topic t"):
+            source.partitions(Subscription(("t",)))
+
+
+def test_properties_that_librdkafka_refuses_are_bad_configuration(tmp_path: Path) -> None:
+    """Said before anything is connected to."""
+    with pytest.raises(ConfigException, match="client properties are not accepted"):
+        KafkaSource(KafkaClient("127.0.0.1:1"), {"security.protocol": "CARRIER_PIGEON"})

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+
+from sinksdk import RetriableException, TopicPartition
+from sinksdk.runtime import mirror
+from sinksdk.runtime.mirror import OffsetMirror
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Group:
+    """Takes offsets; is away as long as it is told to; may be held up."""
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.held.set()
+        self.is_away = False
+        self.writes: list[dict[TopicPartition, int]] = []
+
+    def __str__(self) -> str:
+        return "consumer group connect-c"
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        return {}
+
+    def write(self, offsets: dict[TopicPartition, int]) -> None:
+        self.held.wait(10)
+        if self.is_away:
+            message = "no broker answers"
+            raise RetriableException(message)
+        self.writes.append(dict(offsets))
+
+
+def eventually(group: Group, writes: int) -> None:
+    deadline = time.monotonic() + 5
+    while len(group.writes) < writes and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def test_only_what_has_changed_is_written() -> None:
+    """A partition whose commit stays is not written again."""
+    group = Group()
+    following = OffsetMirror(group, "c")
+
+    following.follow({P0: 5, P1: 1})
+    eventually(group, 1)
+    following.follow({P0: 5, P1: 2})
+    following.close()
+
+    assert group.writes == [{P0: 5, P1: 1}, {P1: 2}]
+
+
+def test_a_group_that_hangs_holds_nobody_up() -> None:
+    """Follow returns at once; when the group answers again it gets the latest offsets only."""
+    group = Group()
+    group.held.clear()
+    following = OffsetMirror(group, "c")
+    started = time.monotonic()
+
+    for offset in range(1, 101):
+        following.follow({P0: offset})
+    taken = time.monotonic() - started
+    group.held.set()
+    following.close()
+
+    assert taken < 1
+    assert group.writes[-1] == {P0: 100}
+    assert len(group.writes) <= 3
+
+
+def test_an_outage_is_warned_of_once_and_made_up_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the group is away commits go on; once it is back it has them all."""
+    monkeypatch.setattr(mirror, "_AGAIN", 0.01)
+    group = Group()
+    group.is_away = True
+    following = OffsetMirror(group, "c")
+
+    with caplog.at_level(logging.WARNING):
+        for offset in range(1, 20):
+            following.follow({P0: offset})
+            time.sleep(0.005)
+    group.is_away = False
+    eventually(group, 1)
+    following.close()
+
+    assert group.writes == [{P0: 19}]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["connector c"], (
+        "one warning for the whole outage"
+    )
+
+
+def test_the_last_offsets_are_written_at_the_end() -> None:
+    """Close waits for what is on its way."""
+    group = Group()
+    following = OffsetMirror(group, "c")
+
+    following.follow({P0: 7})
+    following.close()
+
+    assert group.writes == [{P0: 7}]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from sinksdk import OffsetRange, RetriableException, TopicPartition
+from sinksdk.runtime.planner import Backlog
+from sinksdk.runtime.trailing import TrailingGaps
+from sinksdk.store.records import PartitionStatus, Tail
+
+TP = TopicPartition("t", 0)
+
+
+class Source:
+    """Has records at these offsets; counts how often it is asked; fails as often as it is told."""
+
+    def __init__(self, *offsets: int, failures: int = 0) -> None:
+        self.offsets = offsets
+        self.failures = failures
+        self.asked = 0
+
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+        self.asked += 1
+        if self.failures:
+            self.failures -= 1
+            message = "no broker answers"
+            raise RetriableException(message)
+        return next((o for o in self.offsets if offsets.start <= o < offsets.end), offsets.end)
+
+
+def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]]]:
+    gaps = TrailingGaps(source)  # type: ignore[arg-type]  # all of a source that is asked here
+    return [[(r.start, r.end, r.due) for r in gaps.among([backlog])] for backlog in backlogs]
+
+
+def test_a_marker_behind_the_last_record_is_committed_once_the_partition_is_quiet() -> None:
+    """100 records and the marker of their transaction: offset 100 holds nothing, and must not look like lag."""
+    behind = Backlog(TP, OffsetRange(0, 101), 100)
+
+    assert looks(Source(), behind, behind) == [[], [(100, 101, True)]]
+
+
+def test_a_partition_that_grows_is_not_asked_about() -> None:
+    """Each look sees another end: it will be read anyway."""
+    source = Source()
+
+    assert looks(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in range(5, 9))) == [[], [], [], []]
+    assert source.asked == 0
+
+
+def test_a_range_with_records_is_asked_about_once() -> None:
+    """What was found is remembered until commit or end move."""
+    source = Source(3)
+    waiting = Backlog(TP, OffsetRange(0, 5), 0)
+
+    assert looks(source, waiting, waiting, waiting, waiting) == [[], [], [], []]
+    assert source.asked == 1
+
+
+def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
+    """A tail that was counted holds records: that is known."""
+    source = Source()
+    tail = PartitionStatus(topic="t", partition=0, tail=Tail(committed=0, end=5, records=2))
+    kept = Backlog(TP, OffsetRange(0, 5), 0, status=tail)
+
+    assert looks(source, kept, kept) == [[], []]
+    assert source.asked == 0
+
+
+def test_a_partition_that_is_read_to_its_end_is_left_alone() -> None:
+    """No lag, no question."""
+    done = Backlog(TP, OffsetRange(0, 5), 5)
+
+    assert looks(Source(), done, done) == [[], []]
+
+
+def test_a_source_that_gives_no_answer_is_asked_again() -> None:
+    """An outage is no proof that there are records, nor that there are none."""
+    behind = Backlog(TP, OffsetRange(0, 101), 100)
+
+    assert looks(Source(failures=1), behind, behind, behind) == [[], [], [(100, 101, True)]]
