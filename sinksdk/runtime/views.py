@@ -27,9 +27,7 @@ class Views:
         self._committed = dict(offsets)
 
     def ends(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The source ends there. A partition that is missing stays as it was last seen: what was committed
-        of it counts.
-        """
+        """The source ends there. A partition that is missing stays as it was last seen."""
         self._ends |= offsets
 
     def generation_begins(self) -> None:

@@ -12,6 +12,7 @@ from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_o
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.runtime.runner import ConnectorRunner
+from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.sources import Source
 from sinksdk.spark.executor import GenerationSpec
 from sinksdk.spark.generation_job import SparkLauncher
@@ -53,6 +54,19 @@ class Watcher(Silent):
             return len(self.plans) == generation and all(self._positions.get(topic) for topic in topics)
 
 
+class _Launcher:
+    """Launches on Spark, and tells when it has."""
+
+    def __init__(self, launcher: SparkLauncher, launched: Callable[[GenerationPlan], None]) -> None:
+        self._launcher = launcher
+        self._launched = launched
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        running = self._launcher.launch(plan)
+        self._launched(plan)
+        return running
+
+
 class LineSite:
     """One connector: configuration, store, output; several runs of it, one after the other.
 
@@ -82,6 +96,8 @@ class LineSite:
             **settings,
         }
         self.driver: ConnectorDriver | None = None
+        self.launched: Callable[[GenerationPlan], None] = lambda plan: None
+        """Called when a generation's job was started: its ranges are fixed, nothing is read yet."""
 
     def start(
         self, watcher: Watcher | None = None, *, until_caught_up: bool = False, **settings: Any
@@ -98,7 +114,10 @@ class LineSite:
             connector=connector,
             config=config,
             raw=raw,
-            launcher=SparkLauncher(self._spark, source, connector.columns(config), spec),
+            launcher=_Launcher(
+                SparkLauncher(self._spark, source, connector.columns(config), spec),
+                self.launched,
+            ),
             listener=watcher,
         )
         runner = ConnectorRunner(self.driver, until_caught_up=until_caught_up)
