@@ -18,6 +18,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
 
+from sinksdk.converter_settings import ConverterSettings
+from sinksdk.error_settings import ErrorSettings
 from sinksdk.errors import ConfigException
 
 _RESET_OVERRIDE = "consumer.override.auto.offset.reset"
@@ -35,7 +37,7 @@ NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
 
 
-class ConnectorConfig(BaseModel):
+class ConnectorConfig(ErrorSettings, ConverterSettings):
     """What every connector can be told. Connectors subclass it and add their own fields.
 
     Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
@@ -118,39 +120,6 @@ class ConnectorConfig(BaseModel):
         ge=0,
         alias="restart.backoff.ms",
         description="Milliseconds before a failed partition is opened again; doubles with each attempt.",
-    )
-    errors_tolerance: Literal["none", "all"] = Field(
-        default="none",
-        alias="errors.tolerance",
-        description="`none`: a record that cannot be converted or delivered fails its partition; "
-        "`all`: it is skipped (and goes to the dead letters where they are configured).",
-    )
-    errors_retry_timeout: int = Field(
-        default=300_000,
-        ge=-1,
-        alias="errors.retry.timeout",
-        description="Milliseconds for which an operation that raised RetriableException is tried again; "
-        "-1 for ever. Then its partition fails; a record is never dropped for it. (Connect's 0 "
-        "concerns converters only; its put is retried for ever.)",
-    )
-    errors_retry_delay_max_ms: int = Field(
-        default=60_000,
-        ge=1,
-        alias="errors.retry.delay.max.ms",
-        description="Most milliseconds between two of these attempts; delays grow from 300.",
-    )
-    errors_log_enable: bool = Field(
-        default=False, alias="errors.log.enable", description="Log each record that is skipped."
-    )
-    key_converter: str = Field(
-        default="bytes",
-        alias="key.converter",
-        description="How keys are read: bytes, string or json (or Connect's class names for these).",
-    )
-    value_converter: str = Field(
-        default="bytes",
-        alias="value.converter",
-        description="How values are read: bytes, string or json (or Connect's class names for these).",
     )
     missing_topic_policy: Literal["fail", "wait"] = Field(
         default="fail",
@@ -243,6 +212,8 @@ class ConnectorConfig(BaseModel):
                 re.compile(self.topics_regex)
             except re.error as error:
                 found.append(f"'topics.regex' is no regular expression: {error}")
+        found += self.converter_problems()
+        found += self.dead_letter_problems(self.topics, self.topics_regex)
         return found
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -302,8 +273,8 @@ class ConnectorConfig(BaseModel):
     @classmethod
     def reference(cls) -> Iterator[ConfigKey]:
         """Every key with type, default and meaning, the connector's own first."""
-        common = set(ConnectorConfig.model_fields)
-        ordered = sorted(cls.model_fields.items(), key=lambda item: item[0] in common)
+        places = {name: place for place, name in enumerate(_common_fields(), 1)}
+        ordered = sorted(cls.model_fields.items(), key=lambda item: places.get(item[0], 0))
         for name, field in ordered:
             if field.exclude:
                 continue
@@ -324,6 +295,12 @@ class ConfigKey(BaseModel):
     default: str
     required: bool
     meaning: str
+
+
+def _common_fields() -> list[str]:
+    """Fields of every connector: what it is and reads before its converters and errors."""
+    names = list(ConnectorConfig.model_fields)
+    return sorted(names, key=lambda name: name not in ConnectorConfig.__annotations__)
 
 
 def unknown_key_sentence(key: str, nearest: str | None) -> str:

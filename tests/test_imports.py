@@ -14,7 +14,10 @@ import pytest
 import sinksdk
 
 ROOT = Path(sinksdk.__file__).parent.parent
-AUTHOR_API = ("connector", "task", "context", "records", "config", "errors", "plugins")
+AUTHOR_API = (
+    *("connector", "task", "context", "records", "errors", "plugins"),
+    *("config", "converter_settings", "error_settings"),
+)
 
 LAYERS: dict[str, set[str]] = {
     "engine": set(),

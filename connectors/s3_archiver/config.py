@@ -204,6 +204,18 @@ class S3ArchiverConfig(ConnectorConfig):
         default="bytes", alias="value.converter", description="No effect: values are archived as they are."
     )
 
+    dead_letter_topic: str = Field(
+        default="",
+        alias="errors.deadletterqueue.topic.name",
+        description="No effect: nothing is converted, so no record can be bad.",
+    )
+
+    @field_validator("dead_letter_topic", mode="before")
+    @classmethod
+    def _ignore_dead_letters(cls, _: object) -> str:
+        """Nothing will go there: no cluster is needed for it, and no topic."""
+        return ""
+
     @field_validator("key_converter", "value_converter", mode="before")
     @classmethod
     def _ignore_converter(cls, _: object) -> str:

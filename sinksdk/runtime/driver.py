@@ -224,7 +224,7 @@ class ConnectorDriver:
         available = self._first_look()
         if available is None:
             return claim  # the end was asked for: the next start is still the first one
-        offsets = self._group.offsets() if group and self._group is not None else None
+        offsets = self._group.offsets(available.keys()) if group and self._group is not None else None
         positions = first_positions(available, reset, offsets)
         ids = self._ids({partition.topic for partition in positions})
         return self._generations.settle(claim, positions, record.version, record.config, topic_ids=ids)

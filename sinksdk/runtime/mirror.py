@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from sinksdk.errors import ConnectException
@@ -23,8 +23,8 @@ _AGAIN = 10.0  # seconds until what failed is tried again
 class OffsetGroup(Protocol):
     """Offsets kept elsewhere, under a name."""
 
-    def offsets(self) -> Mapping[TopicPartition, int]:
-        """What it has. Raises ConnectException when nobody answers."""
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """What it has of these. Raises ConnectException when nobody answers."""
         ...
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:

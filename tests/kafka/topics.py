@@ -77,8 +77,9 @@ def produce(
     partition: int = 0,
     transaction: str = "",
     abort: bool = False,
+    keys: int = 1_000_000_000,
 ) -> None:
-    """Append records; in one transaction if a transactional id is given."""
+    """Append records; in one transaction if a transactional id is given; with so many different keys."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "message.max.bytes": 4_000_000}
     if transaction:
         settings["transactional.id"] = transaction
@@ -90,7 +91,11 @@ def produce(
         while True:
             try:
                 producer.produce(
-                    topic, value, b"k%d" % number, partition=partition, headers=[("n", b"%d" % number)]
+                    topic,
+                    value,
+                    b"k%d" % (number % keys),
+                    partition=partition,
+                    headers=[("n", b"%d" % number)],
                 )
                 break
             except BufferError:
@@ -101,6 +106,29 @@ def produce(
         producer.abort_transaction(_TIMEOUT)
     elif transaction:
         producer.commit_transaction(_TIMEOUT)
+    if transaction:
+        await_decided(bootstrap, topic, partition)
+
+
+def await_decided(bootstrap: str, topic: str, partition: int) -> None:
+    """Wait until no transaction is open: its marker is written after its producer was told that it is over."""
+    ends = [
+        Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": f"read_{level}"})
+        for level in ("committed", "uncommitted")
+    ]
+    deadline = time.monotonic() + _TIMEOUT
+    try:
+        while time.monotonic() < deadline:
+            asked = TopicPartition(topic, partition)
+            stable, last = (end.get_watermark_offsets(asked, timeout=_TIMEOUT)[1] for end in ends)
+            if stable == last:
+                return
+            time.sleep(0.02)
+    finally:
+        for end in ends:
+            end.close()
+    message = f"{topic}-{partition} still has an open transaction"
+    raise TimeoutError(message)
 
 
 def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Read]:

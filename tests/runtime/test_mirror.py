@@ -25,7 +25,7 @@ class Group:
     def __str__(self) -> str:
         return "consumer group connect-c"
 
-    def offsets(self) -> dict[TopicPartition, int]:
+    def offsets(self, partitions: object) -> dict[TopicPartition, int]:
         return {}
 
     def write(self, offsets: dict[TopicPartition, int]) -> None:

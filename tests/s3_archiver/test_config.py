@@ -144,11 +144,23 @@ def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
     assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
 
 
-def test_keys_without_effect_each_have_a_reason_and_no_field_of_their_own() -> None:
-    """What has no effect is not also a setting; converters are, since the engine reads them."""
-    both = set(S3ArchiverConfig.no_effect) & set(S3ArchiverConfig.keys())
+def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
+    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
+    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders"}
 
-    assert both == {"key.converter", "value.converter"}
+    assert S3ArchiverConfig.parse(raw).dead_letter_topic == ""
+
+
+def test_keys_without_effect_each_have_a_reason_and_no_field_of_their_own() -> None:
+    """What has no effect is no setting of the archiver's own, but those it keeps from the engine."""
+    fields = S3ArchiverConfig.model_fields
+    own = {fields[name].alias for name in S3ArchiverConfig.__annotations__ if name in fields}
+
+    assert set(S3ArchiverConfig.no_effect) & own == {
+        "key.converter",
+        "value.converter",
+        "errors.deadletterqueue.topic.name",
+    }
     assert all(len(reason) > 10 for reason in S3ArchiverConfig.no_effect.values())
 
 

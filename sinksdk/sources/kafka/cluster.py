@@ -1,30 +1,36 @@
-"""What a Kafka cluster says of its topics, partitions and offsets, in one request per question."""
+"""What a Kafka cluster says of its topics, partitions and offsets, in one request per question.
+
+All of it goes through a consumer that reads nothing. librdkafka's admin client ends the process with a
+failed assertion when an answer comes after its request has timed out (confluentinc/librdkafka#4605), as
+happens when a broker is restarted; only topic ids cannot be had otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # public, but not listed
+from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined] # public, not listed
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # confluent-kafka's
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the same
 _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within it
-_GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's names for its own errors
+_FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
+_FEW: Final = 10  # topics that are asked for by name; beyond that, all topics are one question
+_LATEST, _EARLIEST = -1, -2  # "timestamps" that stand for a log's end and start
+_GONE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's names for its own errors
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
+    }
+)
 _DENIED: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -37,35 +43,54 @@ _DENIED: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as the cluster describes it.
+@contextmanager
+def asking(bootstrap: str, what: str) -> Iterator[None]:
+    """Tells what Kafka's clients raise in the runtime's words.
 
-    Args:
-        name: its name.
-        id: given at its creation: another one under the same name is another topic.
-        partitions: their numbers.
+    Raises:
+        RetriableException: nobody answered, or not now.
+        ConnectException: access is denied.
     """
+    try:
+        yield
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        message = f"the Kafka cluster at {bootstrap} was asked for {what}: {reason.str()}"
+        if reason.code() in _DENIED:
+            raise ConnectException(f"{message}; check the client properties and the user's rights") from error
+        raise RetriableException(message) from error
 
-    name: str
-    id: str
-    partitions: tuple[int, ...]
+
+def bystander(properties: Mapping[str, str], group: str) -> Consumer:
+    """A consumer that subscribes to nothing and so is no member of its group.
+
+    Raises:
+        ConfigException: the properties are not accepted.
+    """
+    quiet = {"log_level": 2}  # what librdkafka logs of a broker that is away, the errors say as well
+    try:
+        return Consumer({**quiet, **properties, "group.id": group, "enable.auto.commit": False})
+    except KafkaException as error:
+        raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
 
 
 class Cluster:
     """Asks one cluster. May be used from any thread.
 
     Args:
-        properties: of confluent-kafka's clients.
+        properties: of confluent-kafka's clients; ``isolation.level`` says whether partitions end at the
+            last stable offset, before any transaction that is still open, or at the log's end.
+
+    Raises:
+        ConfigException: the properties are not accepted.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
-        try:
-            # What librdkafka logs of a broker that is away, the errors here say as well.
-            self._admin = AdminClient({"log_level": 2, **properties})
-        except KafkaException as error:
-            raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
+        self._consumer = bystander(properties, "sinksdk-bystander")
+        self._admin: AdminClient | None = None
+        self._asked: tuple[frozenset[str], dict[str, Future[Any]]] | None = None
 
     def topic_names(self) -> list[str]:
         """Names of all topics but Kafka's own.
@@ -74,115 +99,89 @@ class Cluster:
             RetriableException: no broker answers.
             ConnectException: access is denied.
         """
-        with self._asking("its topics"):
-            found = self._admin.list_topics(timeout=_TIMEOUT).topics
+        with asking(self.bootstrap, "its topics"):
+            found = self._consumer.list_topics(timeout=_TIMEOUT).topics
         return sorted(name for name in found if not name.startswith("__"))
 
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Those of the named topics that exist.
+    def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
+        """Partitions of those of the named topics that exist.
 
         Raises:
             RetriableException, ConnectException: as :meth:`topic_names`.
         """
-        if not names:
-            return {}
-        with self._asking("its topics"):
-            asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_TIMEOUT)
         found = {}
-        for name, future in asked.items():
-            with self._asking(f"topic {name}"):
-                if (topic := _unless_gone(future)) is not None:
-                    numbers = tuple(sorted(partition.id for partition in topic.partitions))
-                    found[name] = Topic(name, str(topic.topic_id), numbers)
+        for name, topic in self._described(topics).items():
+            if topic.error is None:
+                found[name] = [TopicPartition(name, number) for number in sorted(topic.partitions)]
+            elif topic.error.code() not in _GONE:
+                with asking(self.bootstrap, f"topic {name}"):
+                    raise KafkaException(topic.error)
         return found
 
-    def extents(
-        self, partitions: Iterable[TopicPartition], *, committed_only: bool
-    ) -> dict[TopicPartition, OffsetRange]:
-        """The log's start and end of each partition; one that is gone meanwhile is left out.
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Ids of those of the named topics that exist (KIP-516): a topic made again has another one.
 
-        Args:
-            partitions: which.
-            committed_only: end at the last stable offset: before any transaction that is still open.
+        Raises:
+            RetriableException, ConnectException: as :meth:`topic_names`.
+        """
+        if not self.partitions(topics):  # an answer also shows that the admin client will get one
+            return {}
+        found = {}
+        for name, future in self._descriptions(frozenset(topics)).items():
+            with asking(self.bootstrap, f"the id of topic {name}"):
+                try:
+                    found[name] = str(future.result(_TIMEOUT).topic_id)
+                except NotYet:
+                    message = f"the Kafka cluster at {self.bootstrap} has not told the id of topic {name} yet"
+                    raise RetriableException(message) from None
+                except KafkaException as error:
+                    if error.args[0].code() not in _GONE:
+                        self._asked = None
+                        raise
+        self._asked = None
+        return found
+
+    def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """The log's start and end of each partition; one that is gone meanwhile is left out.
 
         Raises:
             RetriableException: a partition has no leader, or no broker answers.
             ConnectException: access is denied.
         """
         wanted = list(partitions)
-        level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        begins = self._offsets(wanted, _EARLIEST, level)
-        ends = self._offsets(wanted, _LATEST, level)
+        begins, ends = self._offsets(wanted, _EARLIEST), self._offsets(wanted, _LATEST)
         return {
             p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in wanted if p in begins and p in ends
         }
 
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """What a consumer group has committed; a group that does not exist has nothing.
+    def _described(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
+        with asking(self.bootstrap, "its topics"):
+            if len(topics) > _FEW:
+                everything = self._consumer.list_topics(timeout=_TIMEOUT).topics
+                return {name: everything[name] for name in topics if name in everything}
+            return {name: self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name] for name in topics}
 
-        Raises:
-            RetriableException, ConnectException: as :meth:`topic_names`.
-        """
-        with self._asking(f"consumer group {group}"):
-            asked = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=_TIMEOUT
-            )
-            answer = asked[group].result()
-        return {
-            TopicPartition(row.topic, row.partition): row.offset
-            for row in answer.topic_partitions
-            if row.offset >= 0
-        }
+    def _descriptions(self, topics: frozenset[str]) -> dict[str, Future[Any]]:
+        """Answers that are on their way; a question that has no answer yet is not asked twice."""
+        if self._asked is None or self._asked[0] != topics:
+            self._admin = self._admin or AdminClient({"log_level": 2, **self._connection()})
+            asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=_FOR_EVER)
+            self._asked = topics, asked
+        return self._asked[1]
 
-    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make a consumer group's offsets these; others of it stay.
+    def _connection(self) -> dict[str, str]:
+        """The properties without those that only consumers have."""
+        return {key: value for key, value in self.properties.items() if key != "isolation.level"}
 
-        Raises:
-            RetriableException, ConnectException: as :meth:`topic_names`; also where the group has a
-                consumer of its own just now.
-        """
-        rows = [KafkaPartition(p.topic, p.partition, offset) for p, offset in sorted(offsets.items())]
-        with self._asking(f"consumer group {group}"):
-            asked = self._admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, rows)], request_timeout=_TIMEOUT
-            )
-            for row in asked[group].result().topic_partitions:
-                if row.error is not None:
-                    raise KafkaException(row.error)
-
-    def _offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, level: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        rows = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
+    def _offsets(self, partitions: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
+        rows = [KafkaPartition(p.topic, p.partition, at) for p in partitions]
         if not rows:
             return {}
-        with self._asking("its offsets"):
-            asked = self._admin.list_offsets(rows, isolation_level=level, request_timeout=_TIMEOUT)
         found = {}
-        for row, future in asked.items():
-            with self._asking(f"the offsets of {row.topic}-{row.partition}"):
-                if (answer := _unless_gone(future)) is not None:
-                    found[TopicPartition(row.topic, row.partition)] = answer.offset
+        with asking(self.bootstrap, "its offsets"):
+            for row in self._consumer.offsets_for_times(rows, timeout=_TIMEOUT):
+                if row.error is None:
+                    found[TopicPartition(row.topic, row.partition)] = row.offset
+                elif row.error.code() not in _GONE:
+                    raise KafkaException(row.error)
         return found
-
-    @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            reason: KafkaError = error.args[0]
-            message = f"the Kafka cluster at {self.bootstrap} was asked for {what}: {reason.str()}"
-            if reason.code() in _DENIED:
-                raise ConnectException(
-                    f"{message}; check the client properties and the user's rights"
-                ) from error
-            raise RetriableException(message) from error
-
-
-def _unless_gone(future: Future[Any]) -> Any | None:
-    try:
-        return future.result()
-    except KafkaException as error:
-        if error.args[0].code() in _GONE:
-            return None
-        raise

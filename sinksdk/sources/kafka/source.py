@@ -9,14 +9,13 @@ from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.base import Subscription
 from sinksdk.sources.kafka.client import KafkaClient
-from sinksdk.sources.kafka.cluster import Cluster, Topic
+from sinksdk.sources.kafka.cluster import Cluster
 from sinksdk.sources.kafka.probe import first_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ISOLATION: Final = "isolation.level"
-_COMMITTED: Final = "read_committed"
 
 
 class KafkaSource:
@@ -32,9 +31,8 @@ class KafkaSource:
     """
 
     def __init__(self, client: KafkaClient, overrides: Mapping[str, str] | None = None) -> None:
-        self._java = {_ISOLATION: _COMMITTED, **client.java(overrides)}
-        self._librdkafka = client.librdkafka(overrides)
-        self.cluster = Cluster(self._librdkafka)
+        self._java = {_ISOLATION: "read_committed", **client.java(overrides)}
+        self.cluster = Cluster({**client.librdkafka(overrides), _ISOLATION: self._java[_ISOLATION]})
 
     @property
     def reads_together(self) -> bool:
@@ -44,18 +42,15 @@ class KafkaSource:
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """See :meth:`sinksdk.sources.base.Source.partitions`. Kafka's own topics match no regex."""
         topics = self._topics(subscription)
-        found = [
-            TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions
-        ]
-        return self.cluster.extents(found, committed_only=self._is_committed_only)
+        return self.cluster.extents(partition for found in topics.values() for partition in found)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Kafka's own topic ids (KIP-516)."""
-        return {name: topic.id for name, topic in self.cluster.topics(topics).items()}
+        return self.cluster.topic_ids(topics)
 
     def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
         """Reads one record: behind compacted records and transaction markers there may be none."""
-        return first_offset({**self._librdkafka, _ISOLATION: self._java[_ISOLATION]}, partition, offsets)
+        return first_offset(self.cluster.properties, partition, offsets)
 
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """See :meth:`sinksdk.sources.base.Source.read`."""
@@ -63,14 +58,10 @@ class KafkaSource:
 
         return read_ranges(spark, ranges, self._java)
 
-    @property
-    def _is_committed_only(self) -> bool:
-        return self._java[_ISOLATION] == _COMMITTED
-
-    def _topics(self, subscription: Subscription) -> dict[str, Topic]:
+    def _topics(self, subscription: Subscription) -> dict[str, list[TopicPartition]]:
         if subscription.regex:
-            return self.cluster.topics(subscription.select(self.cluster.topic_names()))
-        found = self.cluster.topics(subscription.topics)
+            return self.cluster.partitions(subscription.select(self.cluster.topic_names()))
+        found = self.cluster.partitions(subscription.topics)
         missing = sorted(set(subscription.topics) - found.keys())
         if missing:
             names = ", ".join(map(repr, missing))
