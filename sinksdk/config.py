@@ -127,6 +127,19 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         alias="restart.backoff.ms",
         description="Milliseconds before a failed partition is opened again; doubles with each attempt.",
     )
+    missing_topic_policy: Literal["fail", "wait"] = Field(
+        default="fail",
+        alias="missing.topic.policy",
+        description="When a subscribed topic is not there, or was deleted and created again: `fail` the "
+        "connector, once the others are committed, or `wait` for it and go on with the others.",
+    )
+    missing_topic_grace_ms: int = Field(
+        default=10_000,
+        ge=0,
+        alias="missing.topic.grace.ms",
+        description="Milliseconds for which a topic must be missing, and be looked for again, until it is "
+        "taken for missing: what a broker says right after a topic's creation may be older than the topic.",
+    )
     on_data_loss: Literal["fail", "skip"] = Field(
         default="fail",
         alias="on.data.loss",

@@ -16,7 +16,7 @@ from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig, resolve_references
 from sinksdk.connector import SinkConnector
-from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
 from sinksdk.sources import Source, Subscription
@@ -86,7 +86,6 @@ def prepare(
 
     Raises:
         ConfigException: every problem at once.
-        MissingSourceTopicException: a subscribed topic is not in the source.
         ConnectException: the source cannot be read.
     """
     problems: list[str] = []
@@ -153,6 +152,10 @@ def _check_topics(source: Source, config: ConnectorConfig) -> None:
         source.partitions(Subscription(config.topics, config.topics_regex))
     except RetriableException:
         return  # a file is being written just now: the driver looks again
+    except MissingSourceTopicException as error:
+        # The driver decides: the topic may have been created a moment ago, or may be waited for.
+        grace = config.missing_topic_grace_ms / 1000
+        warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])
 
 
 def absolute_store_url(text: str) -> str:
