@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 import textwrap
@@ -20,19 +21,23 @@ from typing import Any, Final
 
 import sinksdk
 from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from connectors.s3_archiver.schema import RECORD_SCHEMA
 from examples import exactly_once_folder_sink, folder_sink
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
+    Meaning,
     SinkConnector,
     SinkRecords,
     SinkTask,
     SinkTaskContext,
+    Verdict,
     testing,
 )
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
+from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.store import records
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, Trial
@@ -96,9 +101,43 @@ def archiver_keys() -> str:
     return keys(key for key in S3ArchiverConfig.reference() if key not in common)
 
 
-def archiver_no_effect() -> str:
-    """Confluent's keys that do nothing here."""
-    return table(("key", "why"), ((f"`{key}`", why) for key, why in S3ArchiverConfig.no_effect.items()))
+# -- what keys of others mean here ----------------------------------------------------------------------
+
+
+def meanings() -> str:
+    """The verdicts there are."""
+    rows = ((Meaning[name].value, text) for name, text in attribute_docs(Meaning))
+    return table(("verdict", "meaning"), rows)
+
+
+def verdicts(rules: Mapping[str, Verdict]) -> str:
+    """What becomes of each key, and of certain values."""
+    return table(("key", "verdict", "why, how, or what instead"), itertools.chain(*map(_rows, rules.items())))
+
+
+def _rows(rule: tuple[str, Verdict]) -> Iterator[tuple[str, str, str]]:
+    key, verdict = rule
+    for value, special in verdict.cases.items():
+        yield f"`{key}` = {f'`{value}`' if value else 'empty'}", special.meaning, as_cell(special.why)
+    name = f"`{key}`, else" if verdict.cases else f"`{key}`"
+    yield name, verdict.meaning, as_cell(verdict.why)
+
+
+def as_cell(text: str) -> str:
+    """A sentence of a verdict as Markdown: keys, which it has in quotes, as code."""
+    return re.sub(r"(?<!\w)'([^' ][^']*)'(?!\w)", r"`\1`", text)
+
+
+def other_defaults() -> str:
+    """Defaults of the archiver that are not Confluent's."""
+    rows = ((f"`{key}`", as_cell(text)) for key, text in S3ArchiverConfig.other_defaults.items())
+    return table(("key", "what changes where it is not set"), rows)
+
+
+def confluents() -> Mapping[str, Verdict]:
+    """Verdicts on the keys of Confluent's sink alone."""
+    others = {*AIVEN, *CONFLUENT_CLOUD}
+    return {key: verdict for key, verdict in S3ArchiverConfig.compatibility.items() if key not in others}
 
 
 # -- running -------------------------------------------------------------------------------------------
@@ -215,12 +254,15 @@ def avro_schema() -> str:
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "archiver-keys": archiver_keys,
-    "archiver-no-effect": archiver_no_effect,
+    "aiven-verdicts": lambda: verdicts(AIVEN),
     "avro-schema": avro_schema,
     "capabilities": capabilities,
     "closing-reasons": closing_reasons,
+    "cloud-verdicts": lambda: verdicts(CONFLUENT_CLOUD),
     "columns": columns,
     "common-keys": common_keys,
+    "confluent-verdicts": lambda: verdicts(confluents()),
+    "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
     "exactly-once-task": lambda: source(exactly_once_folder_sink.FolderTask),
     "exit-codes": exit_codes,
     "faults": lambda: members(FaultKind),
@@ -228,6 +270,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "folder-connector": lambda: source(folder_sink.FolderSink),
     "folder-task": lambda: source(folder_sink.FolderTask),
     "guarantees": lambda: members(Guarantee),
+    "meanings": meanings,
+    "other-defaults": other_defaults,
     "public-names": public_names,
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),

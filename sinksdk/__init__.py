@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sinksdk.compatibility import Meaning, Option, Verdict
 from sinksdk.config import ConnectorConfig
+from sinksdk.config_file import read_config_file
 from sinksdk.connector import BatchPolicy, Connector, SinkConnector
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.errors import (
@@ -56,10 +58,12 @@ __all__ = [
     "ErrantRecordReporter",
     "FencedException",
     "Header",
+    "Meaning",
     "MissingSourceTopicException",
     "OffsetAndMetadata",
     "OffsetOutOfRangeException",
     "OffsetRange",
+    "Option",
     "RetriableException",
     "SinkConnector",
     "SinkRecord",
@@ -69,7 +73,9 @@ __all__ = [
     "Token",
     "TopicPartition",
     "UnpublishableException",
+    "Verdict",
     "committed_offsets",
+    "read_config_file",
 ]
 
 

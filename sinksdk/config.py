@@ -8,7 +8,6 @@ in no pickle, no store and no log.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +17,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
 
+from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
+from sinksdk.connect_options import CONNECT_OPTIONS
+from sinksdk.converter_settings import ConverterSettings
+from sinksdk.error_settings import ErrorSettings
 from sinksdk.errors import ConfigException
 
 _RESET_OVERRIDE = "consumer.override.auto.offset.reset"
+CONFIG_PROVIDERS = frozenset({"env", "file"})
+"""What references can name (KIP-297)."""
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
@@ -35,7 +40,7 @@ NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
 
 
-class ConnectorConfig(BaseModel):
+class ConnectorConfig(ErrorSettings, ConverterSettings):
     """What every connector can be told. Connectors subclass it and add their own fields.
 
     Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
@@ -44,15 +49,18 @@ class ConnectorConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
-    override_prefixes: ClassVar[tuple[str, ...]] = (
-        "consumer.override.",
-        "producer.override.",
-        "admin.override.",
-    )
-    """What keys for the Kafka clients of this connector begin with (KIP-458)."""
+    compatibility: ClassVar[Mapping[str, Verdict]] = {}
+    """What the keys of the connector that this one stands in for mean here, by name or pattern.
 
-    no_effect: ClassVar[Mapping[str, str]] = {}
-    """Keys of other people's connectors that may stay in the file but do nothing here, each with why."""
+    Keys of Kafka Connect itself have their verdicts already; one given here goes before it. Those that
+    are unsupported keep a configuration from starting.
+    """
+
+    other_defaults: ClassVar[Mapping[str, str]] = {}
+    """Keys whose default is not what it is there, each with what that changes.
+
+    Told by ``sinksdk validate`` of a file that names the other connector and leaves the key out.
+    """
 
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)
     """The text it was parsed from, references unresolved."""
@@ -119,38 +127,18 @@ class ConnectorConfig(BaseModel):
         alias="restart.backoff.ms",
         description="Milliseconds before a failed partition is opened again; doubles with each attempt.",
     )
-    errors_tolerance: Literal["none", "all"] = Field(
-        default="none",
-        alias="errors.tolerance",
-        description="`none`: a record that cannot be converted or delivered fails its partition; "
-        "`all`: it is skipped (and goes to the dead letters where they are configured).",
+    missing_topic_policy: Literal["fail", "wait"] = Field(
+        default="fail",
+        alias="missing.topic.policy",
+        description="When a subscribed topic is not there, or was deleted and created again: `fail` the "
+        "connector, once the others are committed, or `wait` for it and go on with the others.",
     )
-    errors_retry_timeout: int = Field(
-        default=300_000,
-        ge=-1,
-        alias="errors.retry.timeout",
-        description="Milliseconds for which an operation that raised RetriableException is tried again; "
-        "-1 for ever. Then its partition fails; a record is never dropped for it. (Connect's 0 "
-        "concerns converters only; its put is retried for ever.)",
-    )
-    errors_retry_delay_max_ms: int = Field(
-        default=60_000,
-        ge=1,
-        alias="errors.retry.delay.max.ms",
-        description="Most milliseconds between two of these attempts; delays grow from 300.",
-    )
-    errors_log_enable: bool = Field(
-        default=False, alias="errors.log.enable", description="Log each record that is skipped."
-    )
-    key_converter: str = Field(
-        default="bytes",
-        alias="key.converter",
-        description="How keys are read: bytes, string or json (or Connect's class names for these).",
-    )
-    value_converter: str = Field(
-        default="bytes",
-        alias="value.converter",
-        description="How values are read: bytes, string or json (or Connect's class names for these).",
+    missing_topic_grace_ms: int = Field(
+        default=10_000,
+        ge=0,
+        alias="missing.topic.grace.ms",
+        description="Milliseconds for which a topic must be missing, and be looked for again, until it is "
+        "taken for missing: what a broker says right after a topic's creation may be older than the topic.",
     )
     on_data_loss: Literal["fail", "skip"] = Field(
         default="fail",
@@ -194,17 +182,34 @@ class ConnectorConfig(BaseModel):
     @classmethod
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
-        resolved, problems = _resolve(raw)
-        if _RESET_OVERRIDE in resolved:  # Connect has it among the consumer's properties only
-            resolved.setdefault("auto.offset.reset", resolved[_RESET_OVERRIDE])
+        resolved, unresolved = _resolve(raw)
+        options = cls._judge(resolved)
+        problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_heeded]
+        problems += [option.sentence for option in options if not option.is_supported]
+        heeded = {key: resolved[key] for key, verdict in options if verdict.is_heeded}
+        if _RESET_OVERRIDE in heeded:  # Connect has it among the consumer's properties only
+            heeded.setdefault("auto.offset.reset", heeded[_RESET_OVERRIDE])
         try:
-            config = cls.model_validate(resolved, by_alias=True, by_name=False)
+            config = cls.model_validate(heeded, by_alias=True, by_name=False)
         except ValidationError as error:
             problems += [_sentence(cls, detail) for detail in error.errors()]
-            return None, problems + cls._problems_besides(resolved, error)
+            return None, problems + cls._problems_besides(heeded, error)
         config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
+        """What becomes of each key of a configuration, in its order."""
+        return cls._judge(_resolve(raw)[0])
+
+    @classmethod
+    def _judge(cls, resolved: Mapping[str, Any]) -> list[Option]:
+        return judge(resolved, cls._rules(), cls.keys())
+
+    @classmethod
+    def _rules(cls) -> tuple[Rules, Rules]:
+        return cls.compatibility, CONNECT_OPTIONS
 
     @classmethod
     def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
@@ -230,6 +235,8 @@ class ConnectorConfig(BaseModel):
                 re.compile(self.topics_regex)
             except re.error as error:
                 found.append(f"'topics.regex' is no regular expression: {error}")
+        found += self.converter_problems()
+        found += self.dead_letter_problems(self.topics, self.topics_regex)
         return found
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -274,25 +281,14 @@ class ConnectorConfig(BaseModel):
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @classmethod
-    def unknown_keys(cls, raw: Mapping[str, Any]) -> dict[str, str | None]:
-        """Keys this connector does not know, each with the nearest known one, if any is near."""
-        known = cls.keys()
-        unknown = [
-            key
-            for key in raw
-            if key not in known and key not in cls.no_effect and not key.startswith(cls.override_prefixes)
-        ]
-        return {
-            key: next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None) for key in unknown
-        }
-
-    @classmethod
     def reference(cls) -> Iterator[ConfigKey]:
-        """Every key with type, default and meaning, the connector's own first."""
-        common = set(ConnectorConfig.model_fields)
-        ordered = sorted(cls.model_fields.items(), key=lambda item: item[0] in common)
+        """Every key that has an effect, with type, default and meaning, the connector's own first."""
+        rules = cls._rules()
+        places = {name: place for place, name in enumerate(_common_fields(), 1)}
+        ordered = sorted(cls.model_fields.items(), key=lambda item: places.get(item[0], 0))
         for name, field in ordered:
-            if field.exclude:
+            rule = rule_for(field.alias or name, *rules)
+            if field.exclude or (rule is not None and not rule.is_heeded):
                 continue
             yield ConfigKey(
                 name=field.alias or name,
@@ -313,14 +309,15 @@ class ConfigKey(BaseModel):
     meaning: str
 
 
-def unknown_key_sentence(key: str, nearest: str | None) -> str:
-    """What to tell an operator of a key nobody knows."""
-    hint = f"; did you mean '{nearest}'?" if nearest else ""
-    return f"'{key}' is not known to this connector and has no effect{hint}"
+def _common_fields() -> list[str]:
+    """Fields of every connector: what it is and reads before its converters and errors."""
+    names = list(ConnectorConfig.model_fields)
+    return sorted(names, key=lambda name: name not in ConnectorConfig.__annotations__)
 
 
-def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    problems: list[str] = []
+def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values with their references replaced, and by key what is wrong with references that cannot be."""
+    problems: dict[str, str] = {}
 
     def replace(key: str, value: object) -> object:
         if not isinstance(value, str):
@@ -328,7 +325,7 @@ def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         try:
             return resolve_references(value)
         except ConfigException as error:
-            problems.append(f"'{key}': {error}")
+            problems[key] = f"'{key}': {error}"
             return value
 
     return {key: replace(key, value) for key, value in raw.items()}, problems

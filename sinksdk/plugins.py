@@ -13,8 +13,12 @@ from sinksdk.errors import ConfigException
 GROUP: Final = "sinksdk.connectors"
 """Entry point group; an entry's name is what ``connector.class`` takes."""
 
-DROP_IN_NAMES: Final[Mapping[str, str]] = {"io.confluent.connect.s3.S3SinkConnector": "s3-archiver"}
-"""Class names of Kafka Connect whose configurations a connector here understands."""
+DROP_IN_NAMES: Final[Mapping[str, str]] = {
+    "io.confluent.connect.s3.S3SinkConnector": "s3-archiver",
+    "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": "s3-archiver",
+    "S3_SINK": "s3-archiver",
+}
+"""Class names of Kafka Connect whose keys a connector here can judge. Not all of them it runs with."""
 
 
 class Plugin(NamedTuple):

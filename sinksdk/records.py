@@ -115,6 +115,7 @@ class SinkRecord:
         timestamp: milliseconds since the epoch, None where Kafka has none (-1).
         timestamp_type: 0 create time, 1 log append time, -1 none.
         headers: in the order they were written, duplicates kept.
+        read_from: the batch and row it was made of, where a converter made its key or value of them.
     """
 
     topic: str
@@ -125,11 +126,19 @@ class SinkRecord:
     timestamp: int | None = None
     timestamp_type: int = 0
     headers: tuple[Header, ...] = ()
+    read_from: tuple[pa.RecordBatch, int] | None = field(default=None, repr=False, compare=False)
 
     @property
     def topic_partition(self) -> TopicPartition:
         """Where the record was read from."""
         return TopicPartition(self.topic, self.partition)
+
+    def as_read(self) -> SinkRecord:
+        """The record with its key's and value's bytes as they were read, before any converter."""
+        if self.read_from is None:
+            return self
+        batch, row = self.read_from
+        return SinkRecords(self.topic_partition, batch.slice(row, 1))[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,9 +209,11 @@ class SinkRecords(Sequence[SinkRecord]):
         keys = self.keys if self.keys is not None else self._column("key") or none
         values = self.values if self.values is not None else self._column("value") or none
         headers = self._column("headers") or none
+        is_converted = self.keys is not None or self.values is not None
+        sources = ((self.arrow, row) for row in range(len(offsets))) if is_converted else none
         topic, partition = self.partition
-        for offset, timestamp, kind, key, value, items in zip(
-            offsets, timestamps, types, keys, values, headers, strict=True
+        for offset, timestamp, kind, key, value, items, source in zip(
+            offsets, timestamps, types, keys, values, headers, sources, strict=True
         ):
             yield SinkRecord(
                 topic=topic,
@@ -213,6 +224,7 @@ class SinkRecords(Sequence[SinkRecord]):
                 timestamp=None if timestamp == NO_TIMESTAMP else timestamp,
                 timestamp_type=0 if kind is None else kind,
                 headers=tuple(Header(item["key"], item["value"]) for item in items or ()),
+                read_from=source,
             )
 
     def _column(self, name: str) -> list[Any] | None:

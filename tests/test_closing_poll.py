@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from sinksdk.engine import SystemClock
@@ -39,7 +39,7 @@ def seconds(folder: Path, **config: str) -> float:
     plan(store, 1, [P0], config=keys)
     taken = take_over(store, "c", 1, 0)
     assert taken is not None
-    return _Attempt(SPEC, store, 0, taken, clock=SystemClock(), watch=no_watch)._worker()[1]
+    return _Attempt(SPEC, store, 0, taken, clock=SystemClock(), watch=no_watch)._worker(ExitStack())[1]
 
 
 def test_the_store_says_how_often(tmp_path: Path) -> None:

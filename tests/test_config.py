@@ -5,21 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from pydantic import Field, SecretStr, ValidationError, field_validator
 
-from sinksdk import ConfigException, ConnectorConfig
-from sinksdk.config import NameList, resolve_references, unknown_key_sentence
+from sinksdk import ConfigException, ConnectorConfig, Meaning
+from sinksdk.config import NameList, resolve_references
 
 MINIMAL = {"name": "archive", "topics": "flights"}
 
 
 class SinkConfig(ConnectorConfig):
     """A connector's own configuration."""
-
-    no_effect: ClassVar = {"partition.duration.ms": "hourly folders are not built from it"}
 
     flush_size: int = Field(ge=1, alias="flush.size", description="Records per file.")
     folder: str = Field(default="topics", alias="topics.dir", description="Where files go.")
@@ -87,7 +84,7 @@ def test_python_names_are_for_python_only() -> None:
     """parse: a file's keys are the dotted names; Python's spelling is unknown there, and has no effect, as it says."""
     raw = {**MINIMAL, "tasks_max": "7"}
     assert ConnectorConfig.parse(raw).tasks_max == 1
-    assert ConnectorConfig.unknown_keys(raw) == {"tasks_max": "tasks.max"}
+    assert ConnectorConfig.judge(raw)[-1].sentence.endswith("no effect; did you mean 'tasks.max'?")
     assert ConnectorConfig(name="c", topics=("t",), tasks_max=7).tasks_max == 7
 
 
@@ -179,28 +176,9 @@ def test_check_returns_what_parse_raises() -> None:
 # -- unknown keys ------------------------------------------------------------------------------------
 
 
-def test_unknown_keys_have_the_nearest_known_one() -> None:
-    """unknown_keys: each with the nearest known key, if any is near; they are ignored otherwise."""
-    raw = {**OWN, "flush.sise": "5", "task.max": "2", "entirely.different.thing": "1"}
-    assert SinkConfig.unknown_keys(raw) == {
-        "flush.sise": "flush.size",
-        "task.max": "tasks.max",
-        "entirely.different.thing": None,
-    }
-    assert SinkConfig.parse(raw).tasks_max == 1
-
-
-def test_known_keys_without_effect_are_not_unknown() -> None:
-    """unknown_keys: keys named in no_effect may stay in the file."""
-    assert SinkConfig.unknown_keys({**OWN, "partition.duration.ms": "1"}) == {}
-
-
-def test_the_sentence_for_an_unknown_key() -> None:
-    """unknown_key_sentence: says that the key has no effect, and what may have been meant."""
-    assert unknown_key_sentence("flush.sise", "flush.size") == (
-        "'flush.sise' is not known to this connector and has no effect; did you mean 'flush.size'?"
-    )
-    assert unknown_key_sentence("x", None) == "'x' is not known to this connector and has no effect"
+def test_unknown_keys_do_not_matter() -> None:
+    """parse: a key that nobody knows is left alone."""
+    assert SinkConfig.parse({**OWN, "task.max": "2"}).tasks_max == 1
 
 
 # -- references --------------------------------------------------------------------------------------
@@ -397,7 +375,8 @@ def test_properties_for_kafka_clients_are_known_by_their_prefix() -> None:
     config = ConnectorConfig.parse(raw)
 
     assert config.overrides("consumer.override.") == {"fetch.max.bytes": "5"}
-    assert list(ConnectorConfig.unknown_keys(raw)) == ["consumer.overide.x"]
+    unknown = [key for key, verdict in ConnectorConfig.judge(raw) if verdict.meaning is Meaning.UNKNOWN]
+    assert unknown == ["consumer.overide.x"]
 
 
 @pytest.mark.parametrize(

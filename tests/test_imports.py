@@ -14,7 +14,11 @@ import pytest
 import sinksdk
 
 ROOT = Path(sinksdk.__file__).parent.parent
-AUTHOR_API = ("connector", "task", "context", "records", "config", "errors", "plugins")
+AUTHOR_API = (
+    *("connector", "task", "context", "records", "errors", "plugins"),
+    *("config", "config_file", "converter_settings", "error_settings"),
+    *("compatibility", "connect_options"),
+)
 
 LAYERS: dict[str, set[str]] = {
     "engine": set(),

@@ -32,10 +32,12 @@ NAMES = [
     "ErrantRecordReporter",
     "FencedException",
     "Header",
+    "Meaning",
     "MissingSourceTopicException",
     "OffsetAndMetadata",
     "OffsetOutOfRangeException",
     "OffsetRange",
+    "Option",
     "RetriableException",
     "SinkConnector",
     "SinkRecord",
@@ -45,7 +47,9 @@ NAMES = [
     "Token",
     "TopicPartition",
     "UnpublishableException",
+    "Verdict",
     "committed_offsets",
+    "read_config_file",
 ]
 
 MODULES: list[ModuleType] = [sinksdk, sinksdk.testing]

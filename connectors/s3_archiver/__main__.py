@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from connectors.s3_archiver.client import Connect, connect
 from connectors.s3_archiver.compare import compare
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.report import show
 from connectors.s3_archiver.verify import verify
-from sinksdk import ConfigException, ConnectException, committed_offsets
+from sinksdk import ConfigException, ConnectException, committed_offsets, read_config_file
 
 _WHOLE: Final = 0
 _WRONG: Final = 1
@@ -63,17 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """A configuration in Connect's form, ``{"name": …, "config": {…}}``."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        return {"name": document["name"], **document["config"]}
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise ConfigException(message) from error
-    except (ValueError, KeyError, TypeError) as error:
-        message = f'{path} is no configuration of the form {{"name": "…", "config": {{…}}}}: {error}'
-        raise ConfigException(message) from error
+def _load(path: Path) -> Mapping[str, str]:
+    """A configuration in any of the forms that ``sinksdk run`` takes."""
+    file = read_config_file(path)
+    if file.problems:
+        raise ConfigException(file.problems)
+    return file.config
 
 
 if __name__ == "__main__":

@@ -18,12 +18,17 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 
+from connectors.s3_archiver import credentials
+from connectors.s3_archiver.access import Keys, Role
 from connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
+from connectors.s3_archiver.credentials import ASSUME_ROLE
 from connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
+    PASSING,
     PRECONDITION_FAILED,
+    ROLE_REFUSED,
     Request,
     S3Error,
     S3Trouble,
@@ -60,9 +65,11 @@ class _ClientKey(NamedTuple):
     endpoint: str
     region: str
     is_path_style: bool
+    is_accelerated: bool
     attempts: int
-    key_id: str
-    secret: str
+    keys: Keys
+    role: Role | None
+    proxy: str
 
 
 def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
@@ -73,16 +80,17 @@ def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
         endpoint: address instead of the configured ``store.url``; empty for AWS's own.
     """
     address = config.store_url if endpoint is None else endpoint
-    secret = config.aws_secret_access_key
     client = _client(
         _ClientKey(
             process=os.getpid(),
             endpoint=address,
             region=config.s3_region,
             is_path_style=config.s3_path_style_access,
+            is_accelerated=config.s3_wan_mode,
             attempts=config.s3_part_retries + 1,
-            key_id=config.aws_access_key_id,
-            secret=secret.get_secret_value() if secret else "",
+            keys=config.keys_of_access(),
+            role=config.role(),
+            proxy=config.proxy(),
         )
     )
     return BotoS3(client, address, config.creation_options())
@@ -94,18 +102,19 @@ def _client(key: _ClientKey) -> S3Client:
     from botocore.config import Config  # noqa: PLC0415 - as above
 
     s3: dict[str, Any] = {"addressing_style": "path" if key.is_path_style else "virtual"}
-    if leaves_payload_unsigned(key.endpoint):
+    if leaves_payload_unsigned(key.endpoint, key.proxy):
         s3["payload_signing_enabled"] = False
+    if key.is_accelerated:
+        s3["use_accelerate_endpoint"] = True
     session = boto3.session.Session(
-        aws_access_key_id=key.key_id or None,
-        aws_secret_access_key=key.secret or None,
-        region_name=key.region,
+        botocore_session=credentials.session(key.keys, key.role, key.proxy), region_name=key.region
     )
     return session.client(
         "s3",
         endpoint_url=key.endpoint or None,
         config=Config(
             s3=cast("Any", s3),
+            proxies={"http": key.proxy, "https": key.proxy} if key.proxy else None,
             retries={"mode": "standard", "total_max_attempts": key.attempts},
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
@@ -114,10 +123,10 @@ def _client(key: _ClientKey) -> S3Client:
     )
 
 
-def leaves_payload_unsigned(endpoint: str) -> bool:
+def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
     """Whether bodies go unsigned to this address: over TLS, and to this machine itself."""
     address = urlsplit(endpoint)
-    return address.scheme != "http" or address.hostname in _LOOPBACK
+    return address.scheme != "http" or (address.hostname in _LOOPBACK and not proxy)
 
 
 class BotoS3:
@@ -322,6 +331,8 @@ class BotoS3:
             return request()
         except boto.ClientError as failure:
             code, detail, status = _answer(failure)
+            if failure.operation_name == ASSUME_ROLE and code not in PASSING:
+                code = ROLE_REFUSED + code  # it is not S3 that denies
             raise self._error(operation, location, code, detail, status) from failure
         except _NO_ANSWER as failure:
             raise self._error(operation, location, NO_ANSWER, str(failure), None) from failure

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 
+from connectors.s3_archiver.access import AccessConfig
 from connectors.s3_archiver.codecs import codec
-from connectors.s3_archiver.compat import DEFAULT_CREDENTIALS, NO_EFFECT, class_name
+from connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
 from connectors.s3_archiver.layout import Layout
-from sinksdk import BatchPolicy, ConfigException, ConnectorConfig
+from sinksdk import BatchPolicy, ConfigException, Verdict
 
 MIB = 1024 * 1024
 
@@ -22,34 +22,12 @@ _MAX_TAGS = 10  # S3's limit for one object
 _OWN_TAGS = ("startOffset", "endOffset", "recordCount")
 
 
-class S3ArchiverConfig(ConnectorConfig):
+class S3ArchiverConfig(AccessConfig):
     """Configuration of the S3 Avro archiver."""
 
-    no_effect: ClassVar[Mapping[str, str]] = NO_EFFECT
+    compatibility: ClassVar[Mapping[str, Verdict]] = COMPATIBILITY
+    other_defaults: ClassVar[Mapping[str, str]] = OTHER_DEFAULTS
 
-    s3_bucket_name: str = Field(
-        min_length=3, max_length=255, alias="s3.bucket.name", description="Bucket the archive is written to."
-    )
-    s3_region: str = Field(default="us-west-2", alias="s3.region", description="The bucket's AWS region.")
-    store_url: str = Field(
-        default="",
-        alias="store.url",
-        description="Address of an S3-compatible endpoint, as in `https://minio.example:9000`; "
-        "AWS's own if not set. Bodies sent over plain http to another machine are signed, which is slow.",
-    )
-    s3_path_style_access: bool = Field(
-        default=True,
-        alias="s3.path.style.access.enabled",
-        description="Put the bucket into the path, not into the host name.",
-    )
-    aws_access_key_id: str = Field(
-        default="",
-        alias="aws.access.key.id",
-        description="Access key; without it boto3's default chain is asked (environment, profile, role).",
-    )
-    aws_secret_access_key: SecretStr | None = Field(
-        default=None, alias="aws.secret.access.key", description="Secret of the access key."
-    )
     topics_dir: str = Field(
         default="topics", alias="topics.dir", description="Prefix of all keys; one archive owns it per topic."
     )
@@ -139,9 +117,6 @@ class S3ArchiverConfig(ConnectorConfig):
     s3_sse_kms_key_id: str = Field(
         default="", alias="s3.sse.kms.key.id", description="KMS key for `aws:kms`; the account's if not set."
     )
-    s3_sse_customer_key: SecretStr | None = Field(
-        default=None, alias="s3.sse.customer.key", description="Not supported: must not be set."
-    )
     s3_acl_canned: Literal[
         "",
         "private",
@@ -173,103 +148,27 @@ class S3ArchiverConfig(ConnectorConfig):
         alias="s3.object.behavior.on.tagging.error",
         description="Whether an object that cannot be tagged fails its partition or is only logged.",
     )
-    s3_credentials_provider: str = Field(
-        default="",
-        alias="s3.credentials.provider.class",
-        description="Only the default credential chain; roles are set in the AWS profile or environment.",
-    )
-    s3_proxy_url: str = Field(
-        default="", alias="s3.proxy.url", description="Not supported: set HTTPS_PROXY for the executors."
-    )
-    format_class: str = Field(default="AvroFormat", alias="format.class", description="Only AvroFormat.")
-    storage_class: str = Field(default="S3Storage", alias="storage.class", description="Only S3Storage.")
-    partitioner_class: str = Field(
-        default="DefaultPartitioner", alias="partitioner.class", description="Only DefaultPartitioner."
-    )
-    schema_compatibility: Literal["NONE", "BACKWARD", "FORWARD", "FULL"] = Field(
-        default="NONE",
-        alias="schema.compatibility",
-        description="All the same here: the files' schema never changes.",
-    )
-    rotate_interval_ms: int = Field(
-        default=-1, alias="rotate.interval.ms", description="Rotation by record time; not supported: only -1."
-    )
-    transforms: str = Field(
-        default="", alias="transforms", description="Single message transforms; not supported: must be empty."
-    )
-    key_converter: str = Field(
-        default="bytes", alias="key.converter", description="No effect: keys are archived as they are."
-    )
-    value_converter: str = Field(
-        default="bytes", alias="value.converter", description="No effect: values are archived as they are."
-    )
 
-    @field_validator("key_converter", "value_converter", mode="before")
+    @field_validator("timezone")
     @classmethod
-    def _ignore_converter(cls, _: object) -> str:
-        """The engine must not convert what is archived as bytes anyway, nor fail on a class it lacks."""
-        return "bytes"
+    def _utc_where_empty(cls, name: str) -> str:
+        """An exported configuration writes every key, also those that nobody has set."""
+        return name or "UTC"
 
     def problems(self) -> list[str]:
-        """What is wrong between fields, and what is asked for that this archiver does not do."""
+        """What is wrong between fields."""
         return [
             *super().problems(),
-            *self._unsupported(),
             *self._storage_problems(),
             *self._rotation_problems(),
         ]
 
-    def _unsupported(self) -> Iterator[str]:
-        """Requests that would change what ends up in the archive: ignoring them would be a lie."""
-        yield from self._only(
-            "format.class", self.format_class, "AvroFormat", "this archiver writes Avro container files"
-        )
-        yield from self._only("storage.class", self.storage_class, "S3Storage", "this archiver writes to S3")
-        yield from self._only(
-            "partitioner.class",
-            self.partitioner_class,
-            "DefaultPartitioner",
-            "files are laid out by Kafka partition",
-        )
+    def _storage_problems(self) -> Iterator[str]:
         if self.archive_content != "record":
             yield (
                 f"'archive.content' is '{self.archive_content}': only 'record' is supported, the whole Kafka "
                 f"record with the value's bytes as they are"
             )
-        if self.rotate_interval_ms != -1:
-            yield (
-                "'rotate.interval.ms' (rotation by record time) is not supported: use "
-                "'rotate.schedule.interval.ms', which is exactly-once here"
-            )
-        if self.transforms.strip():
-            yield "'transforms' is not supported: records are archived as they are in Kafka; take it out"
-        provider = class_name(self.s3_credentials_provider)
-        if provider and provider not in DEFAULT_CREDENTIALS:
-            yield (
-                f"'s3.credentials.provider.class' names {provider}, a Java class: take it out and give the "
-                f"role in the AWS profile or environment (role_arn, AWS_ROLE_ARN): the default chain reads it"
-            )
-        if self.s3_proxy_url:
-            yield (
-                "'s3.proxy.url' is not supported: set HTTPS_PROXY in the environment of driver and executors"
-            )
-        if self.s3_sse_customer_key is not None:
-            yield "'s3.sse.customer.key' is not supported: use 's3.ssea.name' with S3's or KMS's keys"
-
-    @staticmethod
-    def _only(key: str, given: str, known: str, what_it_does: str) -> Iterator[str]:
-        if class_name(given) != known:
-            yield f"'{key}' is '{given}': only {known} is supported, {what_it_does}"
-
-    def _storage_problems(self) -> Iterator[str]:
-        if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):
-            yield (
-                "'aws.access.key.id' and 'aws.secret.access.key' must be set both, or neither (then the "
-                "default credential chain is asked)"
-            )
-        address = urlsplit(self.store_url)
-        if self.store_url and not (address.scheme in ("http", "https") and address.hostname):
-            yield "'store.url' must be an address like https://minio.example:9000"
         if not self.topics_dir.strip("/") or self.topics_dir != self.topics_dir.strip("/"):
             yield "'topics.dir' must be a folder's name without slashes at its ends"
         if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):

@@ -55,6 +55,9 @@ PASSING: Final = frozenset(
 )
 """Codes after which the same request may succeed."""
 
+ROLE_REFUSED: Final = "AssumeRole."
+"""Before STS's code when a role cannot be assumed."""
+
 _DENIED = frozenset({ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"})
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _CHECK_REGION: Final = "the bucket is in another region: set 's3.region' to it"
@@ -163,6 +166,11 @@ def failure_of(request: Request, code: str, detail: str, status: int | None = No
 def _advice(request: Request, code: str) -> str:
     if code.startswith("KMS."):
         return "check that the key of 's3.sse.kms.key.id' is enabled and that these credentials may use it"
+    if code.startswith(ROLE_REFUSED):
+        return (
+            "check 's3.credentials.provider.sts.role.arn' and its external id, and that the role trusts the "
+            "credentials it is assumed with"
+        )
     if code == NO_SUCH_BUCKET or (code == "404" and not request.key):
         return f"create the bucket, or correct 's3.bucket.name' (now '{request.bucket}') or 'store.url'"
     if code in _DENIED:

@@ -102,15 +102,22 @@ def run_command(
 
 
 @app.command("validate", short_help="Check a configuration.")
-def validate_command(*, config: Config, verbose: Verbose = False) -> None:
-    """Check a configuration: every problem at once, and keys that do nothing.
+def validate_command(
+    *,
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Check a configuration: what becomes of each key, and every problem at once.
 
-    Nothing is started or connected to. Exit codes: 0 it would start, 2 it would not.
+    A key means the same as in Kafka Connect, differs, is ignored, or is unsupported (then it would not
+    start); for each it is said why, or what to do instead. Nothing is started or connected to. Exit codes:
+    0 it would start, 2 it would not.
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.validate import validate  # noqa: PLC0415
 
-        validate(config)
+        validate(config, as_json=as_json)
 
 
 @app.command("plugins", short_help="List connectors and their configuration.")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from sinksdk.cli.config_file import read_config_file
-from sinksdk.config import ConnectorConfig, unknown_key_sentence
+from sinksdk.compatibility import Meaning, Option
+from sinksdk.config import CONFIG_PROVIDERS, ConnectorConfig
+from sinksdk.config_file import read_config_file
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import connector_class
+from sinksdk.plugins import DROP_IN_NAMES, connector_class
+
+_REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +29,10 @@ class Checked:
         connector: the connector it names, None when there is none.
         config: its validated configuration, None when there are problems.
         problems: all that keeps it from starting, as sentences.
-        warnings: keys nobody knows.
-        without_effect: keys of other people's connectors that do nothing here, each with why.
+        warnings: what is odd about the file's form, or about references in it.
+        options: what becomes of each key; empty when there is no connector to ask.
+        notes: keys that are not in the file and whose defaults are not those of the connector it was
+            written for, each with what that changes.
     """
 
     raw: Mapping[str, str]
@@ -33,12 +40,28 @@ class Checked:
     config: ConnectorConfig | None = None
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    without_effect: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[Option] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The connector's name, as far as it has one."""
         return self.raw.get("name", "")
+
+    @property
+    def is_startable(self) -> bool:
+        """Whether ``sinksdk run`` would begin with it."""
+        return not self.problems
+
+    @property
+    def other_problems(self) -> Sequence[str]:
+        """Problems besides keys that are unsupported."""
+        unsupported = {option.sentence for option in self.options}
+        return [problem for problem in self.problems if problem not in unsupported]
+
+    def having(self, meaning: Meaning) -> Sequence[Option]:
+        """Keys with a verdict of this kind."""
+        return [option for option in self.options if option.verdict.meaning is meaning]
 
 
 def check_file(path: Path) -> Checked:
@@ -57,19 +80,38 @@ def check_file(path: Path) -> Checked:
             file.config, problems=[*file.problems, *error.problems, *common], warnings=file.warnings
         )
     model = connector.config_class
+    options = model.judge(file.config)
     config, problems = model.check(file.config)
     if config is not None:
         problems = _validate(connector, config)
     problems = [*file.problems, *problems]
-    unknown = [unknown_key_sentence(key, near) for key, near in model.unknown_keys(file.config).items()]
     return Checked(
         file.config,
         connector,
         None if problems else config,
         problems,
-        [*file.warnings, *unknown],
-        {key: why for key, why in model.no_effect.items() if key in file.config},
+        [*file.warnings, *_unresolved(options, file.config)],
+        options,
+        _notes(model, file.config),
     )
+
+
+def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[str]:
+    """References to config providers that only Connect has, or somebody's own: they are taken literally."""
+    for option in options:
+        for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
+            if option.verdict.is_heeded:
+                yield (
+                    f"'{option.key}' is taken as it is written: ${{{provider}:…}} names no provider there is "
+                    f"here; write ${{env:NAME}} or ${{file:/path:key}}"
+                )
+
+
+def _notes(model: type[ConnectorConfig], raw: Mapping[str, str]) -> Mapping[str, str]:
+    """What someone who brings another connector's file should know of defaults."""
+    if raw["connector.class"] not in DROP_IN_NAMES:
+        return {}
+    return {key: note for key, note in model.other_defaults.items() if key not in raw}
 
 
 def _connector(name: str) -> SinkConnector:

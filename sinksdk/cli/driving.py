@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from threading import Thread
-
 from sinksdk.cli.board import CAUGHT_UP, FAILED, REPLACED, STOPPED
 from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
-from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.runner import ConnectorRunner, Driver
 
 _LOOK = 0.1  # seconds between looks whether a signal came
 
 
 def drive(
-    driver: ConnectorDriver,
+    driver: Driver,
     signals: ShutdownSignals,
     progress: LiveProgress | PlainProgress,
     *,
@@ -31,32 +28,22 @@ def drive(
     Raises:
         Exception: what ``driver.run`` raised.
     """
-    ended: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            driver.run(until_caught_up=until_caught_up)
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
-
-    thread = Thread(target=run, name="driver", daemon=True)
-    thread.start()
+    runner = ConnectorRunner(driver, until_caught_up=until_caught_up)
+    runner.start()
     is_closing = False
-    while thread.is_alive():
-        thread.join(_LOOK)
-        if signals.received and not is_closing:
-            is_closing = True
-            progress.note(
-                f"{signals.received.name}: closing, partial batches are flushed and committed "
-                f"(a second signal stops at once)"
-            )
-            driver.close(ClosingReason.SHUTDOWN)
-    if isinstance(ended.exception(), FencedException):
+    try:
+        while not runner.await_termination(_LOOK):
+            if signals.received and not is_closing:
+                is_closing = True
+                progress.note(
+                    f"{signals.received.name}: closing, partial batches are flushed and committed "
+                    f"(a second signal stops at once)"
+                )
+                runner.close(ClosingReason.SHUTDOWN)
+    except FencedException:
         progress.over(REPLACED)
-    elif ended.exception() is not None:
+        raise
+    except BaseException:
         progress.over(FAILED)
-    else:
-        progress.over(STOPPED if is_closing else CAUGHT_UP)
-    ended.result()
+        raise
+    progress.over(STOPPED if is_closing else CAUGHT_UP)

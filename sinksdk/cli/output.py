@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -17,6 +18,9 @@ from rich.text import Text
 
 from sinksdk.cli.exit_codes import ExitCode, exit_code_of
 from sinksdk.errors import ConfigException, ConnectException
+
+_NAME_COLUMNS: Final = 36
+"""Width of a column of names, at most: longer ones go on below, so that 80 columns suffice."""
 
 
 def stdout() -> Console:
@@ -43,6 +47,21 @@ def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
         grid = Table.grid(padding=(0, 1))
         grid.add_row(Text("•", style=style), Text(item))
         console.print(Padding(grid, (0, 0, 0, 2), expand=False))
+
+
+def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
+    """Names with what is to be said of each: two columns, of which a terminal wraps the second."""
+    width = min(max(len(name) for name, _ in rows), _NAME_COLUMNS)
+    if not console.is_terminal:
+        for name, text in rows:
+            console.print(Text(f"  {name:<{width}}  {text}".rstrip()), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=width, overflow="fold")
+    grid.add_column()
+    for name, text in rows:
+        grid.add_row(Text(name, style="cyan"), Text(text))
+    console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
 
 def warn(texts: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from sinksdk.cli.checks import load_class
 from sinksdk.cli.output import stdout, warn, write
+from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
@@ -42,7 +44,10 @@ class Listed(NamedTuple):
             "target": self.plugin.target,
             "description": self.description,
             "keys": [key.model_dump() for key in self.keys],
-            "no_effect": dict(self.connector.config_class.no_effect),
+            "compatibility": {
+                key: dataclasses.asdict(verdict)
+                for key, verdict in self.connector.config_class.compatibility.items()
+            },
         }
 
 
@@ -88,7 +93,8 @@ def _show(console: Console, listed: Listed) -> None:
     console.print()
     for key in listed.keys:
         _show_key(console, key)
-    ignored = sorted(listed.connector.config_class.no_effect)
+    compatibility = listed.connector.config_class.compatibility
+    ignored = sorted(key for key, verdict in compatibility.items() if verdict.meaning is Meaning.IGNORED)
     if ignored:
         write(console, "Accepted without effect ('sinksdk validate' says why):", "dim")
         _indented(console, Text(", ".join(ignored), style="dim"), 6)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Self
 
 from sinksdk.cli.startup import Startable
 from sinksdk.errors import ConnectException
+from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import Result, RunningGeneration
 from sinksdk.spark.executor import GenerationSpec
 from sinksdk.store import identify
@@ -44,7 +45,13 @@ class SparkOnDemand:
     ) -> None:
         self._ready = ready
         self._template = GenerationSpec(
-            ready.store_url, identify(ready.store), ready.config.name, 0, python_path, verbose
+            ready.store_url,
+            identify(ready.store),
+            ready.config.name,
+            0,
+            python_path,
+            verbose,
+            ready.dead_letters,
         )
         self._is_stopping = is_stopping
         self._tell = tell
@@ -84,8 +91,14 @@ class SparkOnDemand:
         self._session = create_session(
             f"sinksdk {ready.config.name}", ready.master, extra_conf=ready.spark_conf
         )
-        columns = ready.connector.columns(ready.config)
-        return SparkLauncher(self._session, ready.opened.source, columns, self._template)
+        return SparkLauncher(self._session, ready.opened.source, columns_read(ready), self._template)
+
+
+def columns_read(ready: Startable) -> Collection[str]:
+    """What is read of each record: a dead letter is the whole of it, whatever the task uses."""
+    if ready.config.dead_letter_topic:
+        return tuple(RECORD_COLUMNS)
+    return ready.connector.columns(ready.config)
 
 
 class _NeverStarted:

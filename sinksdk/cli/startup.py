@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.cli.checks import Checked, check_file
+from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
 from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
+from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig, resolve_references
 from sinksdk.connector import SinkConnector
-from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
 from sinksdk.sources import Source, Subscription
@@ -22,6 +25,11 @@ from sinksdk.spark.kafka_jars import with_kafka
 from sinksdk.spark.master import check_master
 from sinksdk.store import Store, open_store, s3_address
 from sinksdk.store.sql_address import SQLITE, sql_address
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient
+
+_AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,7 @@ class Startable:
         store_url: its URL as executors need it: absolute; references unresolved, but of a file.
         master: Spark's master URL.
         spark_conf: Spark's own settings.
+        dead_letters: the cluster that takes its dead letters, if it has any.
     """
 
     checked: Checked
@@ -47,6 +56,7 @@ class Startable:
     store_url: str
     master: str
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    dead_letters: KafkaClient | None = None
 
     def driver(self, launcher: Launcher, listener: Listener) -> ConnectorDriver:
         """What runs it."""
@@ -76,7 +86,6 @@ def prepare(
 
     Raises:
         ConfigException: every problem at once.
-        MissingSourceTopicException: a subscribed topic is not in the source.
         ConnectException: the source cannot be read.
     """
     problems: list[str] = []
@@ -96,15 +105,30 @@ def prepare(
         conf = parse_conf(spark_conf)
         if source.is_kafka and not problems:
             conf = with_kafka(conf, source.jars)
-    if importlib.util.find_spec("pyspark") is None:
+    if not _has(["pyspark"]):
         problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
+    if checked.config is not None and checked.config.needs_registry() and not _has(_AVRO):
+        problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
     if problems or checked.connector is None or checked.config is None or opened_source is None:
         raise ConfigException(problems)
     _check_topics(opened_source.source, checked.config)
+    dead_letters = prepare_dead_letters(source, checked.config)
     opened = open_store(store_url, create=True)
     return Startable(
-        checked, checked.connector, checked.config, opened_source, opened, store_url, master, conf
+        checked,
+        checked.connector,
+        checked.config,
+        opened_source,
+        opened,
+        store_url,
+        master,
+        conf,
+        dead_letters,
     )
+
+
+def _has(packages: Sequence[str]) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in packages)
 
 
 @contextmanager
@@ -117,8 +141,9 @@ def _collecting(problems: list[str]) -> Iterator[None]:
 
 def _tell(checked: Checked) -> None:
     warn(checked.warnings)
-    if checked.without_effect:
-        names = ", ".join(f"'{key}'" for key in checked.without_effect)
+    warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
+    if ignored := checked.having(Meaning.IGNORED):
+        names = ", ".join(f"'{option.key}'" for option in ignored)
         warn([f"no effect here: {names} ('sinksdk validate' says why)"])
 
 
@@ -127,6 +152,10 @@ def _check_topics(source: Source, config: ConnectorConfig) -> None:
         source.partitions(Subscription(config.topics, config.topics_regex))
     except RetriableException:
         return  # a file is being written just now: the driver looks again
+    except MissingSourceTopicException as error:
+        # The driver decides: the topic may have been created a moment ago, or may be waited for.
+        grace = config.missing_topic_grace_ms / 1000
+        warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])
 
 
 def absolute_store_url(text: str) -> str:

@@ -1,41 +1,103 @@
-"""``sinksdk validate``: what is wrong with a configuration, all of it, without starting anything."""
+"""``sinksdk validate``: what becomes of each key of a configuration, without starting anything."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import typer
+from rich.console import Console
 
-from sinksdk.cli.checks import check_file
+from sinksdk.cli.checks import Checked, check_file
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.cli.formatting import counted
-from sinksdk.cli.output import stdout, write, write_list
+from sinksdk.cli.output import stdout, write, write_list, write_pairs
+from sinksdk.compatibility import Meaning
+
+_TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
+    Meaning.UNSUPPORTED: ("unsupported: refused, with what to do instead", "bold red"),
+    Meaning.UNKNOWN: ("unknown: no effect, perhaps misspelt", "bold yellow"),
+    Meaning.DIFFERS: ("differs: heeded, but not in all as in Kafka Connect", "bold yellow"),
+    Meaning.IGNORED: ("ignored: no effect here, and why", "bold"),
+    Meaning.OWN: ("own: a key that Kafka Connect does not have", "bold"),
+    Meaning.SAME: ("same: means what it means in Kafka Connect", "bold"),
+}
+"""Groups of keys in the order they are shown: what asks for work first."""
 
 
-def validate(config: Path) -> None:
+def validate(config: Path, *, as_json: bool = False) -> None:
     """Check a configuration file and say everything that is to be said of it.
+
+    Args:
+        config: the file.
+        as_json: for programs: one object.
 
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.
-        typer.Exit: with ``BAD_CONFIG`` when it has problems.
+        typer.Exit: with ``BAD_CONFIG`` when it would not start.
     """
     checked = check_file(config)
     console = stdout()
+    if as_json:
+        console.print_json(json.dumps(_document(config, checked)))
+    else:
+        _show(console, config, checked)
+    if not checked.is_startable:
+        raise typer.Exit(ExitCode.BAD_CONFIG)
+
+
+def _document(config: Path, checked: Checked) -> dict[str, Any]:
+    """All of it for programs."""
+    return {
+        "file": str(config),
+        "name": checked.name,
+        "connector.class": checked.raw.get("connector.class", ""),
+        "would_start": checked.is_startable,
+        "options": [
+            {"key": key, "verdict": verdict.meaning, "why": verdict.why} for key, verdict in checked.options
+        ],
+        "notes": dict(checked.notes),
+        "problems": list(checked.problems),
+        "warnings": list(checked.warnings),
+    }
+
+
+def _show(console: Console, config: Path, checked: Checked) -> None:
+    """All of it for people: keys by verdict, then what else is wrong, then whether it would start."""
     name = checked.raw.get("connector.class", "")
     write(
         console, f"{config}: {checked.name or 'a connector without a name'} ({name or 'no connector.class'})"
     )
-    if checked.problems:
-        write(console, counted(len(checked.problems), "problem"), "bold red")
-        write_list(console, checked.problems, "red")
+    for meaning, (title, style) in _TITLES.items():
+        if found := checked.having(meaning):
+            _group(console, title, style, [(option.key, option.verdict.why) for option in found])
+    if checked.notes:
+        _group(console, "not set, and not by default what it was there", "bold", list(checked.notes.items()))
+    if checked.other_problems:
+        console.print()
+        write(console, counted(len(checked.other_problems), "problem"), "bold red")
+        write_list(console, checked.other_problems, "red")
     if checked.warnings:
+        console.print()
         write(console, counted(len(checked.warnings), "warning"), "bold yellow")
         write_list(console, checked.warnings, "yellow")
-    if checked.without_effect:
-        write(console, f"{counted(len(checked.without_effect), 'key')} without effect here", "bold")
-        write_list(
-            console, [f"'{key}' has no effect here: {why}" for key, why in checked.without_effect.items()]
-        )
-    if checked.problems:
-        raise typer.Exit(ExitCode.BAD_CONFIG)
-    write(console, "it would start", "bold green")
+    console.print()
+    if checked.is_startable:
+        write(console, "it would start", "bold green")
+    else:
+        write(console, f"it would not start: {', '.join(_reasons(checked))}", "bold red")
+
+
+def _group(console: Console, title: str, style: str, rows: Sequence[tuple[str, str]]) -> None:
+    console.print()
+    write(console, title, style)
+    write_pairs(console, rows)
+
+
+def _reasons(checked: Checked) -> Iterator[str]:
+    if unsupported := checked.having(Meaning.UNSUPPORTED):
+        yield f"{counted(len(unsupported), 'key')} unsupported"
+    if others := checked.other_problems:
+        yield counted(len(others), "problem") if not unsupported else counted(len(others), "other problem")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sinksdk.engine.converters import Converter
 from sinksdk.engine.errant import Stage, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions
-from sinksdk.errors import RetriableException
+from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords
 
 
@@ -27,6 +27,7 @@ class Conversion:
         Raises:
             ConnectException: a record cannot be converted and ``errors.tolerance`` is none.
             RetriableException: a converter asks for another attempt.
+            ConfigException: a converter cannot work as it is configured.
         """
         if self._key is None and self._value is None:
             return records
@@ -41,7 +42,8 @@ class Conversion:
                 keys.append(converted[0])
                 values.append(converted[1])
         for stage, record, error in failed:  # now that no converter asks for another attempt at the batch
-            self._reporter.report_from(stage, record, error)
+            converter = self._key if stage == "KEY_CONVERTER" else self._value
+            self._reporter.report_from(stage, record, error, converter)
         arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
         return SinkRecords(records.partition, arrow, keys, values)
 
@@ -51,8 +53,8 @@ class Conversion:
             key = _apply(self._key, record.topic, record.key)
             stage = "VALUE_CONVERTER"
             return key, _apply(self._value, record.topic, record.value)
-        except RetriableException:
-            raise
+        except (RetriableException, ConfigException):
+            raise  # no record's fault: with these, an outage would drain the topic into its dead letters
         except Exception as error:  # noqa: BLE001 - a converter may be anybody's; Connect tolerates any error
             return _Failed(stage, record, error)
 

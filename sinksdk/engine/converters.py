@@ -1,4 +1,7 @@
-"""From bytes to what a task sees as key and value: Connect's converters, under their names."""
+"""From bytes to what a task sees as key and value: Connect's converters.
+
+None of their errors quotes the bytes: they end up in logs.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,18 @@ import io
 import json
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
+from sinksdk.converter_settings import ConverterSpec, RegistryAddress
 from sinksdk.errors import ConfigException, DataException
 
 _WIRE_FORMAT = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
+_ENVELOPE: Final = {"schema", "payload"}
+
+SchemaOf = Callable[[int], Any]
+"""Gives the parsed writer schema of an id. Raises RetriableException while the registry cannot be reached,
+DataException for an id it does not have, ConfigException when it cannot be asked this way."""
 
 
 class Converter(Protocol):
@@ -19,44 +29,109 @@ class Converter(Protocol):
     def __call__(self, topic: str, data: bytes | None) -> Any:
         """Raises DataException for bytes that are none of its format; None stays None.
 
-        Any other exception but RetriableException counts as DataException too, as in Connect.
+        RetriableException asks for another attempt, ConfigException ends the partition: neither is the
+        record's fault. Any other exception counts as DataException, as in Connect.
         """
         ...
 
 
-def string_converter(topic: str, data: bytes | None) -> str | None:
-    """UTF-8 text (Connect's StringConverter)."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise DataException(f"topic {topic}: the bytes are no UTF-8 text: {error}") from error
+@dataclass(frozen=True, slots=True)
+class StringConverter:
+    """Text (Connect's StringConverter).
+
+    Args:
+        encoding: of the bytes.
+    """
+
+    encoding: str = "UTF-8"
+
+    def __call__(self, topic: str, data: bytes | None) -> str | None:
+        """Decode it."""
+        if data is None:
+            return None
+        try:
+            return data.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            raise DataException(
+                f"topic {topic}: the bytes are no {self.encoding} text: {_without_bytes(error)}"
+            ) from None  # its message quotes them
 
 
-def json_converter(topic: str, data: bytes | None) -> Any:
-    """JSON; of Connect's envelope ``{"schema": …, "payload": …}`` the payload (JsonConverter)."""
+@dataclass(frozen=True, slots=True)
+class JsonConverter:
+    """JSON, with or without Connect's envelope ``{"schema": …, "payload": …}`` (JsonConverter).
+
+    Args:
+        schemas_enable: the envelope is required and its payload taken (true), or never looked for
+            (false); None takes the payload where the envelope is exactly there.
+    """
+
+    schemas_enable: bool | None = None
+
+    def __call__(self, topic: str, data: bytes | None) -> Any:
+        """Parse it."""
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+        except UnicodeDecodeError as error:
+            raise DataException(f"topic {topic}: the bytes are no JSON: {_without_bytes(error)}") from None
+        except (ValueError, RecursionError) as error:
+            raise DataException(f"topic {topic}: the bytes are no JSON: {error}") from error
+        if self.schemas_enable is False:
+            return value
+        if isinstance(value, dict) and value.keys() == _ENVELOPE:
+            return value["payload"]
+        if self.schemas_enable:
+            raise DataException(
+                f"topic {topic}: the JSON is no object of exactly 'schema' and 'payload', as "
+                f"schemas.enable=true requires; set it to false for plain JSON"
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class NumberConverter:
+    """A big-endian number of a fixed length, as Kafka's serializers write it.
+
+    Args:
+        kind: what it is, for messages.
+        format: of :mod:`struct`.
+    """
+
+    kind: str
+    format: str
+
+    def __call__(self, topic: str, data: bytes | None) -> Any:
+        """Unpack it."""
+        if data is None:
+            return None
+        size = struct.calcsize(self.format)
+        if len(data) != size:
+            raise DataException(f"topic {topic}: {len(data)} bytes are no {self.kind}, which has {size}")
+        return struct.unpack(self.format, data)[0]
+
+
+def boolean_converter(topic: str, data: bytes | None) -> bool | None:
+    """One byte, 0 or 1 (Connect's BooleanConverter)."""
     if data is None:
         return None
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DataException(f"topic {topic}: the bytes are no JSON: {error}") from error
-    if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
-        return value["payload"]
-    return value
+    if data not in (b"\x00", b"\x01"):
+        raise DataException(f"topic {topic}: {len(data)} bytes are no boolean, which is one byte, 0 or 1")
+    return data == b"\x01"
 
 
 class AvroConverter:
     """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
 
     Args:
-        schema_of: gives the parsed writer schema of an id; raises RetriableException while the
-            registry cannot be reached.
+        schema_of: finds writers' schemas.
+        is_key: it reads keys; for messages.
     """
 
-    def __init__(self, schema_of: Callable[[int], Any]) -> None:
+    def __init__(self, schema_of: SchemaOf, *, is_key: bool = False) -> None:
         self._schema_of = schema_of
+        self._part = "key" if is_key else "value"
 
     def __call__(self, topic: str, data: bytes | None) -> Any:
         """Decode one datum with its writer's schema."""
@@ -65,32 +140,60 @@ class AvroConverter:
         if len(data) < _WIRE_FORMAT.size or data[0] != 0:
             raise DataException(f"topic {topic}: the bytes do not begin with a zero byte and a schema id")
         _, schema_id = _WIRE_FORMAT.unpack_from(data)
-        schema = self._schema_of(schema_id)
+        schema = self._schema(topic, schema_id)
         import fastavro  # noqa: PLC0415 - only who decodes Avro pays for it
 
         try:
             return fastavro.schemaless_reader(io.BytesIO(data[_WIRE_FORMAT.size :]), schema, None)
-        except (ValueError, EOFError, IndexError, struct.error) as error:
-            raise DataException(f"topic {topic}: no datum of schema {schema_id}: {error}") from error
+        except UnicodeDecodeError as error:
+            why = _without_bytes(error)
+        except (ValueError, EOFError, IndexError, OverflowError, struct.error) as error:
+            why = type(error).__name__  # their messages may quote the bytes
+        raise DataException(f"topic {topic}: no datum of schema {schema_id}: {why}")
+
+    def _schema(self, topic: str, schema_id: int) -> Any:
+        try:
+            return self._schema_of(schema_id)
+        except DataException as error:
+            raise DataException(f"topic {topic}, subject {topic}-{self._part}: {error}") from error
 
 
-_CONVERTERS: Mapping[str, Converter | None] = {
-    "bytes": None,
-    "org.apache.kafka.connect.converters.ByteArrayConverter": None,
-    "string": string_converter,
-    "org.apache.kafka.connect.storage.StringConverter": string_converter,
-    "json": json_converter,
-    "org.apache.kafka.connect.json.JsonConverter": json_converter,
+def _without_bytes(error: UnicodeDecodeError) -> str:
+    return f"{error.reason} at byte {error.start}"
+
+
+_NUMBERS: Final[Mapping[str, str]] = {
+    "short": ">h",
+    "integer": ">i",
+    "long": ">q",
+    "float": ">f",
+    "double": ">d",
 }
 
 
-def converter_named(name: str) -> Converter | None:
-    """The converter of that short or Connect class name; None leaves bytes as they are.
+def converter_of(
+    spec: ConverterSpec, registry: Callable[[RegistryAddress], SchemaOf] | None = None
+) -> Converter | None:
+    """The converter that was asked for; None leaves bytes as they are.
+
+    Args:
+        spec: what it is to be.
+        registry: connects to a schema registry.
 
     Raises:
-        ConfigException: a name nobody knows.
+        ConfigException: Avro, and no schema registry to ask.
     """
-    if name not in _CONVERTERS:
-        message = f"no converter is called '{name}'; there are {', '.join(_CONVERTERS)}"
+    if spec.kind == "bytes":
+        return None
+    if spec.kind == "string":
+        return StringConverter(spec.encoding)
+    if spec.kind == "json":
+        return JsonConverter(spec.schemas_enable)
+    if spec.kind == "boolean":
+        return boolean_converter
+    if spec.kind in _NUMBERS:
+        return NumberConverter(spec.kind, _NUMBERS[spec.kind])
+    if registry is None or spec.registry is None:
+        message = "the Avro converter has no schema registry here: name its URL, and give what connects to it"
         raise ConfigException(message)
-    return _CONVERTERS[name]
+    return AvroConverter(registry(spec.registry), is_key=spec.is_key)

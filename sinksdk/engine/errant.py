@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from sinksdk.context import ErrantRecordReporter
+from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConnectException
 from sinksdk.records import Header, SinkRecord, TopicPartition
 
 log = logging.getLogger(__name__)
+
+_LOGGED = 1_000  # bytes of a key or value
 
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TASK_PUT"]
 
@@ -35,7 +38,9 @@ class Origin:
     task_class: str
 
 
-def dead_letter(record: SinkRecord, error: BaseException, stage: Stage, origin: Origin) -> SinkRecord:
+def dead_letter(
+    record: SinkRecord, error: BaseException, stage: Stage, origin: Origin, failed_class: str
+) -> SinkRecord:
     """The record with Connect's ``__connect.errors.*`` headers appended to its own."""
     context = {
         "topic": record.topic,
@@ -44,7 +49,7 @@ def dead_letter(record: SinkRecord, error: BaseException, stage: Stage, origin: 
         "connector.name": origin.connector,
         "task.id": origin.task,
         "stage": stage,
-        "class.name": origin.task_class,
+        "class.name": failed_class,
         "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
         "exception.message": str(error) or None,
         "exception.stacktrace": "".join(traceback.format_exception(error)),
@@ -54,11 +59,27 @@ def dead_letter(record: SinkRecord, error: BaseException, stage: Stage, origin: 
         headers=(
             *record.headers,
             *(
-                Header(f"__connect.errors.{name}", None if value is None else str(value).encode())
+                Header(f"__connect.errors.{name}", None if value is None else _utf8(str(value)))
                 for name, value in context.items()
             ),
         ),
     )
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")  # an author's message may hold what is no Unicode
+
+
+def _bytes_of(record: SinkRecord) -> SinkRecord:
+    """The record as it was read. Raises ConnectException where its bytes are not known."""
+    read = record.as_read()
+    for name, data in (("key", read.key), ("value", read.value)):
+        if not isinstance(data, bytes | None):
+            raise ConnectException(
+                f"{read.topic_partition} at offset {read.offset} cannot go to the dead letters: its {name} "
+                f"is of type {type(data).__name__}; report the record that put was given, or one with bytes"
+            )
+    return read
 
 
 class WorkerErrantRecordReporter(ErrantRecordReporter):
@@ -67,10 +88,11 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     Args:
         origin: connector and task that report.
         dead_letters: where they go; None only logs.
-        tolerate: ``errors.tolerance=all``.
-        is_logging: ``errors.log.enable``.
+        options: what is tolerated, logged and told.
         on_report: told of each report's partition, its future, and the error it must fail with where
             bad records are not tolerated.
+        count: counts a failed record, by partition, offset and cause; gives the error its partition must
+            fail with when there are too many.
     """
 
     def __init__(
@@ -78,49 +100,93 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         origin: Origin,
         dead_letters: DeadLetters | None,
         *,
-        tolerate: bool,
-        is_logging: bool,
+        options: EngineOptions,
         on_report: Callable[[TopicPartition, Future[None], ConnectException | None], None],
+        count: Callable[[TopicPartition, int, str], ConnectException | None],
     ) -> None:
         self._origin = origin
         self._dead_letters = dead_letters
-        self._tolerate = tolerate
-        self._is_logging = is_logging
+        self._options = options
         self._on_report = on_report
+        self._count = count
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Report a record the task could not deliver. See :class:`~sinksdk.ErrantRecordReporter`."""
         return self.report_from("TASK_PUT", record, error)
 
-    def report_from(self, stage: Stage, record: SinkRecord, error: BaseException) -> Future[None]:
+    def report_from(
+        self, stage: Stage, record: SinkRecord, error: BaseException, failed: object = None
+    ) -> Future[None]:
         """Report a record that failed in a given stage.
 
-        The record is written before the refusal (Connect's order), so that it can be found.
+        The record is written before it is refused (Connect's order), so that it can be found; where too
+        many are bad it is not written any more.
+
+        Args:
+            stage: what was done with it.
+            record: as it was read, or as the task was given it.
+            error: what was wrong.
+            failed: the converter that failed; the task if None.
         """
-        where = f"{record.topic_partition} at offset {record.offset}"
-        if self._is_logging:
-            log.error(
-                "connector %s, task %d: %s failed in %s: %s",
-                self._origin.connector,
-                self._origin.task,
-                where,
-                stage,
-                error,
-                exc_info=error,
-            )
-        if self._dead_letters is None:
-            future: Future[None] = Future()
-            future.set_result(None)
+        self._log(stage, record, error)
+        future: Future[None] = Future()
+        refusal = self._too_many(stage, record, error) if self._options.tolerate_errors else None
+        if refusal is None and self._dead_letters is not None:
+            future = self._dead_letters.send(self._letter(stage, record, error, failed))
         else:
-            future = self._dead_letters.send(dead_letter(record, error, stage, self._origin))
-        refusal = None
-        if not self._tolerate:
-            refusal = ConnectException(
-                f"connector {self._origin.connector}, task {self._origin.task}: {where} failed in "
-                f"{stage} and errors.tolerance is none: {error}"
-            )
-            refusal.__cause__ = error
+            future.set_result(None)
+        if not self._options.tolerate_errors:
+            refusal = self._intolerable(stage, record, error)
         self._on_report(record.topic_partition, future, refusal)
         if refusal is not None:
             raise refusal
         return future
+
+    def _letter(self, stage: Stage, record: SinkRecord, error: BaseException, failed: object) -> SinkRecord:
+        read = _bytes_of(record)
+        if not self._options.context_headers:
+            return read
+        failed_class = self._origin.task_class if failed is None else _class_of(failed)
+        return dead_letter(read, error, stage, self._origin, failed_class)
+
+    def _too_many(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException | None:
+        excess = self._count(record.topic_partition, record.offset, f"{stage}: {error}")
+        if excess is not None:
+            excess.__cause__ = error
+        return excess
+
+    def _intolerable(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException:
+        refusal = ConnectException(
+            f"{self._who()}: {_where(record)} failed in {stage} and errors.tolerance is none: {error}"
+        )
+        refusal.__cause__ = error
+        return refusal
+
+    def _log(self, stage: Stage, record: SinkRecord, error: BaseException) -> None:
+        if not self._options.log_errors:
+            return
+        content = ""
+        if self._options.log_messages:
+            read = record.as_read()
+            content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
+        log.error(
+            "%s: %s%s failed in %s: %s", self._who(), _where(record), content, stage, error, exc_info=error
+        )
+
+    def _who(self) -> str:
+        return f"connector {self._origin.connector}, task {self._origin.task}"
+
+
+def _where(record: SinkRecord) -> str:
+    return f"{record.topic_partition} at offset {record.offset}"
+
+
+def _shortened(data: object) -> str:
+    """What a log line can hold of a key or value."""
+    text = repr(data[:_LOGGED] if isinstance(data, bytes) else data)
+    return text if len(text) <= 4 * _LOGGED else f"{text[: 4 * _LOGGED]}…"
+
+
+def _class_of(converter: object) -> str:
+    named = converter if hasattr(converter, "__qualname__") else type(converter)
+    return f"{named.__module__}.{named.__qualname__}"

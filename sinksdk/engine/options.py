@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.engine.converters import Converter, converter_named
+from sinksdk.converter_settings import RegistryAddress
+from sinksdk.engine.ceiling import Ceiling
+from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
 
 
@@ -29,6 +32,9 @@ class EngineOptions:
         retry: delays and budget of ``put`` and ``publish``.
         tolerate_errors: skip records that cannot be converted or are reported as errant.
         log_errors: log each of them.
+        log_messages: and its key and value.
+        context_headers: tell in headers of a dead letter what was wrong with it.
+        ceiling: how many records may be skipped.
         key_converter: what keys become; None leaves the bytes.
         value_converter: what values become; None leaves the bytes.
     """
@@ -37,13 +43,27 @@ class EngineOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tolerate_errors: bool = False
     log_errors: bool = False
+    log_messages: bool = False
+    context_headers: bool = False
+    ceiling: Ceiling = field(default_factory=Ceiling)
     key_converter: Converter | None = None
     value_converter: Converter | None = None
 
     @classmethod
-    def of(cls, config: ConnectorConfig) -> EngineOptions:
-        """The options a connector's configuration asks for."""
+    def of(
+        cls, config: ConnectorConfig, registry: Callable[[RegistryAddress], SchemaOf] | None = None
+    ) -> EngineOptions:
+        """The options a connector's configuration asks for.
+
+        Args:
+            config: validated.
+            registry: connects to a schema registry; needed for Avro only.
+
+        Raises:
+            ConfigException: a converter that is not there, or Avro without ``registry``.
+        """
         timeout = config.errors_retry_timeout
+        in_a_row = config.dead_letter_max_consecutive
         return cls(
             commit_interval=config.offset_flush_interval_ms / 1000,
             retry=RetryPolicy(
@@ -51,6 +71,9 @@ class EngineOptions:
             ),
             tolerate_errors=config.errors_tolerance == "all",
             log_errors=config.errors_log_enable,
-            key_converter=converter_named(config.key_converter),
-            value_converter=converter_named(config.value_converter),
+            log_messages=config.errors_log_include_messages,
+            context_headers=config.dead_letter_context_headers,
+            ceiling=Ceiling(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
+            key_converter=converter_of(config.converter_spec(is_key=True), registry),
+            value_converter=converter_of(config.converter_spec(is_key=False), registry),
         )

@@ -19,21 +19,24 @@ class Failure:
         trace: its stack trace, with causes.
         at_once: the next generation opens the partition without a back-off (its commit is durable
             and only waits to be published).
+        shared: the whole job failed, and this partition with it; it may not be its own doing.
     """
 
     kind: str
     message: str
     trace: str
     at_once: bool = False
+    shared: bool = False
 
     @classmethod
-    def of(cls, error: BaseException, *, at_once: bool = False) -> Failure:
+    def of(cls, error: BaseException, *, at_once: bool = False, shared: bool = False) -> Failure:
         """Describe an exception."""
         return cls(
             type(error).__name__,
             str(error) or type(error).__name__,
             "".join(traceback.format_exception(error)),
             at_once,
+            shared,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future
 
 from sinksdk.errors import ConnectException
@@ -12,12 +13,15 @@ class Reports:
     """Errant records reported since each partition's last commit."""
 
     def __init__(self) -> None:
-        self._letters: dict[TopicPartition, list[Future[None]]] = {}
+        self._letters: dict[TopicPartition, deque[Future[None]]] = {}
         self._refusals: dict[TopicPartition, ConnectException] = {}
 
     def add(self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None) -> None:
         """A record was reported; ``refusal`` is set where bad records are not tolerated."""
-        self._letters.setdefault(partition, []).append(letter)
+        letters = self._letters.setdefault(partition, deque())
+        while letters and _is_written(letters[0]):
+            letters.popleft()
+        letters.append(letter)
         if refusal is not None:
             self._refusals.setdefault(partition, refusal)
 
@@ -43,3 +47,7 @@ class Reports:
         """The partition is not ours any more; its successor reports again."""
         self._letters.pop(partition, None)
         self._refusals.pop(partition, None)
+
+
+def _is_written(letter: Future[None]) -> bool:
+    return letter.done() and not letter.cancelled() and letter.exception() is None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinksdk.context import ClosingReason
+from sinksdk.engine.ceiling import Tallies, TooManyErrorsException
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
 from sinksdk.engine.context import WorkerSinkTaskContext
@@ -23,7 +24,7 @@ from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporte
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.partition import PartitionState
+from sinksdk.engine.partition import PartitionState, offsets_of
 from sinksdk.engine.reports import Reports
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.two_phase import SecondPhase
@@ -86,14 +87,15 @@ class WorkerSinkTask:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: _Pending | None = None
         self._reports = Reports()
+        self._tallies = Tallies(self._options.ceiling)
         self._next_commit = clock.now() + self._options.commit_interval
         self._initialized = False
         self._reporter = WorkerErrantRecordReporter(
             Origin(name.connector, name.task, type(task).__qualname__),
             dead_letters,
-            tolerate=self._options.tolerate_errors,
-            is_logging=self._options.log_errors,
+            options=self._options,
             on_report=self._on_report,
+            count=self._tallies.failed,
         )
         self._conversion = Conversion(self._options, self._reporter)
         self._context = WorkerSinkTaskContext(
@@ -192,6 +194,7 @@ class WorkerSinkTask:
         if disorder:
             self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
             return
+        self._tallies.begin(records.partition, offsets_of(records))
         self._pending = _Pending(records, Attempts(self._options.retry), self._clock.now())
         self._attempt(self._pending)
 
@@ -291,8 +294,8 @@ class WorkerSinkTask:
         except Exception as error:
             self._commits.raise_failure()
             self._pending = None
-            self._reports.take_refusal(partition)
-            self._fail(partition, error)
+            refusal = self._reports.take_refusal(partition)
+            self._fail(partition, refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
             self._pending = None
             self._context.take_timeout()
@@ -311,8 +314,9 @@ class WorkerSinkTask:
             pending.retry_at = now + delay
             return
         self._pending = None
+        what = "converting" if pending.converted is None else "put of"
         spent = ConnectException(
-            f"{self._label}: put of {pending.records.partition} at offset {pending.records.first_offset} "
+            f"{self._label}: {what} {pending.records.partition} at offset {pending.records.first_offset} "
             f"failed {pending.attempts.failures} times, for as long as errors.retry.timeout allows: {error}"
         )
         spent.__cause__ = error
@@ -430,9 +434,16 @@ class WorkerSinkTask:
     # -- ending partitions -----------------------------------------------------------------------
 
     def _fail(self, partition: TopicPartition, error: BaseException) -> None:
-        """``put`` failed for good: commit what was accepted before, as Connect does, and close."""
+        """``put`` failed for good: commit what was accepted before, as Connect does, and close.
+
+        Not so where too many records failed: those skipped since the last commit shall be read again.
+        """
         self._note_failure(partition, error)
-        self._finish([partition], ClosingReason.FAILURE, None)
+        if not isinstance(error, TooManyErrorsException):
+            self._finish([partition], ClosingReason.FAILURE, None)
+        elif self._states[partition].is_open:
+            self._clean_up([partition])
+            self._release([partition])
 
     def _note_failure(
         self, partition: TopicPartition, error: BaseException, *, at_once: bool = False
@@ -488,6 +499,7 @@ class WorkerSinkTask:
         for partition in partitions:
             self._states[partition].is_open = False
             self._reports.forget(partition)
+            self._tallies.forget(partition)
             self._context.forget(partition)
         try:
             self._task.close(list(partitions))

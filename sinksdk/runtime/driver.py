@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sinksdk.config import ConnectorConfig
@@ -16,17 +17,21 @@ from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.events import Listener, PartitionView, Silent
+from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
+from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
 from sinksdk.runtime.registry import configure, register
 from sinksdk.runtime.start_positions import first_positions
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
+from sinksdk.runtime.topics import Read, excused
 from sinksdk.runtime.trailing import TrailingGaps
-from sinksdk.sources import Source, Subscription
+from sinksdk.runtime.views import Views
+from sinksdk.sources import Source
 from sinksdk.store import Store, identify
 from sinksdk.store.records import (
     ConnectorRecord,
@@ -41,10 +46,9 @@ log = logging.getLogger(__name__)
 
 _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
 _SUCCESSION_POLL = 0.25  # seconds
+
 LOST = "lost"
 """Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
-
-_LONGEST_PACE = 60.0  # seconds between two attempts to discard what cannot be discarded
 
 
 class Launcher(Protocol):
@@ -86,13 +90,11 @@ class ConnectorDriver:
         group: OffsetGroup | None = None,
     ) -> None:
         self._store = store
-        self._source = source
         self._connector = connector
         self._config = config
         self._raw = raw
         self._launcher = launcher
         self._listener = listener or Silent()
-        self._subscription = Subscription(config.topics, config.topics_regex)
         self._clock = clock or SystemWallClock()
         self._signal = signal or ClosingSignal()
         self._group = group
@@ -105,14 +107,16 @@ class ConnectorDriver:
             skip_lost=config.on_data_loss == "skip",
         )
         self._generations = Generations(store, config.name)
-        self._ends: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
-        self._counts: dict[TopicPartition, dict[str, int]] = {}
-        self._retry_at: dict[TopicPartition, float] = {}
+        self._lookout = Lookout.of(config, source, self._clock)
+        self._watch = self._lookout.watch
+        self._views = Views()
+        self._first: dict[TopicPartition, OffsetRange] | None = None
+        """What there was at the first look that left no topic in doubt."""
+        self._until_caught_up = False
+        self._pacing = Pacing(config.restart_backoff_ms / 1000, self._clock)
         self._hopeless: PartitionOutcome | None = None
         self._topics: set[str] = set()
         self._skipped: set[TopicPartition] = set()
-        self._undiscarded: dict[TopicPartition, tuple[int, float]] = {}
         self._refused: dict[TopicPartition, PartitionOutcome] = {}
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
@@ -128,7 +132,8 @@ class ConnectorDriver:
 
         Raises:
             ConfigException: the connector refuses to start.
-            MissingSourceTopicException: a subscribed topic is not there.
+            MissingSourceTopicException: a subscribed topic is not there, or no longer; what was read of
+                the others was committed first.
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
@@ -142,10 +147,10 @@ class ConnectorDriver:
         self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
         try:
-            limits = self._available() if until_caught_up else None
+            self._until_caught_up = until_caught_up
             self._connector.start(self._config)
             if self._succession(name).await_turn():
-                self._loop(limits)
+                self._loop()
                 self._status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
@@ -174,7 +179,7 @@ class ConnectorDriver:
             graceful=self._config.graceful_timeout_ms / 1000,
         )
 
-    def _loop(self, limits: Mapping[TopicPartition, OffsetRange] | None) -> None:
+    def _loop(self) -> None:
         claim = self._generations.claim()
         self._status.become("RUNNING")
         while True:
@@ -182,32 +187,47 @@ class ConnectorDriver:
             # was overtaken may have written its own in between, though no task will ever see it.
             record = configure(self._store, self._config.name, self._raw)
             claim = self._begin(claim, record)
-            self._committed = {p: entry.offset for p, entry in claim.committed.items()}
-            self._mirror.follow(self._committed)
-            decision = self._await_work(claim, limits)
+            committed = {p: entry.offset for p, entry in claim.committed.items()}
+            self._views.committed(committed)
+            self._lookout.compare_with(Read(committed, claim.topic_ids))
+            self._mirror.follow(committed)
+            decision = self._await_work(claim)
             if decision is None:
                 return
-            plan = self._generations.plan(claim, self._tasks(decision, claim), record.version, record.config)
+            plan = self._generations.plan(
+                claim,
+                self._tasks(decision, claim),
+                record.version,
+                record.config,
+                # Those of commits too: they may be older than the remembering of ids.
+                topic_ids=self._ids(_topics_read(decision.ranges) | {p.topic for p in claim.committed}),
+            )
             self._run(plan)
             self._give_way()
             if self._hopeless is not None:
                 raise _given_up(self._config, self._hopeless)
-            if limits is not None and self._refused:
+            if self._until_caught_up and self._refused:
                 raise _left_over(self._config, self._refused)
             if self._signal.is_final:
                 return
             claim = self._generations.claim()
-            self._pace_discards(claim, plan)
+            self._pacing.discarded(
+                (planned.topic_partition for task in plan.tasks for planned in task.ranges),
+                (partition for partition, tokens in claim.stale.items() if tokens),
+            )
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
         """A connector's very first generation: commit where it begins, unless that is at the beginning."""
         group, reset = self._config.offset_source == "group", self._config.auto_offset_reset
         if not claim.is_first or (reset == "earliest" and not group):
             return claim
-        available = self._available()
+        available = self._first_look()
+        if available is None:
+            return claim  # the end was asked for: the next start is still the first one
         offsets = self._group.offsets(available.keys()) if group and self._group is not None else None
         positions = first_positions(available, reset, offsets)
-        return self._generations.settle(claim, positions, record.version, record.config)
+        ids = self._ids({partition.topic for partition in positions})
+        return self._generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
 
     def _give_way(self) -> None:
         """Let a driver that asked for it take over; one that then does not come has died, and we go on."""
@@ -231,77 +251,89 @@ class ConnectorDriver:
 
     # -- deciding --------------------------------------------------------------------------------
 
-    def _await_work(
-        self, claim: Claim, limits: Mapping[TopicPartition, OffsetRange] | None
-    ) -> Decision | None:
-        """Wait until something is worth a generation; None when there is nothing more to do."""
+    def _await_work(self, claim: Claim) -> Decision | None:
+        """Wait until something is worth a generation; None when there is nothing more to do.
+
+        Raises:
+            MissingSourceTopicException: a topic is certainly missing.
+        """
         while True:
             if self._signal.reason is not None:
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
                 if self._signal.is_final:
                     return None
-            backlogs = self._backlogs(claim, limits)
+            backlogs = self._backlogs(claim, self._available())
             now = self._clock.time()
-            ready = [b for b in backlogs if not self._is_waiting(b.partition)]
-            decision = self._planner.decide(ready, now, flush=limits is not None)
+            ready = [b for b in backlogs if not self._pacing.is_waiting(b.partition)]
+            decision = self._planner.decide(ready, now, flush=self._until_caught_up)
             if decision.ranges:
                 return decision
-            if limits is not None and len(ready) == len(backlogs):
+            is_done = len(ready) == len(backlogs) and not self._watch.is_in_doubt
+            if self._until_caught_up and is_done:
                 return None
             if gaps := self._gaps.among(ready):
                 return self._planner.all_of(gaps, ready)
             self._status.save_if_due()
-            self._listener.progress(self._views(()))
+            self._listener.progress(self._views.of())
             self._wait(now, decision.due_at)
-
-    def _pace_discards(self, claim: Claim, ran: GenerationPlan) -> None:
-        """What a generation could not discard is tried again, but not at once and not ever faster."""
-        for partition in {planned.topic_partition for task in ran.tasks for planned in task.ranges}:
-            if not claim.stale.get(partition):
-                self._undiscarded.pop(partition, None)
-                continue
-            tries = self._undiscarded.get(partition, (0, 0.0))[0] + 1
-            delay = min(self._config.restart_backoff_ms / 1000 * 2 ** min(tries, 10), _LONGEST_PACE)
-            self._undiscarded[partition] = (tries, self._clock.now() + delay)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether a partition is opened though nothing new is there: to publish, or to discard."""
         entry = claim.committed.get(partition)
         if entry and entry.publish:
             return True
-        _, not_before = self._undiscarded.get(partition, (0, 0.0))
-        return bool(claim.stale.get(partition)) and self._clock.now() >= not_before
-
-    def _is_waiting(self, partition: TopicPartition) -> bool:
-        """Whether a partition that failed shall not be opened again yet."""
-        return self._retry_at.get(partition, 0.0) > self._clock.now()
+        return bool(claim.stale.get(partition)) and self._pacing.may_discard(partition)
 
     def _wait(self, now: float, due_at: float) -> None:
-        delays = [at - self._clock.now() for p, at in self._retry_at.items() if self._is_waiting(p)]
-        delay = min(self._config.poll_interval_ms / 1000, due_at - now, *delays)
+        recheck = self._watch.recheck_at - self._clock.now()
+        delay = min(self._config.poll_interval_ms / 1000, due_at - now, recheck, *self._pacing.delays())
         self._signal.wait(max(delay, 0.0))
         if not self._generations.is_newest():
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def _available(self) -> dict[TopicPartition, OffsetRange]:
-        """What the source holds. A source that is being written to just now is asked again."""
+        """What may be read. A source that is being written to just now is asked again."""
         while True:
             try:
-                return dict(self._source.partitions(self._subscription))
+                available = self._lookout.look()
             except RetriableException as error:
                 log.info("connector %s: %s; looking again", self._config.name, error)
+                self._status.save_if_due()
                 if self._signal.wait(self._config.poll_interval_ms / 1000):
                     return {}  # the end was asked for meanwhile
+                continue
+            self._status.miss(self._watch.certain)
+            alarm = self._watch.alarm()
+            if alarm is not None:
+                raise alarm
+            if self._first is None:
+                # A connector that is started again and again, and fails each time, shall not leave a file of
+                # the other topics' first records behind each time.
+                if self._watch.is_in_doubt:
+                    return {}
+                self._first = available
+            if self._until_caught_up:
+                return {p: self._first[p] for p in available if p in self._first}
+            return available
 
-    def _backlogs(self, claim: Claim, limits: Mapping[TopicPartition, OffsetRange] | None) -> list[Backlog]:
-        available = self._available()
+    def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
+        """What there is before anything was read, once no topic is in doubt. None: the end was asked for."""
+        while not self._signal.is_final:
+            available = self._available()
+            if self._first is not None:
+                return available
+            self._wait(self._clock.time(), math.inf)
+            self._signal.answered()  # nothing runs: there is nothing to rebalance
+        return None
+
+    def _backlogs(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
         self._subscribe({p.topic for p in available})
-        if limits is not None:
-            available = {p: _limited(limits[p], claim.committed.get(p)) for p in available if p in limits}
-        for partition in claim.all_unsettled() - available.keys():  # no longer subscribed
+        if self._until_caught_up:
+            available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
+        for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
-        self._ends = {p: offsets.end for p, offsets in available.items()}
+        self._views.ends({p: offsets.end for p, offsets in available.items()})
         now = self._clock.time()
         backlogs = []
         for partition, offsets in sorted(available.items()):
@@ -329,7 +361,7 @@ class ConnectorDriver:
         lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
         if lost > 0 and backlog.partition not in self._skipped and self._planner.skip_lost:
             self._skipped.add(backlog.partition)
-            self._counts.setdefault(backlog.partition, {})[LOST] = lost
+            self._views.note(backlog.partition, LOST, lost)
             log.error(
                 "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
                 "as on.data.loss says",
@@ -354,16 +386,24 @@ class ConnectorDriver:
 
     # -- running ---------------------------------------------------------------------------------
 
+    def _ids(self, topics: set[str]) -> dict[str, str]:
+        """Ids of topics, as they were in the last look."""
+        return {topic: known for topic, known in self._lookout.ids.items() if topic in topics}
+
     def _run(self, plan: GenerationPlan) -> None:
         self._listener.planned(plan)
-        before = {p: dict(counts) for p, counts in self._counts.items()}
+        self._views.generation_begins()
+        topics = _topics_read(planned for task in plan.tasks for planned in task.ranges)
 
         def on_progress(progress: Sequence[PartitionProgress]) -> None:
-            for row in progress:
-                _add(self._counts, row.topic_partition, before, row.counts)
+            self._views.count(progress)
             self._status.save_if_due()
             self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
-            self._listener.progress(self._views(progress))
+            self._listener.progress(self._views.of(progress))
+
+        def must_close() -> bool:
+            self._lookout.glance()
+            return self._watch.must_close(topics)
 
         supervisor = Supervisor(
             self._store,
@@ -372,27 +412,29 @@ class ConnectorDriver:
             self._signal,
             graceful=self._config.graceful_timeout_ms / 1000,
             is_hopeless=self._would_give_up,
+            must_close=must_close,
             on_progress=on_progress,
             on_closing=lambda reason: self._listener.closing(plan.generation, reason),
             clock=self._clock,
         )
         try:
             running = self._launcher.launch(plan)
-        except RetriableException as error:
+        except ConnectException as error:
+            if not isinstance(error, RetriableException) and not self._lookout.gone_of(topics):
+                raise
             log.info("connector %s: %s; planned again", self._config.name, error)
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
         outcomes = supervisor.run(running, plan)
+        if any(outcome.failure for outcome in outcomes) and (gone := self._lookout.gone_of(topics)):
+            outcomes = excused(outcomes, gone)
         if self._signal.is_final:
             self._tell_of_unclosed(outcomes)
         self._signal.answered()
         self._learn(plan, outcomes)
-        for outcome in outcomes:
-            _add(self._counts, outcome.partition, before, outcome.counts)
-            if outcome.committed is not None:
-                self._committed[outcome.partition] = outcome.committed
-        self._mirror.follow(self._committed)
-        self._listener.ended(plan.generation, self._views(outcomes))
+        self._views.ended(outcomes)
+        self._mirror.follow({o.partition: o.committed for o in outcomes if o.committed is not None})
+        self._listener.ended(plan.generation, self._views.of(outcomes))
 
     def _tell_of_unclosed(self, outcomes: Sequence[PartitionOutcome]) -> None:
         """A stop that could not flush everything loses nothing, but whoever asked for it wants to know."""
@@ -411,46 +453,23 @@ class ConnectorDriver:
         for outcome in outcomes:
             status = remember(self._status.of(outcome.partition), planned[outcome.partition], outcome)
             self._status.update([status])
-            self._retry_at.pop(outcome.partition, None)
+            self._pacing.forget(outcome.partition)
             self._refused.pop(outcome.partition, None)
             if outcome.failure is None:
                 if _is_refused(planned[outcome.partition], outcome):
                     self._refused[outcome.partition] = outcome
-                    self._retry_at[outcome.partition] = self._clock.now() + _LONGEST_PACE
+                    self._pacing.refused(outcome.partition)
                 continue
             if status.failures > self._config.restart_max_attempts:
                 self._hopeless = self._hopeless or outcome
             if not (outcome.failure.at_once and status.failures == 1):
-                delay = self._config.restart_backoff_ms / 1000 * 2 ** min(status.failures - 1, 10)
-                self._retry_at[outcome.partition] = self._clock.now() + delay
+                self._pacing.failed(outcome.partition, status.failures)
         self._status.save()
 
     def _would_give_up(self, progress: PartitionProgress) -> bool:
         status = self._status.of(progress.topic_partition)
         failures = status.failures if status else 0
         return progress.failure is not None and failures >= self._config.restart_max_attempts
-
-    def _views(self, rows: Sequence[PartitionProgress | PartitionOutcome]) -> list[PartitionView]:
-        running = {_partition_of(row): row for row in rows}
-        views = []
-        for partition, end in sorted(self._ends.items()):
-            row = running.get(partition)
-            committed = self._committed.get(partition)
-            if row is not None and row.committed is not None:
-                committed = row.committed
-            views.append(
-                PartitionView(
-                    partition,
-                    committed,
-                    _position_of(row),
-                    end,
-                    row.records if row else 0,
-                    dict(self._counts.get(partition, {})),
-                    _failure_of(row),
-                    row.tail if isinstance(row, PartitionOutcome) else 0,
-                )
-            )
-        return views
 
 
 def stop_connector(connector: SinkConnector, *, is_deleted: bool) -> None:
@@ -464,9 +483,14 @@ def stop_connector(connector: SinkConnector, *, is_deleted: bool) -> None:
         log.exception("stop of %s raised", type(connector).__name__)
 
 
-def _limited(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
+def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
     """What was there at the start; another driver may have committed beyond it meanwhile."""
     return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
+
+
+def _topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
+    """Those that something is read of; an empty range only settles what was read before."""
+    return {planned.topic for planned in ranges if planned.end > planned.start}
 
 
 def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
@@ -486,33 +510,6 @@ def _left_over(
         f"connector {config.name}: everything was delivered and the end was closing, but pre_commit returned "
         f"only {parts}; return what is durable, and while context.is_closing() make everything durable"
     )
-
-
-def _partition_of(row: PartitionProgress | PartitionOutcome) -> TopicPartition:
-    return row.topic_partition if isinstance(row, PartitionProgress) else row.partition
-
-
-def _position_of(row: PartitionProgress | PartitionOutcome | None) -> int | None:
-    if row is None:
-        return None
-    return row.position if isinstance(row, PartitionProgress) else row.delivered
-
-
-def _failure_of(row: PartitionProgress | PartitionOutcome | None) -> str | None:
-    if row is None or row.failure is None:
-        return None
-    return row.failure if isinstance(row.failure, str) else row.failure.message
-
-
-def _add(
-    counts: dict[TopicPartition, dict[str, int]],
-    partition: TopicPartition,
-    before: Mapping[TopicPartition, Mapping[str, int]],
-    more: Mapping[str, int],
-) -> None:
-    """Counts of this generation on top of those before it."""
-    base = before.get(partition, {})
-    counts[partition] = {name: base.get(name, 0) + more.get(name, 0) for name in {*base, *more}}
 
 
 def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectException:

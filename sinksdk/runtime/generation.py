@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
@@ -41,6 +41,7 @@ class Claim:
         stale: tokens that no commit covers.
         previous: which task had which partition in the generation before.
         is_first: no generation was ever planned.
+        topic_ids: id of each topic of which something was read before.
     """
 
     generation: int
@@ -48,6 +49,7 @@ class Claim:
     stale: Mapping[TopicPartition, Mapping[str, Token]]
     previous: Mapping[TopicPartition, int]
     is_first: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def unsettled(self, partition: TopicPartition) -> bool:
         """Whether tokens of this partition wait to be published or discarded."""
@@ -94,7 +96,14 @@ class Generations:
             for task, plan in enumerate(base.tasks if base else ())
             for planned in plan.ranges
         }
-        return Claim(count.claimed, merged.committed, merged.stale, previous, is_first=not count.planned)
+        return Claim(
+            count.claimed,
+            merged.committed,
+            merged.stale,
+            previous,
+            is_first=not count.planned,
+            topic_ids=base.topic_ids if base else {},
+        )
 
     def settle(
         self,
@@ -102,8 +111,17 @@ class Generations:
         offsets: Mapping[TopicPartition, int],
         config_version: int,
         config: Mapping[str, str],
+        *,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> Claim:
         """Commit offsets that no task has written, as a generation of its own without tasks.
+
+        Args:
+            claim: whose generation.
+            offsets: what is committed.
+            config_version: version of the configuration.
+            config: the configuration itself, as written.
+            topic_ids: as of :meth:`plan`.
 
         Returns:
             The next generation, ours to plan.
@@ -115,7 +133,7 @@ class Generations:
             p: Entry.of(p, OffsetAndMetadata(offset), claim.generation) for p, offset in offsets.items()
         }
         committed = {**claim.committed, **entries}
-        self.plan(replace(claim, committed=committed), (), config_version, config)
+        self.plan(replace(claim, committed=committed), (), config_version, config, topic_ids=topic_ids)
         return self.claim()
 
     def plan(
@@ -124,6 +142,8 @@ class Generations:
         tasks: Sequence[TaskPlan],
         config_version: int,
         config: Mapping[str, str] | None = None,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> GenerationPlan:
         """Step 4: write the plan, then make it the one that counts.
 
@@ -132,6 +152,7 @@ class Generations:
             tasks: what each of them does.
             config_version: version of the configuration.
             config: the configuration itself, as written.
+            topic_ids: ids of topics, for those that have none yet: an id that is remembered stays.
 
         Raises:
             FencedException: a newer driver exists.
@@ -143,6 +164,7 @@ class Generations:
             committed=tuple(entry for _, entry in sorted(claim.committed.items())),
             stale=noted({p: tokens.values() for p, tokens in claim.stale.items()}),
             config=dict(config or {}),
+            topic_ids={**(topic_ids or {}), **claim.topic_ids},
         )
         try:
             self._plan = table.write(

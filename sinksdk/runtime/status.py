@@ -41,6 +41,7 @@ class StatusKeeper:
         self._partitions = {p.topic_partition: p for p in row.value.partitions} if row else {}
         self._state: State = "UNASSIGNED"
         self._trace: str | None = None
+        self._missing: tuple[str, ...] = ()
         self._written = clock.now()
 
     def of(self, partition: TopicPartition) -> PartitionStatus | None:
@@ -60,6 +61,13 @@ class StatusKeeper:
         self._state, self._trace = state, trace
         self.save()
 
+    def miss(self, topics: Iterable[str]) -> None:
+        """These topics, and no others, are missing; written at once when it is news."""
+        missing = tuple(sorted(topics))
+        if missing != self._missing:
+            self._missing = missing
+            self.save()
+
     def save_if_due(self) -> None:
         """Write the status if the last time is long enough ago."""
         if self._clock.now() - self._written >= _INTERVAL:
@@ -74,6 +82,7 @@ class StatusKeeper:
             heartbeat=self._clock.time(),
             partitions=tuple(status for _, status in sorted(self._partitions.items())),
             trace=self._trace,
+            missing_topics=self._missing,
         )
         try:
             self._version = table.write(self._store, self._key, status, self._version).version

@@ -106,6 +106,8 @@ class Supervisor:
         signal: asks to close.
         graceful: seconds the tasks have for closing.
         is_hopeless: whether a partition's failure ends the connector; then the others close.
+        must_close: whether the generation shall close for another reason than its own tasks' failures: a
+            topic that is gone. Asked every second or so; must not block.
         on_progress: told of all tasks' positions.
         on_closing: told that the tasks were asked to close.
         clock: time.
@@ -120,6 +122,7 @@ class Supervisor:
         *,
         graceful: float,
         is_hopeless: Callable[[PartitionProgress], bool],
+        must_close: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Sequence[PartitionProgress]], None],
         on_closing: Callable[[ClosingReason], None],
         clock: Clock,
@@ -130,6 +133,7 @@ class Supervisor:
         self._signal = signal
         self._graceful = graceful
         self._is_hopeless = is_hopeless
+        self._must_close = must_close
         self._on_progress = on_progress
         self._on_closing = on_closing
         self._clock = clock
@@ -159,7 +163,7 @@ class Supervisor:
         except ConnectException as error:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)
-            outcomes, failure = [], None if is_cancelled else Failure.of(error)
+            outcomes, failure = [], None if is_cancelled else Failure.of(error, shared=True)
         progress = self._progress(plan)
         self._on_progress(progress)
         committed = {row.topic_partition: row.committed for row in progress}
@@ -216,7 +220,8 @@ class Supervisor:
             self._is_followed = True
         progress = self._progress(plan)
         self._on_progress(progress)
-        if self._signal.reason is None and any(map(self._is_hopeless, progress)):
+        is_lost = self._must_close() or any(map(self._is_hopeless, progress))
+        if self._signal.reason is None and is_lost:
             self._signal.ask(ClosingReason.FAILURE, final=False)  # the driver decides what comes after
 
     def _ask_to_close(self, reason: ClosingReason) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,6 +52,17 @@ class Subscription:
             raise MissingSourceTopicException(missing)
         return frozenset(self.topics)
 
+    def covers(self, topic: str) -> bool:
+        """Whether a topic of that name is subscribed to, be it there or not."""
+        return bool(re.fullmatch(self.regex, topic)) if self.regex else topic in self.topics
+
+    def without(self, topics: Container[str]) -> Subscription | None:
+        """The same without some of the named topics; None when none is left."""
+        if self.regex:
+            return self
+        left = tuple(topic for topic in self.topics if topic not in topics)
+        return Subscription(left) if left else None
+
 
 class Source(Protocol):
     """Where records come from.
@@ -84,7 +95,14 @@ class Source(Protocol):
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """What tells a topic from another one that had its name before; empty where the source cannot.
+        """What tells a topic from another one of the same name that came after it.
+
+        Args:
+            topics: names, as :meth:`partitions` found them.
+
+        Returns:
+            The id of each of these topics that has one; a topic that is gone meanwhile is left out. Empty
+            for a source that knows no such ids.
 
         Raises:
             RetriableException, ConnectException: as :meth:`partitions`.

@@ -12,8 +12,9 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import configure_logging
 from sinksdk.plugins import connector_class
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
+from sinksdk.spark.outside import open_dead_letters, schema_registry
 from sinksdk.spark.task_result import TaskResult, to_row
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
 from sinksdk.store.base import Conflict
@@ -37,6 +39,9 @@ from sinksdk.store.records import (
     progress_key,
     task_key,
 )
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka.client import KafkaClient
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +61,7 @@ class GenerationSpec:
         generation: the generation's number.
         python_path: folders to import the connector from, besides the installed packages.
         verbose: log everything, with stack traces.
+        kafka: the cluster that takes dead letters, if the connector has any.
     """
 
     store_url: str
@@ -64,6 +70,7 @@ class GenerationSpec:
     generation: int
     python_path: tuple[str, ...] = ()
     verbose: bool = False
+    kafka: KafkaClient | None = None
 
 
 def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -136,10 +143,14 @@ class _Attempt:
         self._plan: TaskPlan = taken.plan.tasks[task]
 
     def run(self, batches: Iterator[pa.RecordBatch | None]) -> TaskResult:
+        with ExitStack() as stack:
+            return self._run(batches, stack)
+
+    def _run(self, batches: Iterator[pa.RecordBatch | None], stack: ExitStack) -> TaskResult:
         partitions = [planned.topic_partition for planned in self._plan.ranges]
         assigned = [AssignedRange(p.topic_partition, p.offsets, p.due) for p in self._plan.ranges]
         try:
-            worker, poll = self._worker()
+            worker, poll = self._worker(stack)
         except FencedException:
             raise
         except Exception as error:  # noqa: BLE001 - the author's class and configuration may fail anyhow
@@ -162,7 +173,7 @@ class _Attempt:
         progress.write()
         return self._result(list(outcomes))
 
-    def _worker(self) -> tuple[WorkerSinkTask, float]:
+    def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
         raw = {**self._taken.plan.config, **self._plan.config}
         connector: type[SinkConnector] = connector_class(raw.get("connector.class", ""))
         config = connector.config_class.parse(raw)
@@ -174,7 +185,8 @@ class _Attempt:
             clock=self._clock,
             generation=self._spec.generation,
             raw_config=raw,
-            options=EngineOptions.of(config),
+            options=EngineOptions.of(config, schema_registry),
+            dead_letters=stack.enter_context(open_dead_letters(config, self._spec.kafka)),
         )
         poll = config.closing_poll_ms
         return worker, self._store.closing_poll if poll is None else poll / 1000

@@ -222,6 +222,8 @@ class GenerationPlan(Value):
         stale: tokens that no commit covers, not yet discarded.
         config: the configuration its tasks run with, as written: a driver that was overtaken may still
             change the connector's, but never what a planned generation does.
+        topic_ids: id of each topic of which something was read, as it was when it was first planned;
+            topics of a source without such ids are not in it.
         closing: set while it runs, once it shall close.
     """
 
@@ -231,6 +233,7 @@ class GenerationPlan(Value):
     committed: tuple[Entry, ...]
     stale: tuple[Noted, ...] = ()
     config: dict[str, str] = Field(default_factory=dict)
+    topic_ids: dict[str, str] = Field(default_factory=dict)
     closing: Closing | None = None
 
 
@@ -305,6 +308,7 @@ class ConnectorStatus(Value):
         driver: who drives it: host and process id.
         heartbeat: when that driver last said so, in seconds since the epoch.
         trace: stack trace of what made it FAILED.
+        missing_topics: subscribed topics that are not in the source, once that is certain.
     """
 
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED"] = "UNASSIGNED"
@@ -312,6 +316,7 @@ class ConnectorStatus(Value):
     heartbeat: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
     trace: str | None = None
+    missing_topics: tuple[str, ...] = ()
 
 
 class PartitionProgress(Value):

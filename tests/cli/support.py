@@ -16,11 +16,15 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sinksdk import ConfigException, ConnectorConfig, SinkConnector, SinkRecords, SinkTask
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector, SinkRecords, SinkTask, Verdict
 
 
 class Config(ConnectorConfig):
-    no_effect = {"format.class": "files hold plain lines"}
+    compatibility = {
+        "format.class": Verdict.ignored("files hold plain lines"),
+        "lines.encoding": Verdict.unsupported("lines are UTF-8: take it out").when({"UTF-8": Verdict.same()}),
+    }
+    other_defaults = {"lines.per.file": "ten, not one"}
     folder: str = Field(alias="out.folder", description="Folder the lines go to.")
     lines: int = Field(default=10, ge=1, alias="lines.per.file", description="Lines of one file.")
 

@@ -43,6 +43,11 @@ def test_json_holds_the_same_for_programs(here: Here) -> None:
         "required": False,
         "meaning": "Lines of one file.",
     }
+    assert connector["compatibility"]["lines.encoding"] == {
+        "meaning": "unsupported",
+        "why": "lines are UTF-8: take it out",
+        "cases": {"UTF-8": {"meaning": "same", "why": "", "cases": {}}},
+    }
 
 
 def test_a_name_that_is_none_exits_2(here: Here) -> None:

@@ -188,14 +188,19 @@ def test_a_store_nobody_answers_for_exits_1(
 
 
 def test_a_missing_topic_exits_4(here: Here) -> None:
-    """All missing topics are named, and those that are there."""
-    config = here.config(topics="flights,trains,ships")
+    """All missing topics are named, and those that are there; at once, so that a misspelt one is noticed."""
+    config = here.config(topics="flights,trains,ships", missing_topic_grace_ms=200)
 
     result = here.sinksdk("run", config, "--source-directory", here.topic())
 
     assert result.exit_code == 4
-    assert "has no topic 'ships', 'trains' (topics there: 'flights')" in result.stderr
-    assert not list(here.folder.glob("*sqlite*"))
+    first, last = result.stderr.splitlines()
+    gone = f"the topic directory {here.folder / 'topics'} has no topic 'ships', 'trains' (topics there: 'flights')"
+    assert first.startswith(f"warning: {gone}")
+    assert first.endswith("(looked for again for 0.2 s, as missing.topic.grace.ms says)")
+    assert last.startswith(
+        f"error: connector lines: {gone}: write it as a folder topic=<topic>, or take it out"
+    )
 
 
 def test_what_a_connector_finds_wrong_at_its_start_exits_2(here: Here) -> None:

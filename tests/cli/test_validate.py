@@ -1,7 +1,11 @@
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from rich.text import Text
+
+from sinksdk.cli import checks
 from tests.cli.support import Here
 
 
@@ -38,26 +42,100 @@ def test_what_the_connector_itself_objects_to_is_a_problem(here: Here) -> None:
     assert "'lines.per.file' is unlucky: choose another" in result.stdout
 
 
-def test_unknown_keys_are_warnings_with_the_nearest_known_one(here: Here) -> None:
+def test_unknown_keys_are_told_with_the_nearest_known_one(here: Here) -> None:
     """They keep nothing from starting."""
     result = here.sinksdk("validate", here.config(lines_per_fil=5, other="x"))
 
     assert result.exit_code == 0
-    assert "2 warnings" in result.stdout
     assert (
-        "'lines.per.fil' is not known to this connector and has no effect; did you mean 'lines.per.file'?\n"
-        in (result.stdout)
+        "unknown: no effect, perhaps misspelt\n"
+        "  lines.per.fil  did you mean 'lines.per.file'?\n"
+        "  other\n" in result.stdout
     )
-    assert "'other' is not known to this connector and has no effect\n" in result.stdout
 
 
-def test_keys_of_others_that_do_nothing_here_are_named_with_their_reason(here: Here) -> None:
-    """They are no unknown keys."""
-    result = here.sinksdk("validate", here.config(format_class="x"))
+def test_every_key_is_shown_with_its_verdict(here: Here) -> None:
+    """In groups: what asks for work first."""
+    result = here.sinksdk(
+        "validate", here.config(format_class="x", lines_encoding="UTF-16", lines_per_file=5)
+    )
 
-    assert result.exit_code == 0
-    assert "'format.class' has no effect here: files hold plain lines" in result.stdout
-    assert "warning" not in result.stdout
+    assert result.exit_code == 2
+    assert result.stdout.partition("\n\n")[2].splitlines() == [
+        "unsupported: refused, with what to do instead",
+        "  lines.encoding  lines are UTF-8: take it out",
+        "",
+        "ignored: no effect here, and why",
+        "  format.class  files hold plain lines",
+        "",
+        "own: a key that Kafka Connect does not have",
+        "  out.folder",
+        "  lines.per.file",
+        "",
+        "same: means what it means in Kafka Connect",
+        "  connector.class  Java class names are understood where a connector here stands in for one",
+        "  topics",
+        "  name",
+        "",
+        "it would not start: 1 key unsupported",
+    ]
+
+
+def test_json_says_the_same_for_programs(here: Here) -> None:
+    """Each key with verdict and reason, problems, warnings, and whether it would start; exit codes as without."""
+    result = here.sinksdk("validate", here.config(lines_encoding="UTF-16", tasks_max="many"), "--json")
+    found = json.loads(result.stdout)
+
+    assert result.exit_code == 2
+    assert (found["name"], found["connector.class"], found["would_start"]) == (
+        "lines",
+        "linesink:Sink",
+        False,
+    )
+    assert {option["key"]: option["verdict"] for option in found["options"]} == {
+        "connector.class": "same",
+        "topics": "same",
+        "out.folder": "own",
+        "lines.encoding": "unsupported",
+        "tasks.max": "same",
+        "name": "same",
+    }
+    assert found["problems"][0] == "'lines.encoding' is unsupported: lines are UTF-8: take it out"
+    assert found["problems"][1].startswith("'tasks.max': ")
+    assert len(found["problems"]) == 2
+
+
+def test_the_table_fits_80_columns_on_a_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reasons are wrapped beside their keys, and so are long keys."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    long = {"consumer.override.partition.assignment.strategy": "x", "predicates.some.type": "y"}
+    config = {"name": "lines", "connector.class": "linesink:Sink", "topics": "t", "out.folder": ".", **long}
+
+    result = here.sinksdk("validate", here.file("config.json", json.dumps(config)))
+
+    lines = Text.from_ansi(result.stdout).plain.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("  predicates.some.type ") for line in lines)
+    assert any(
+        line.startswith("  consumer.override.partition.assignme  tasks are no members") for line in lines
+    )
+
+
+def test_other_defaults_are_told_to_who_brings_another_connectors_file(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of keys that the file leaves to their defaults; nobody else is told."""
+    monkeypatch.setattr(checks, "DROP_IN_NAMES", {"linesink:Sink": "lines"})
+
+    brought = here.sinksdk("validate", here.config())
+    decided = here.sinksdk("validate", here.config(lines_per_file=1))
+    monkeypatch.setattr(checks, "DROP_IN_NAMES", {})
+    own = here.sinksdk("validate", here.config())
+
+    told = "not set, and not by default what it was there\n  lines.per.file  ten, not one\n"
+    assert told in brought.stdout
+    assert "not set" not in decided.stdout + own.stdout
 
 
 @pytest.mark.parametrize(
@@ -99,6 +177,18 @@ def test_references_are_resolved_and_their_values_never_shown(
     assert "the environment variable NOWHERE is not set here" in result.stdout
     assert "'lines.per.file': " in result.stdout
     assert "hunter2" not in result.output
+
+
+def test_a_reference_to_a_provider_that_is_not_there_is_told(here: Here) -> None:
+    """Connect's users have Vault and Kubernetes there; here it would be taken for the secret itself."""
+    result = here.sinksdk(
+        "validate", here.config(out_folder="${secrets:connect/out:folder}", format_class="${vault:x:y}")
+    )
+
+    assert result.exit_code == 0
+    assert "1 warning\n" in result.stdout
+    assert "'out.folder' is taken as it is written: ${secrets:…} names no provider" in result.stdout
+    assert "connect/out" not in result.stdout
 
 
 def test_a_file_that_is_none_is_an_error_on_stderr(here: Here) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import (
+    ConfigException,
     DataException,
     OffsetAndMetadata,
     RetriableException,
@@ -19,6 +20,8 @@ def number(topic: str, data: bytes | None) -> int:
     """A converter that raises DataException for what is no number, and RetriableException for 503."""
     if data == b"503":
         raise RetriableException("registry unavailable")
+    if data == b"401":
+        raise ConfigException("wrong password")
     if data == b"bug":
         raise KeyError("a bug in the converter")
     try:
@@ -29,7 +32,9 @@ def number(topic: str, data: bytes | None) -> int:
 
 def converting(*, tolerate: bool, timeout: float = 300.0) -> tuple[SinkTaskHarness, Letters]:
     letters = Letters()
-    options = EngineOptions(tolerate_errors=tolerate, value_converter=number, retry=RetryPolicy(timeout))
+    options = EngineOptions(
+        tolerate_errors=tolerate, value_converter=number, retry=RetryPolicy(timeout), context_headers=True
+    )
     harness = SinkTaskHarness(Sink, options=options, dead_letters=letters)
     harness.start()
     harness.assign(P0)
@@ -43,7 +48,9 @@ def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) 
     harness.deliver(P0, ["1", bad, "3"])
     assert [record.value for record in harness.called("put")[0].arguments[0]] == [1, 3]
     assert [(record.offset, record.value) for record in letters.records] == [(1, bad.encode())]
-    assert dict(letters.records[0].headers)["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    headers = dict(letters.records[0].headers)
+    assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    assert headers["__connect.errors.class.name"].endswith(b".number"), "what failed, not the task"
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(3)}
 
@@ -68,9 +75,21 @@ def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> Non
     while harness.worker.pending:
         harness.advance(harness.worker.wait())
     assert "registry unavailable" in harness.outcome(P0).failure.message
+    assert "converting flights-0 at offset 1 failed" in harness.outcome(P0).failure.message
     assert harness.committed == {P0: OffsetAndMetadata(1)}
     assert letters.records == []
     assert len(harness.called("put")) == 1
+
+
+@pytest.mark.parametrize("tolerate", [False, True])
+def test_a_converter_that_is_configured_wrongly_drops_nothing(tolerate: bool) -> None:
+    """A ConfigException in a converter is no record's fault: it ends the partition, tolerated or not, at once."""
+    harness, letters = converting(tolerate=tolerate)
+    harness.deliver(P0, ["1"])
+    harness.deliver(P0, ["2", "401"])
+    assert harness.outcome(P0).failure.message == "wrong password"
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert letters.records == []
 
 
 def test_a_converter_that_comes_back_converts_the_batch() -> None:

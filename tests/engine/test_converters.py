@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import io
 import struct
+import traceback
 
 import fastavro
 import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, DataException, Header, RetriableException, SinkRecord
+from sinksdk.converter_settings import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.engine import EngineOptions
-from sinksdk.engine.converters import AvroConverter, converter_named, json_converter, string_converter
+from sinksdk.engine.ceiling import Ceiling
+from sinksdk.engine.converters import (
+    AvroConverter,
+    JsonConverter,
+    NumberConverter,
+    SchemaOf,
+    StringConverter,
+    boolean_converter,
+    converter_of,
+)
 from sinksdk.records import SinkRecords
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, Sink
@@ -18,15 +29,15 @@ from tests.engine.sinks import P0, Sink
 
 def test_strings_are_utf8() -> None:
     """string: UTF-8 text; a null stays None, an empty value an empty text."""
-    assert string_converter("t", "Zürich".encode()) == "Zürich"
-    assert string_converter("t", b"") == ""
-    assert string_converter("t", None) is None
+    assert StringConverter()("t", "Zürich".encode()) == "Zürich"
+    assert StringConverter()("t", b"") == ""
+    assert StringConverter()("t", None) is None
 
 
 def test_bytes_that_are_no_text() -> None:
     """string: bytes that are no UTF-8 are a DataException that names the topic."""
     with pytest.raises(DataException, match="topic flights: the bytes are no UTF-8 text"):
-        string_converter("flights", b"\xff\xfe")
+        StringConverter()("flights", b"\xff\xfe")
 
 
 @pytest.mark.parametrize(
@@ -45,14 +56,14 @@ def test_bytes_that_are_no_text() -> None:
 )
 def test_json(data: bytes | None, value: object) -> None:
     """json: any JSON value; of Connect's envelope, which has exactly schema and payload, the payload."""
-    assert json_converter("t", data) == value
+    assert JsonConverter()("t", data) == value
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"nul", b"1 2", b"[" * 100_000])
 def test_bytes_that_are_no_json(data: bytes) -> None:
     """json: bytes that are no JSON are a DataException, however they are wrong."""
     with pytest.raises(DataException, match="topic flights: the bytes are no JSON"):
-        json_converter("flights", data)
+        JsonConverter()("flights", data)
 
 
 SCHEMA = fastavro.parse_schema(
@@ -101,26 +112,161 @@ def test_a_registry_that_cannot_be_reached() -> None:
         AvroConverter(unavailable)("t", wire(1, {"carrier": "UA"}))
 
 
+CONNECT = "org.apache.kafka.connect"
+
+
 @pytest.mark.parametrize(
-    ("name", "converter"),
+    ("names", "converter"),
     [
-        ("bytes", None),
-        ("org.apache.kafka.connect.converters.ByteArrayConverter", None),
-        ("string", string_converter),
-        ("org.apache.kafka.connect.storage.StringConverter", string_converter),
-        ("json", json_converter),
-        ("org.apache.kafka.connect.json.JsonConverter", json_converter),
+        (("bytes", f"{CONNECT}.converters.ByteArrayConverter"), None),
+        (("string", f"{CONNECT}.storage.StringConverter"), StringConverter()),
+        (("json", f"{CONNECT}.json.JsonConverter"), JsonConverter()),
+        (("short", f"{CONNECT}.converters.ShortConverter"), NumberConverter("short", ">h")),
+        (("integer", f"{CONNECT}.converters.IntegerConverter"), NumberConverter("integer", ">i")),
+        (("long", f"{CONNECT}.converters.LongConverter"), NumberConverter("long", ">q")),
+        (("float", f"{CONNECT}.converters.FloatConverter"), NumberConverter("float", ">f")),
+        (("double", f"{CONNECT}.converters.DoubleConverter"), NumberConverter("double", ">d")),
+        (("boolean", f"{CONNECT}.converters.BooleanConverter"), boolean_converter),
     ],
 )
-def test_converters_have_short_names_and_connects(name: str, converter: object) -> None:
-    """Converters are called bytes, string, json, or by Connect's class names."""
-    assert converter_named(name) is converter
+def test_converters_have_short_names_and_connects(names: tuple[str, str], converter: object) -> None:
+    """Converters are called bytes, string, json and so on, or by Connect's class names."""
+    for name in names:
+        assert converter_of(ConverterSpec(converter_kind(name))) == converter
+
+
+@pytest.mark.parametrize("name", ["avro", "io.confluent.connect.avro.AvroConverter"])
+def test_avro_asks_the_registry_it_is_given(name: str) -> None:
+    """Avro: the registry's address goes to what connects to it, once; keys are named as keys in errors."""
+    address = RegistryAddress("http://registry:8081")
+    addresses: list[RegistryAddress] = []
+
+    def connect(given: RegistryAddress) -> SchemaOf:
+        addresses.append(given)
+        return lambda schema_id: pytest.fail("asked")
+
+    converter = converter_of(ConverterSpec(converter_kind(name), is_key=True, registry=address), connect)
+    assert isinstance(converter, AvroConverter)
+    assert converter("t", None) is None
+    assert addresses == [address]
+
+
+def test_avro_without_a_registry() -> None:
+    """Avro: without anything that connects to a registry there is no converter, but a clear error."""
+    with pytest.raises(ConfigException, match="the Avro converter has no schema registry here"):
+        converter_of(ConverterSpec("avro", registry=RegistryAddress("http://registry:8081")))
 
 
 def test_a_converter_nobody_knows() -> None:
     """An unknown converter is a ConfigException that lists those there are."""
     with pytest.raises(ConfigException, match="no converter is called 'protobuf'; there are bytes, "):
-        converter_named("protobuf")
+        converter_kind("protobuf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "value"),
+    [
+        ("short", b"\xff\xfe", -2),
+        ("integer", b"\x00\x00\x01\x00", 256),
+        ("long", b"\x80" + bytes(7), -(2**63)),
+        ("float", b"\x3f\x80\x00\x00", 1.0),
+        ("double", b"\xbf\xf0" + bytes(6), -1.0),
+        ("boolean", b"\x00", False),
+        ("boolean", b"\x01", True),
+    ],
+)
+def test_numbers(kind: str, data: bytes, value: object) -> None:
+    """Numbers: big-endian, as Kafka's serializers write them; a null stays None."""
+    converter = converter_of(ConverterSpec(kind))
+    assert converter is not None
+    assert converter("t", data) == value
+    assert converter("t", None) is None
+
+
+@pytest.mark.parametrize("kind", ["short", "integer", "long", "float", "double", "boolean"])
+@pytest.mark.parametrize("size", [0, 3, 5, 9])
+def test_numbers_have_their_length(kind: str, size: int) -> None:
+    """Numbers: bytes of another length are a DataException that names topic and both lengths."""
+    converter = converter_of(ConverterSpec(kind))
+    assert converter is not None
+    with pytest.raises(DataException, match=f"topic flights: {size} bytes are no {kind}, which "):
+        converter("flights", bytes(size))
+
+
+def test_a_boolean_is_0_or_1() -> None:
+    """boolean: any other byte is a DataException, as with Kafka's deserializer."""
+    with pytest.raises(DataException, match="no boolean"):
+        boolean_converter("t", b"\x02")
+
+
+PLAIN = b'{"a": 1}'
+ENVELOPE = b'{"schema": null, "payload": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("schemas_enable", "data", "value"),
+    [
+        (True, ENVELOPE, {"a": 1}),
+        (True, b'{"payload": null, "schema": {"type": "string", "optional": true}}', None),
+        (False, ENVELOPE, {"schema": None, "payload": {"a": 1}}),
+        (False, PLAIN, {"a": 1}),
+        (None, ENVELOPE, {"a": 1}),
+        (None, PLAIN, {"a": 1}),
+        (True, None, None),
+        (False, None, None),
+    ],
+)
+def test_json_with_and_without_envelope(
+    schemas_enable: bool | None, data: bytes | None, value: object
+) -> None:
+    """schemas.enable: true takes the envelope's payload, false never looks for one, unset takes it if it is there."""
+    assert JsonConverter(schemas_enable)("t", data) == value
+
+
+@pytest.mark.parametrize(
+    "data", [PLAIN, b"7", b"null", b"[]", b'{"payload": 1}', b'{"schema": 1, "payload": 1, "more": 1}']
+)
+def test_json_that_must_have_an_envelope(data: bytes) -> None:
+    """schemas.enable=true: JSON that is not exactly the envelope is a DataException that says what to set."""
+    with pytest.raises(
+        DataException, match=r"topic flights: the JSON is no object of exactly .*set it to false"
+    ):
+        JsonConverter(schemas_enable=True)("flights", data)
+
+
+def test_strings_in_another_encoding() -> None:
+    """string: converter.encoding names the text's encoding."""
+    assert StringConverter("ISO-8859-1")("t", b"Z\xfcrich") == "Zürich"
+
+
+SECRET = b"hunter2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("string", SECRET + b"\xfe"),
+        ("json", SECRET),
+        ("json", b'{"a": "' + SECRET + b'", b}'),
+        ("json", b'"' + SECRET + b"\xfe"),
+        ("long", SECRET),
+        ("boolean", SECRET),
+        ("avro", SECRET),
+        ("avro", struct.pack(">bI", 0, 7) + b"\x0e" + SECRET[:-1] + b"\xfe"),
+        ("avro", struct.pack(">bI", 0, 7) + b"\x80" + SECRET),
+    ],
+)
+def test_errors_do_not_quote_the_bytes(kind: str, data: bytes) -> None:
+    """Converters: what they raise, causes included, holds no byte of the key or value: it ends up in logs."""
+    address = RegistryAddress("http://registry:8081")
+    converter = converter_of(ConverterSpec(kind, registry=address), lambda address: lambda schema_id: SCHEMA)
+    assert converter is not None
+    with pytest.raises(DataException) as caught:
+        converter("t", data)
+    told = "".join(traceback.format_exception(caught.value, chain=True))
+    errors = "".join(line for line in told.splitlines() if not line.startswith(" "))  # without the source
+    assert "hunter" not in errors
+    assert "0xfe" not in errors
 
 
 def test_options_come_from_the_configuration() -> None:
@@ -135,6 +281,10 @@ def test_options_come_from_the_configuration() -> None:
                 "errors.retry.delay.max.ms": "250",
                 "errors.tolerance": "all",
                 "errors.log.enable": "true",
+                "errors.log.include.messages": "true",
+                "errors.deadletterqueue.context.headers.enable": "true",
+                "errors.deadletterqueue.max.consecutive": "7",
+                "errors.deadletterqueue.max.share": "0.25",
                 "key.converter": "string",
                 "value.converter": "json",
             }
@@ -142,8 +292,24 @@ def test_options_come_from_the_configuration() -> None:
     )
     assert options.commit_interval == 1.5
     assert (options.retry.timeout, options.retry.max_delay) == (None, 0.25)
-    assert (options.tolerate_errors, options.log_errors) == (True, True)
-    assert (options.key_converter, options.value_converter) == (string_converter, json_converter)
+    assert (options.tolerate_errors, options.log_errors, options.log_messages) == (True, True, True)
+    assert options.context_headers
+    assert options.ceiling == Ceiling(7, 0.25)
+    assert (options.key_converter, options.value_converter) == (StringConverter(), JsonConverter())
+
+
+def test_the_defaults_are_connects() -> None:
+    """EngineOptions.of: nothing is tolerated, logged or told in headers unless it is asked for, as in Connect."""
+    options = EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t"}))
+    assert options == EngineOptions()
+    flags = (options.tolerate_errors, options.log_errors, options.log_messages, options.context_headers)
+    assert flags == (False,) * 4
+
+
+def test_any_number_may_fail_where_that_is_asked_for() -> None:
+    """EngineOptions.of: errors.deadletterqueue.max.consecutive=-1 means any number."""
+    raw = {"name": "c", "topics": "t", "errors.deadletterqueue.max.consecutive": "-1"}
+    assert EngineOptions.of(ConnectorConfig.parse(raw)).ceiling.max_consecutive is None
 
 
 # -- what the task sees ------------------------------------------------------------------------------
@@ -171,7 +337,7 @@ def test_bytes_stay_arrow() -> None:
 def test_keys_and_values_are_converted() -> None:
     """Converters: keys and values are what they made of them; everything else is as it was, slices included."""
     records = converted(
-        EngineOptions(key_converter=string_converter, value_converter=json_converter),
+        EngineOptions(key_converter=StringConverter(), value_converter=JsonConverter()),
         SinkRecord(*P0, offset=0, key=b"UA", value=b"[1]", timestamp=5, headers=(Header("h", b"raw"),)),
         SinkRecord(*P0, offset=9, key=None, value=None),
     )
@@ -186,7 +352,7 @@ def test_keys_and_values_are_converted() -> None:
 def test_only_keys_are_converted() -> None:
     """Converters: with one of the two converted the other stays bytes."""
     (record,) = converted(
-        EngineOptions(key_converter=string_converter), SinkRecord(*P0, offset=0, key=b"UA", value=b"\xff")
+        EngineOptions(key_converter=StringConverter()), SinkRecord(*P0, offset=0, key=b"UA", value=b"\xff")
     )
     assert (record.key, record.value) == ("UA", b"\xff")
 
@@ -194,7 +360,7 @@ def test_only_keys_are_converted() -> None:
 def test_rows_left_out_do_not_shift_the_others() -> None:
     """Converters: rows that cannot be converted are left out of batch, keys and values alike."""
     records = converted(
-        EngineOptions(tolerate_errors=True, value_converter=json_converter),
+        EngineOptions(tolerate_errors=True, value_converter=JsonConverter()),
         *(
             SinkRecord(*P0, offset=i, value=b"%d" % i if i % 2 else b"{", headers=(Header(str(i), None),))
             for i in range(6)

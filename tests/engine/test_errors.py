@@ -302,7 +302,9 @@ def test_a_dead_letter_carries_connects_headers() -> None:
     record = SinkRecord(
         "flights", 3, 17, key=b"k", value=b"v", timestamp=5, headers=(Header("a", b"1"), Header("a", None))
     )
-    letter = dead_letter(record, DataException("too long"), "TASK_PUT", Origin("archive", 2, "ArchiverTask"))
+    letter = dead_letter(
+        record, DataException("too long"), "TASK_PUT", Origin("archive", 2, "ArchiverTask"), "ArchiverTask"
+    )
     assert (letter.topic, letter.partition, letter.offset) == ("flights", 3, 17)
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"v", 5)
     assert letter.headers[:2] == record.headers
@@ -323,5 +325,5 @@ def test_a_dead_letter_carries_connects_headers() -> None:
 
 def test_an_error_without_words_has_no_message_header() -> None:
     """Dead letters: an exception without a message gives a null message header, as in Connect."""
-    letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", Origin("c", 0, "T"))
+    letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", Origin("c", 0, "T"), "K")
     assert dict(letter.headers)["__connect.errors.exception.message"] is None

@@ -77,8 +77,9 @@ def produce(
     partition: int = 0,
     transaction: str = "",
     abort: bool = False,
+    keys: int = 1_000_000_000,
 ) -> None:
-    """Append records; in one transaction if a transactional id is given."""
+    """Append records; in one transaction if a transactional id is given; with so many different keys."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "message.max.bytes": 4_000_000}
     if transaction:
         settings["transactional.id"] = transaction
@@ -90,7 +91,11 @@ def produce(
         while True:
             try:
                 producer.produce(
-                    topic, value, b"k%d" % number, partition=partition, headers=[("n", b"%d" % number)]
+                    topic,
+                    value,
+                    b"k%d" % (number % keys),
+                    partition=partition,
+                    headers=[("n", b"%d" % number)],
                 )
                 break
             except BufferError:

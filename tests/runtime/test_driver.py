@@ -78,6 +78,9 @@ class Source:
             raise self.errors.pop(0)
         return {p: OffsetRange(0, end) for p, end in self.ends.items()}
 
+    def topic_ids(self, topics: Any) -> dict[str, str]:
+        return {}
+
     def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
         return offsets.start
 
@@ -262,8 +265,8 @@ def test_a_source_that_is_being_written_to_is_asked_again() -> None:
 
 
 def test_a_missing_topic_reaches_the_caller() -> None:
-    """A subscribed topic that is not there ends the run by name."""
-    made, _, _ = driver(Source({}, MissingSourceTopicException(["t"])))
+    """A subscribed topic that is not there ends the run by name (tests/runtime/test_missing_topics.py)."""
+    made, _, _ = driver(Source({}, MissingSourceTopicException(["t"])), **{"missing.topic.grace.ms": 0})
 
     with pytest.raises(MissingSourceTopicException, match="'t'"):
         made.run()

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.s3_archiver import S3ArchiverConnector
 from connectors.s3_archiver.config import MIB, S3ArchiverConfig
-from sinksdk import ConfigException, TopicPartition
+from sinksdk import ConfigException, Meaning, TopicPartition
 from tests.s3_archiver.support import MINIMAL
 
 CONFLUENT = {
@@ -41,7 +41,7 @@ def test_a_confluent_configuration_runs_as_it_is() -> None:
     """A usual S3 sink JSON of Confluent's parses, and every key of it is known or named as without effect."""
     config = S3ArchiverConfig.parse(CONFLUENT)
 
-    assert S3ArchiverConfig.unknown_keys(CONFLUENT) == {}
+    assert Meaning.UNKNOWN not in {option.verdict.meaning for option in S3ArchiverConfig.judge(CONFLUENT)}
     assert (config.flush_size, config.s3_part_size, config.avro_codec) == (100_000, 25 * MIB, "snappy")
     assert config.topics == ("orders", "payments")
 
@@ -96,11 +96,15 @@ def test_required_keys_are_named() -> None:
     ("key", "value", "hint"),
     [
         ("archive.content", "value", "only 'record' is supported"),
-        ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "only AvroFormat"),
-        ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "only S3Storage"),
-        ("partitioner.class", "FieldPartitioner", "only DefaultPartitioner"),
+        ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "take AvroFormat"),
+        ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "take S3Storage"),
+        ("partitioner.class", "FieldPartitioner", "take DefaultPartitioner"),
         ("s3.credentials.provider.class", "com.example.Provider", "AWS_ROLE_ARN"),
-        ("s3.proxy.url", "http://proxy:3128", "HTTPS_PROXY"),
+        ("s3.credentials.provider.class", "x.AwsAssumeRoleCredentialsProvider", "must be set both"),
+        ("s3.credentials.provider.sts.role.arn", "arn:aws:iam::1:role/x", "must be set both"),
+        ("s3.proxy.url", "proxy:3128", "http://proxy.example:3128"),
+        ("s3.proxy.user", "me", "'s3.proxy.password'"),
+        ("s3.wan.mode", "true", "s3.path.style.access.enabled"),
         ("s3.sse.customer.key", "secret", "s3.ssea.name"),
         ("aws.secret.access.key", "secret", "both, or neither"),
         ("s3.sse.kms.key.id", "key", "aws:kms"),
@@ -112,7 +116,6 @@ def test_required_keys_are_named() -> None:
         ("s3.object.tagging.key.value.pairs", ",".join(f"k{n}:v" for n in range(8)), "S3 allows 10"),
         ("s3.part.size", "1048576", "greater than or equal to 5242880"),
         ("avro.codec", "lzo", "zstandard"),
-        ("schema.compatibility", "SOMETIMES", "FORWARD"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_what_to_do(key: str, value: str, hint: str) -> None:
@@ -144,12 +147,11 @@ def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
     assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
 
 
-def test_keys_without_effect_each_have_a_reason_and_no_field_of_their_own() -> None:
-    """What has no effect is not also a setting; converters are, since the engine reads them."""
-    both = set(S3ArchiverConfig.no_effect) & set(S3ArchiverConfig.keys())
+def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
+    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
+    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders"}
 
-    assert both == {"key.converter", "value.converter"}
-    assert all(len(reason) > 10 for reason in S3ArchiverConfig.no_effect.values())
+    assert S3ArchiverConfig.parse(raw).dead_letter_topic == ""
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,11 @@ def test_the_batch_policy_follows_from_the_rotation(
     policy = S3ArchiverConnector().batch_policy(config)
 
     assert (policy.max_records, policy.max_wait, policy.align_to) == expected
+
+
+def test_an_empty_time_zone_is_none_given() -> None:
+    """Exported configurations write every key, with Confluent's default, which is empty."""
+    assert S3ArchiverConfig.parse({**MINIMAL, "timezone": ""}).timezone == "UTC"
 
 
 def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() -> None:

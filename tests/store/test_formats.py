@@ -123,6 +123,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             committed=(ENTRY,),
             stale=(NOTED,),
             config={"name": "archive"},
+            topic_ids={"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"},
             closing=Closing(reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2"),
         ),
         {
@@ -138,6 +139,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "committed": [ENTRY_JSON],
             "stale": [NOTED_JSON],
             "config": {"name": "archive"},
+            "topic_ids": {"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"},
             "closing": {
                 "reason": "REBALANCE",
                 "timeout": 60.0,
@@ -175,6 +177,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 ),
             ),
             trace="Traceback",
+            missing_topics=("flights",),
         ),
         {
             "state": "FAILED",
@@ -191,6 +194,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 }
             ],
             "trace": "Traceback",
+            "missing_topics": ["flights"],
         },
     ),
     (

@@ -1,4 +1,4 @@
-"""Kafka as a source: Spark reads the records, confluent-kafka tells what there is."""
+"""Kafka: Spark reads the records, confluent-kafka tells what there is and takes the dead letters."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ _SPARKS_OWN: Final = frozenset(
 _DEFAULTS: Final[Mapping[str, str]] = {
     # Connect's and the Java client's 500 make Spark go to the client's queue for every 500 records.
     "max.poll.records": "10000",
+    # A reader that calls a deleted topic into being again would hide that it is missing.
+    "allow.auto.create.topics": "false",
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.cli.config_file import ConfigFile, read_config_file
+from sinksdk.config_file import ConfigFile, read_config_file
 
 Read = Callable[..., ConfigFile]
 
@@ -41,6 +41,32 @@ def test_all_of_connects_json_forms_mean_the_same(read: Read, text: str) -> None
     assert file.config == {"name": "a", "tasks.max": "2"}
     assert not file.problems
     assert not file.warnings
+
+
+def test_strimzis_resource_is_read_as_json(read: Read) -> None:
+    """Name, class and tasks stand beside the configuration; what Strimzi alone heeds is named."""
+    file = read(
+        '{"apiVersion": "kafka.strimzi.io/v1beta2", "kind": "KafkaConnector", "metadata": {"name": "a"}, '
+        '"spec": {"class": "x.Sink", "tasksMax": 2, "autoRestart": {"enabled": true}, "config": {"topics": "t"}}}'
+    )
+
+    assert file.config == {"name": "a", "connector.class": "x.Sink", "tasks.max": "2", "topics": "t"}
+    assert file.problems == []
+    assert file.warnings == ["'spec.autoRestart' has no effect"]
+
+
+def test_a_resource_without_a_configuration_is_a_problem(read: Read) -> None:
+    """It says what it lacks."""
+    file = read('{"kind": "KafkaConnector", "metadata": {"name": "a"}}')
+
+    assert file.problems == ["a KafkaConnector needs 'metadata' and 'spec' with a 'config' in it"]
+
+
+def test_comments_may_be_repeated(read: Read) -> None:
+    """Connect's users write them as ``_comment``, one for each key; other keys must not be there twice."""
+    file = read('{"name": "a", "_comment": "one", "_comment": "two", "tasks.max": 1, "tasks.max": 2}')
+
+    assert file.problems == ["'tasks.max' is there twice"]
 
 
 def test_properties_are_read_as_connects_standalone_mode_reads_them(read: Read) -> None:

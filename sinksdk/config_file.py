@@ -2,6 +2,7 @@
 
 * ``{"name": …, "config": {…}}``: what Connect's REST interface takes (and returns).
 * ``{"name": …, "connector.class": …}``: flat JSON, as ``PUT /connectors/<name>/config`` takes it.
+* ``{"kind": "KafkaConnector", "metadata": …, "spec": …}``: Strimzi's resource, as JSON.
 * ``name=…`` lines: a ``.properties`` file, as Connect's standalone mode takes it.
 
 Values become text, as written; references in them stay unresolved.
@@ -18,7 +19,9 @@ from typing import Any
 
 from sinksdk.errors import ConfigException
 
+_STRIMZI = "KafkaConnector"
 _OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two: what Connect's GET answers
+_SPEC_KEYS = {"class": "connector.class", "tasksMax": "tasks.max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,10 @@ def _from_json(path: Path, text: str) -> ConfigFile:
             f"the configuration {path} must be a JSON object: "
             f'{{"name": "…", "config": {{"connector.class": "…", …}}}}'
         )
-    problems = [f"'{key}' is there twice" for key in dict.fromkeys(repeated)]
+    # Comments are written as "_comment", more than once.
+    problems = [f"'{key}' is there twice" for key in dict.fromkeys(repeated) if not key.startswith("_")]
+    if document.get("kind") == _STRIMZI:
+        return _from_strimzi(document, problems)
     if "config" not in document:
         return _file(document, problems)
     return _from_outer(document, problems)
@@ -92,6 +98,21 @@ def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
         )
     warnings = [f"'{key}' beside 'config' has no effect" for key in document if key not in _OUTER_KEYS]
     return _file({**inner, "name": name}, problems, warnings)
+
+
+def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
+    """Strimzi's custom resource: name, class and number of tasks stand beside the configuration."""
+    metadata, spec = document.get("metadata"), document.get("spec")
+    if not (isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(spec.get("config"), dict)):
+        return ConfigFile(
+            {}, [*problems, "a KafkaConnector needs 'metadata' and 'spec' with a 'config' in it"]
+        )
+    outside = {"name": metadata.get("name")} | {
+        key: spec.get(written) for written, key in _SPEC_KEYS.items() if written in spec
+    }
+    known = {"config", *_SPEC_KEYS}
+    warnings = [f"'spec.{key}' has no effect" for key in spec if key not in known]
+    return _file({**outside, **spec["config"]}, problems, warnings)
 
 
 def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence[str] = ()) -> ConfigFile:

@@ -1,0 +1,200 @@
+"""Topics that come, go and are made again, in any order: when that is an alarm, and what is never read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from property_tests.exercised import EXERCISED
+from sinksdk import ConnectorConfig, OffsetRange, TopicPartition
+from sinksdk.runtime.lookout import Lookout
+from sinksdk.runtime.topics import Read, Sight, TopicWatch
+from sinksdk.sources import Subscription
+from sinksdk.testing import ManualClock
+
+exercised = EXERCISED["missing topics"]
+NAMES = "ab"
+GRACE = 10
+
+Look = tuple[int, frozenset[str]]
+"""Seconds since the look before, and which topics are there."""
+
+looks: st.SearchStrategy[list[Look]] = st.lists(
+    st.tuples(st.integers(0, 12), st.frozensets(st.sampled_from(NAMES))), min_size=2, max_size=30
+)
+
+
+def sight(at: float, there: Iterable[str]) -> Sight:
+    present = set(there)
+    partitions = {TopicPartition(topic, 0): OffsetRange(0, 5) for topic in present}
+    return Sight(at, partitions, absent={topic: "not there" for topic in NAMES if topic not in present})
+
+
+class Absences:
+    """What is to be expected: since when each topic is missing without interruption, as far as anyone looked."""
+
+    def __init__(self) -> None:
+        self.since: dict[str, int] = {}
+
+    def see(self, now: int, there: Collection[str]) -> None:
+        self.since = {topic: self.since.get(topic, now) for topic in NAMES if topic not in there}
+
+    def certain(self, now: int) -> set[str]:
+        return {topic for topic, since in self.since.items() if now - since >= GRACE}
+
+
+@given(looks=looks)
+def test_an_alarm_means_missing_for_the_grace_time_and_nothing_else(looks: Sequence[Look]) -> None:
+    """Within it never, beyond it always; it names exactly the topics of which that is true."""
+    watch = TopicWatch("c", Subscription(tuple(NAMES)), grace=GRACE, waits=False)
+    expected, now = Absences(), 0
+    for seconds, there in looks:
+        now += seconds
+        watch.see(sight(now, there), Read())
+        expected.see(now, there)
+        alarm = watch.alarm()
+        exercised["looks"] += 1
+        assert set(alarm.topics if alarm else ()) == expected.certain(now)
+        assert watch.gone == set(NAMES) - there
+        assert watch.is_in_doubt == bool(watch.gone - expected.certain(now))
+        if alarm is not None:
+            exercised["alarms"] += 1
+            return  # it ends the driver
+
+
+@given(looks=looks)
+def test_a_look_at_the_time_that_is_named_leaves_no_doubt(looks: Sequence[Look]) -> None:
+    """Whoever looks again when he is told to is certain then: the alarm is never later than that."""
+    watch = TopicWatch("c", Subscription(tuple(NAMES)), grace=GRACE, waits=False)
+    now = 0
+    for seconds, there in looks:
+        now += seconds
+        watch.see(sight(now, there), Read())
+        if watch.is_in_doubt:
+            in_doubt = watch.gone - watch.certain
+            watch.see(sight(watch.recheck_at, there), Read())
+            assert watch.certain & in_doubt
+            exercised["doubts settled"] += 1
+            return
+
+
+@given(looks=looks)
+def test_who_waits_is_told_of_each_absence_once(looks: Sequence[Look]) -> None:
+    """However long it lasts; a topic that comes back and goes again is another absence."""
+    told: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    logger, ear = logging.getLogger("sinksdk.runtime.topics"), Ear(logging.ERROR)
+    logger.addHandler(ear)
+    try:
+        watch = TopicWatch("c", Subscription(tuple(NAMES)), grace=GRACE, waits=True)
+        expected, now, absences, known = Absences(), 0, 0, set[str]()
+        for seconds, there in looks:
+            now += seconds
+            watch.see(sight(now, there), Read())
+            expected.see(now, there)
+            absences += len(expected.certain(now) - known)
+            known = expected.certain(now)
+            assert watch.alarm() is None
+    finally:
+        logger.removeHandler(ear)
+    assert len(told) == absences
+    exercised["absences told"] += len(told)
+
+
+class Broker:
+    """Topics with ids, in one partition each; the ``source`` of a lookout."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.made: dict[str, int] = {}
+
+    def create(self, topic: str) -> None:
+        if topic not in self.ends:
+            self.made[topic] = self.made.get(topic, 0) + 1
+            self.ends[topic] = 0
+
+    def delete(self, topic: str) -> None:
+        self.ends.pop(topic, None)
+
+    def produce(self, topic: str, count: int) -> None:
+        if topic in self.ends:
+            self.ends[topic] += count
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        return {TopicPartition(t, 0): OffsetRange(0, self.ends[t]) for t in subscription.select(self.ends)}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: f"{topic}#{self.made[topic]}" for topic in topics if topic in self.ends}
+
+    @property
+    def reads_together(self) -> bool:
+        return False
+
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+        return offsets.start
+
+    def read(self, spark: Any, ranges: Any) -> Any:
+        raise AssertionError
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "delete", "again", "produce", "read", "read", "restart"]),
+        st.sampled_from(NAMES),
+        st.integers(1, 9),
+        st.integers(0, 12),
+    ),
+    min_size=4,
+    max_size=40,
+)
+
+
+@given(events=events, by_regex=st.booleans(), policy=st.sampled_from(["fail", "wait"]))
+def test_what_was_read_of_a_topic_is_never_continued_in_another(
+    events: Sequence[tuple[str, str, int, int]], *, by_regex: bool, policy: str
+) -> None:
+    """Deleted and made again with any number of records, noticed or not: each topic is read in one life only."""
+    broker, clock = Broker(), ManualClock()
+    which = {"topics.regex": f"[{NAMES}]"} if by_regex else {"topics": ",".join(NAMES)}
+    config = ConnectorConfig.parse({"name": "c", **which, "missing.topic.policy": policy})
+    committed: dict[TopicPartition, int] = {}
+    ids: dict[str, str] = {}
+    lives: dict[str, set[int]] = {topic: set() for topic in NAMES}
+    lookout = Lookout.of(config, broker, clock)
+    for topic in NAMES:
+        broker.create(topic)
+        broker.produce(topic, 3)
+    for what, topic, count, seconds in events:
+        clock.advance(seconds)
+        match what:
+            case "create":
+                broker.create(topic)
+            case "delete":
+                broker.delete(topic)
+            case "again":
+                broker.delete(topic)
+                broker.create(topic)
+                broker.produce(topic, count)
+            case "produce":
+                broker.produce(topic, count)
+            case "restart":  # what a driver knows by itself is lost; what the store has stays
+                lookout = Lookout.of(config, broker, clock)
+            case _:
+                lookout.compare_with(Read(dict(committed), dict(ids)))
+                for partition, offsets in lookout.look().items():
+                    start = committed.get(partition, offsets.start)
+                    if start < offsets.end:
+                        ids = {partition.topic: lookout.ids[partition.topic], **ids}
+                        committed[partition] = offsets.end
+                        lives[partition.topic].add(broker.made[partition.topic])
+                        exercised["ranges read"] += 1
+                exercised["looks that miss something"] += bool(lookout.watch.gone)
+    assert all(len(lives_of_one) <= 1 for lives_of_one in lives.values())

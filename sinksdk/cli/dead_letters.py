@@ -1,0 +1,44 @@
+"""The cluster and topic of a connector's dead letters, found or made before Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sinksdk.cli.source import SourceOptions
+from sinksdk.config import ConnectorConfig
+from sinksdk.errors import ConfigException
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient
+
+
+def prepare_dead_letters(options: SourceOptions, config: ConnectorConfig) -> KafkaClient | None:
+    """See that dead letters have somewhere to go.
+
+    Args:
+        options: where records come from: their cluster takes the dead letters, too.
+        config: of the connector.
+
+    Returns:
+        How its tasks reach the cluster; None where no dead letters are asked for.
+
+    Raises:
+        ConfigException: there is no cluster, it does not answer, or the topic cannot be made.
+    """
+    if not config.dead_letter_topic:
+        return None
+    try:
+        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - an extra
+        from sinksdk.sources.kafka.dead_letter_topic import ensure_topic  # noqa: PLC0415 - the same
+        from sinksdk.sources.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise ConfigException(
+            f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    # Executors have working directories of their own.
+    properties = str(Path(options.kafka_config).absolute()) if options.kafka_config else ""
+    source = KafkaClient(options.bootstrap_servers, properties) if options.is_kafka else None
+    client = dead_letter_client(config, source)
+    ensure_topic(config, client)
+    return client

@@ -1,0 +1,169 @@
+"""What keys of Kafka Connect and of other people's connectors mean here: a verdict for each, with why.
+
+A connector that stands in for one of Kafka Connect's says it as data, in
+:attr:`~sinksdk.ConnectorConfig.compatibility`::
+
+    compatibility = {
+        "flush.size": Verdict.same(),
+        "format.class": Verdict.unsupported("only Avro is written").when({"AvroFormat": Verdict.same()}),
+        "parquet.*": Verdict.ignored("there are no Parquet files"),
+    }
+
+``sinksdk validate`` shows them, and what is unsupported keeps a configuration from starting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+
+class Meaning(StrEnum):
+    """What a key means here, compared with what it means in Kafka Connect."""
+
+    UNSUPPORTED = "unsupported"
+    """It would change what ends up at the destination, and cannot be done here: refused, with what to do."""
+    DIFFERS = "differs"
+    """It is heeded, but not in all as there: how is said."""
+    IGNORED = "ignored"
+    """It has no effect here, and why. It may stay."""
+    UNKNOWN = "unknown"
+    """Nobody knows it: it has no effect. Perhaps it is misspelt."""
+    SAME = "same"
+    """It means here what it means there."""
+    OWN = "own"
+    """A key of this connector's own, or of sinksdk's, which Kafka Connect does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one key.
+
+    Args:
+        meaning: compared with Kafka Connect.
+        why: the reason, the difference, or what to do instead; a clause without a full stop.
+        cases: verdicts for certain values, by pattern (``*`` stands for anything). A pattern is tried
+            on the whole value and on what follows its last dot, so that ``AvroFormat`` finds the class
+            in whatever package.
+    """
+
+    meaning: Meaning
+    why: str = ""
+    cases: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @classmethod
+    def same(cls, remark: str = "") -> Verdict:
+        """It means here what it means in Kafka Connect."""
+        return cls(Meaning.SAME, remark)
+
+    @classmethod
+    def differs(cls, how: str) -> Verdict:
+        """It is heeded, with a difference."""
+        return cls(Meaning.DIFFERS, how)
+
+    @classmethod
+    def ignored(cls, why: str) -> Verdict:
+        """It has no effect, and none is missed."""
+        return cls(Meaning.IGNORED, why)
+
+    @classmethod
+    def unsupported(cls, instead: str) -> Verdict:
+        """It is refused: without it the destination would hold something else than was asked for."""
+        return cls(Meaning.UNSUPPORTED, instead)
+
+    @property
+    def is_heeded(self) -> bool:
+        """Whether the value has an effect, so that it must be a good one."""
+        return self.meaning not in (Meaning.IGNORED, Meaning.UNKNOWN)
+
+    def when(self, cases: Mapping[str, Verdict]) -> Verdict:
+        """The same, with other verdicts for certain values; the first pattern that fits counts."""
+        return dataclasses.replace(self, cases={**self.cases, **cases})
+
+    def of(self, value: str) -> Verdict:
+        """The verdict for a value. Nothing is asked for by an empty one, so it is never unsupported."""
+        value = value.strip()
+        for pattern, verdict in self.cases.items():
+            if fnmatchcase(value, pattern) or fnmatchcase(value.rpartition(".")[2], pattern):
+                return verdict
+        if not value and self.meaning is Meaning.UNSUPPORTED:
+            return Verdict.ignored("it is empty, which asks for nothing")
+        return self
+
+
+_SAID: Final[Mapping[Meaning, str]] = {
+    Meaning.UNSUPPORTED: "is unsupported",
+    Meaning.DIFFERS: "is heeded with a difference",
+    Meaning.IGNORED: "has no effect here",
+    Meaning.UNKNOWN: "is not known to this connector and has no effect",
+    Meaning.SAME: "means the same here",
+    Meaning.OWN: "is this connector's own",
+}
+
+
+class Option(NamedTuple):
+    """One key of a configuration, and what becomes of it."""
+
+    key: str
+    verdict: Verdict
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether it leaves the configuration startable."""
+        return self.verdict.meaning is not Meaning.UNSUPPORTED
+
+    @property
+    def sentence(self) -> str:
+        """What to tell an operator in one line."""
+        said, why = _SAID[self.verdict.meaning], self.verdict.why
+        if not why:
+            return f"'{self.key}' {said}"
+        separator = ";" if self.verdict.meaning is Meaning.UNKNOWN else ":"
+        return f"'{self.key}' {said}{separator} {why}"
+
+
+Rules = Mapping[str, Verdict]
+"""Verdicts by key, or by pattern as in ``consumer.override.*``."""
+
+
+def rule_for(key: str, *books: Rules) -> Verdict | None:
+    """The verdict on a key in the first book that has one: its own, else the longest fitting pattern's."""
+    return next(filter(None, (_rule_in(book, key) for book in books)), None)
+
+
+def _rule_in(rules: Rules, key: str) -> Verdict | None:
+    if key in rules:
+        return rules[key]
+    fitting = [pattern for pattern in rules if "*" in pattern and fnmatchcase(key, pattern)]
+    return rules[max(fitting, key=len)] if fitting else None
+
+
+def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[str]) -> list[Option]:
+    """What becomes of each key, in the order they are given.
+
+    Args:
+        values: keys with their values, references replaced: a verdict may depend on them.
+        books: the connector's rules, then those of all connectors.
+        known: keys that the connector has; those without a rule are its own.
+    """
+    known = set(known)
+
+    def verdict(key: str, value: object) -> Verdict:
+        rule = rule_for(key, *books)
+        if rule is not None:
+            return rule.of(str(value))
+        return Verdict(Meaning.OWN) if key in known else _unknown(key, [*known, *itertools.chain(*books)])
+
+    return [Option(key, verdict(key, value)) for key, value in values.items()]
+
+
+def _unknown(key: str, known: Iterable[str]) -> Verdict:
+    names = sorted(name for name in known if "*" not in name)
+    nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
+    return Verdict(Meaning.UNKNOWN, f"did you mean '{nearest[0]}'?" if nearest else "")

@@ -1,0 +1,141 @@
+"""Keys of Kafka Connect itself, which a configuration of any connector may hold, and what they mean here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from sinksdk.compatibility import Verdict
+
+_same, _differs = Verdict.same, Verdict.differs
+_ignored, _unsupported = Verdict.ignored, Verdict.unsupported
+
+_INSTALLED = _ignored("a connector and its converters are of the version that is installed")
+_NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow")
+_OF_SPARK = _ignored("Spark, which reads Kafka here, sets it itself")
+_OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
+_OF_THE_WORKER = _ignored("it belongs to Connect's workers, of which there are none here")
+_PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
+_SUBSET = _ignored("it belongs to 'transforms', which is judged by itself")
+_EXPLAINED = "take 'transforms' out"
+
+_TRANSFORM = _unsupported(f"single message transforms are Java classes; {_EXPLAINED}").when(
+    {
+        "ExtractNewRecordState": _unsupported(
+            f"a change event is delivered whole, before and after; {_EXPLAINED} and unwrap it behind the sink"
+        ),
+        "ByLogicalTableRouter": _unsupported(f"records keep the topic they are in; {_EXPLAINED}"),
+        "RegexRouter": _unsupported(f"records keep the topic they are in; {_EXPLAINED}"),
+        "TimestampRouter": _unsupported(f"records keep the topic they are in; {_EXPLAINED}"),
+        "InsertField*": _unsupported(
+            f"a record comes with its topic, partition, offset and timestamp beside the value; {_EXPLAINED}"
+        ),
+        "Filter": _unsupported(
+            f"every record is delivered; {_EXPLAINED} and filter before or behind the sink"
+        ),
+        "MaskField*": _unsupported(
+            "nothing would be masked here: mask before the sink, by a job that writes another topic"
+        ),
+        "ReplaceField*": _unsupported(
+            "no field would be dropped here: drop it before the sink, by a job that writes another topic"
+        ),
+    }
+)
+
+
+def _converter(side: str) -> Mapping[str, Verdict]:
+    """Those of keys, or of values."""
+    return {
+        side: _same("bytes, string, json, avro and numbers, under Connect's class names or these"),
+        f"{side}.schemas.enable": _same("if not set, the envelope is taken off where it is there"),
+        f"{side}.schema.registry.url": _same(),
+        f"{side}.basic.auth.credentials.source": _same(),
+        f"{side}.basic.auth.user.info": _same(),
+        f"{side}.converter.encoding": _same(),
+    }
+
+
+CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "name": _same(),
+        "connector.class": _same("Java class names are understood where a connector here stands in for one"),
+        "tasks.max": _same("a task is a task of Spark"),
+        "tasks.max.enforce": _ignored("there are never more tasks than 'tasks.max'"),
+        "topics": _same(),
+        "topics.regex": _same(),
+        **_converter("key.converter"),
+        **_converter("value.converter"),
+        "header.converter": _ignored("headers are delivered as bytes"),
+        "header.converter.*": _ignored("headers are delivered as bytes"),
+        "transforms": _unsupported(
+            "records are delivered as they are in Kafka; take it out, and transform before or behind the sink"
+        ),
+        "transforms.*": _SUBSET,
+        "transforms.*.type": _TRANSFORM,
+        "predicates": _ignored("predicates choose records for 'transforms', of which there are none"),
+        "predicates.*": _ignored("predicates choose records for 'transforms', of which there are none"),
+        "errors.tolerance": _same(),
+        "errors.retry.timeout": _differs(
+            "it bounds the retries of put and publish too (five minutes by default); then the partition is "
+            "opened again"
+        ),
+        "errors.retry.delay.max.ms": _same(),
+        "errors.log.enable": _same(),
+        "errors.log.include.messages": _same(),
+        "errors.deadletterqueue.topic.name": _same("written before the commit that covers them"),
+        "errors.deadletterqueue.topic.replication.factor": _same(),
+        "errors.deadletterqueue.context.headers.enable": _same(),
+        "offset.flush.interval.ms": _same("a worker's key in Connect, each connector's own here"),
+        "task.shutdown.graceful.timeout.ms": _same("a worker's key in Connect; 60,000 by default, not 5,000"),
+        "config.action.reload": _ignored("references are resolved anew with every generation"),
+        "config.providers": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
+        "config.providers.*": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
+        "bootstrap.servers": _ignored("where records come from is told to 'sinksdk run'"),
+        "group.id": _OF_THE_WORKER,
+        "consumer.override.*": _same("for the client that reads Kafka; a topic directory needs none"),
+        "consumer.override.auto.offset.reset": _same(
+            "for a first start; partitions that come later begin at their first record"
+        ),
+        "consumer.override.isolation.level": _same(
+            "read_committed if not set; a topic directory has nothing but committed records"
+        ),
+        "consumer.override.group.id": _same("the group that the commits are mirrored to"),
+        "consumer.override.max.poll.interval.ms": _NO_GROUP,
+        "consumer.override.session.timeout.ms": _NO_GROUP,
+        "consumer.override.heartbeat.interval.ms": _NO_GROUP,
+        "consumer.override.partition.assignment.strategy": _NO_GROUP,
+        "consumer.override.group.instance.id": _NO_GROUP,
+        "consumer.override.enable.auto.commit": _OF_SPARK,
+        "consumer.override.interceptor.classes": _OF_SPARK,
+        "consumer.override.key.deserializer": _OF_SPARK,
+        "consumer.override.value.deserializer": _OF_SPARK,
+        "producer.override.*": _same("for the client that writes dead letters"),
+        "admin.override.*": _ignored("a sink creates no topics"),
+        "connector.client.config.override.policy": _OF_THE_WORKER,
+        "connector.plugin.version": _INSTALLED,
+        "key.converter.plugin.version": _INSTALLED,
+        "value.converter.plugin.version": _INSTALLED,
+        "header.converter.plugin.version": _INSTALLED,
+        "plugin.path": _PLUGINS,
+        "plugin.discovery": _PLUGINS,
+        "exactly.once.support": _OF_SOURCES,
+        "exactly.once.source.support": _OF_SOURCES,
+        "transaction.boundary": _OF_SOURCES,
+        "transaction.boundary.interval.ms": _OF_SOURCES,
+        "offsets.storage.topic": _OF_SOURCES,
+        "topic.creation.*": _OF_SOURCES,
+        "offset.flush.timeout.ms": _ignored(
+            "a commit is one write to the store, which has its own time-outs"
+        ),
+        "offset.storage.*": _ignored("commits are kept in the store that is told to 'sinksdk run'"),
+        "config.storage.*": _ignored("configurations are kept in the store that is told to 'sinksdk run'"),
+        "status.storage.*": _ignored("states are kept in the store that is told to 'sinksdk run'"),
+        "internal.key.converter": _OF_THE_WORKER,
+        "internal.value.converter": _OF_THE_WORKER,
+        "rest.*": _OF_THE_WORKER,
+        "listeners": _OF_THE_WORKER,
+        "_comment*": _ignored("a comment"),
+    }
+)
+"""Verdicts by key, or by pattern. A connector's own go before these."""

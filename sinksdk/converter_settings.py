@@ -1,0 +1,205 @@
+"""How keys and values are read: the part of every connector's configuration that names converters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, SecretStr
+
+from sinksdk.errors import ConfigException
+
+_CONNECT: Final = "org.apache.kafka.connect"
+
+CONVERTERS: Final[Mapping[str, str]] = {
+    f"{_CONNECT}.converters.ByteArrayConverter": "bytes",
+    f"{_CONNECT}.storage.StringConverter": "string",
+    f"{_CONNECT}.json.JsonConverter": "json",
+    "io.confluent.connect.avro.AvroConverter": "avro",
+    f"{_CONNECT}.converters.ShortConverter": "short",
+    f"{_CONNECT}.converters.IntegerConverter": "integer",
+    f"{_CONNECT}.converters.LongConverter": "long",
+    f"{_CONNECT}.converters.FloatConverter": "float",
+    f"{_CONNECT}.converters.DoubleConverter": "double",
+    f"{_CONNECT}.converters.BooleanConverter": "boolean",
+}
+"""Connect's class name of each converter, and its short name."""
+
+CredentialsSource = Literal["URL", "USER_INFO"]
+
+
+def converter_kind(name: str) -> str:
+    """The short name of a converter that is called by its short or by Connect's class name.
+
+    Raises:
+        ConfigException: a name nobody knows.
+    """
+    kind = CONVERTERS.get(name, name)
+    if kind not in CONVERTERS.values():
+        known = ", ".join(CONVERTERS.values())
+        raise ConfigException(
+            f"no converter is called '{name}'; there are {known} (or Connect's class names)"
+        )
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAddress:
+    """A schema registry and how to log in to it.
+
+    Args:
+        urls: its URLs, separated by commas; may hold a password.
+        user_info: ``user:password`` for basic authentication; None takes what the URL holds, if anything.
+    """
+
+    urls: str = field(repr=False)
+    user_info: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return ", ".join(map(_without_password, self.urls.split(",")))
+
+
+def _without_password(url: str) -> str:
+    head, separator, rest = url.strip().partition("://")
+    return f"{head}{separator}{rest.rpartition('@')[2]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConverterSpec:
+    """What one converter is to be.
+
+    Args:
+        kind: its short name.
+        is_key: it reads keys, not values.
+        encoding: of the string converter's bytes.
+        schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it where it is.
+        registry: where the Avro converter finds schemas.
+    """
+
+    kind: str = "bytes"
+    is_key: bool = False
+    encoding: str = "UTF-8"
+    schemas_enable: bool | None = None
+    registry: RegistryAddress | None = None
+
+
+_HOW = (
+    "bytes, string, json, avro, short, integer, long, float, double or boolean, or Connect's class name of it"
+)
+_ENVELOPE = (
+    "JSON: true requires Connect's envelope with `schema` and `payload` and takes its payload, false takes "
+    "the whole as it is. Not set, a payload is taken out where the envelope is exactly there."
+)
+_URLS = "Avro: URLs of the schema registry, separated by commas."
+_SOURCE = "Avro: where the registry's user and password are: in its `URL`, or in `USER_INFO`."
+_USER_INFO = "Avro: `user:password` for the registry, with `USER_INFO`."
+_ENCODING = "String: the text's encoding."
+
+
+class ConverterSettings(BaseModel):
+    """Converters of keys and values under Connect's names."""
+
+    key_converter: str = Field(
+        default="bytes", alias="key.converter", description=f"How keys are read: {_HOW}."
+    )
+    key_converter_schemas_enable: bool | None = Field(
+        default=None, alias="key.converter.schemas.enable", description=_ENVELOPE
+    )
+    key_converter_schema_registry_url: str = Field(
+        default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
+    )
+    key_converter_credentials_source: CredentialsSource = Field(
+        default="URL", alias="key.converter.basic.auth.credentials.source", description=_SOURCE
+    )
+    key_converter_user_info: SecretStr | None = Field(
+        default=None, alias="key.converter.basic.auth.user.info", description=_USER_INFO
+    )
+    key_converter_encoding: str = Field(
+        default="UTF-8", alias="key.converter.converter.encoding", description=_ENCODING
+    )
+    value_converter: str = Field(
+        default="bytes", alias="value.converter", description=f"How values are read: {_HOW}."
+    )
+    value_converter_schemas_enable: bool | None = Field(
+        default=None, alias="value.converter.schemas.enable", description=_ENVELOPE
+    )
+    value_converter_schema_registry_url: str = Field(
+        default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
+    )
+    value_converter_credentials_source: CredentialsSource = Field(
+        default="URL", alias="value.converter.basic.auth.credentials.source", description=_SOURCE
+    )
+    value_converter_user_info: SecretStr | None = Field(
+        default=None, alias="value.converter.basic.auth.user.info", description=_USER_INFO
+    )
+    value_converter_encoding: str = Field(
+        default="UTF-8", alias="value.converter.converter.encoding", description=_ENCODING
+    )
+
+    def converter_spec(self, *, is_key: bool) -> ConverterSpec:
+        """What the converter of keys, or of values, is to be.
+
+        Raises:
+            ConfigException: a name nobody knows.
+        """
+        side = "key_converter" if is_key else "value_converter"
+        settings: dict[str, Any] = {
+            name: getattr(self, f"{side}_{name}") for name in ("schemas_enable", "encoding")
+        }
+        return ConverterSpec(
+            converter_kind(getattr(self, side)), is_key=is_key, registry=self._registry(side), **settings
+        )
+
+    def _registry(self, side: str) -> RegistryAddress | None:
+        urls: str = getattr(self, f"{side}_schema_registry_url")
+        user_info: SecretStr | None = getattr(self, f"{side}_user_info")
+        if getattr(self, f"{side}_credentials_source") == "URL":
+            user_info = None
+        return RegistryAddress(urls, user_info.get_secret_value() if user_info else None) if urls else None
+
+    def needs_registry(self) -> bool:
+        """Whether a schema registry will be asked. Raises ConfigException for a name nobody knows."""
+        return any(self.converter_spec(is_key=is_key).kind == "avro" for is_key in (True, False))
+
+    def converter_problems(self) -> Iterator[str]:
+        """What is wrong with the converters, as sentences that name their keys."""
+        for is_key, side in ((True, "key"), (False, "value")):
+            try:
+                spec = self.converter_spec(is_key=is_key)
+            except ConfigException as error:
+                yield f"'{side}.converter': {error}"
+                continue
+            if spec.kind == "string":
+                yield from _encoding_problems(f"{side}.converter", spec.encoding)
+            if spec.kind == "avro":
+                source: str = getattr(self, f"{side}_converter_credentials_source")
+                is_given = getattr(self, f"{side}_converter_user_info") is not None
+                yield from _registry_problems(f"{side}.converter", spec.registry)
+                yield from _credentials_problems(f"{side}.converter", source, is_given=is_given)
+
+
+def _encoding_problems(converter: str, encoding: str) -> Iterator[str]:
+    try:
+        "text".encode(encoding)
+    except (LookupError, UnicodeError):
+        yield f"'{converter}.converter.encoding': there is no text encoding '{encoding}'"
+
+
+def _registry_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:
+    key = f"'{converter}.schema.registry.url'"
+    if registry is None:
+        yield f"{key} is required by the Avro converter and not set"
+        return
+    addresses = [urlsplit(url.strip()) for url in registry.urls.split(",")]
+    if any(address.scheme not in ("http", "https") or not address.hostname for address in addresses):
+        yield f"{key}: each URL must look like https://registry.example:8081"
+
+
+def _credentials_problems(converter: str, source: str, *, is_given: bool) -> Iterator[str]:
+    user_info, wanted = f"'{converter}.basic.auth.user.info'", f"'{converter}.basic.auth.credentials.source'"
+    if source == "USER_INFO" and not is_given:
+        yield f"{user_info} is required with {wanted} USER_INFO and not set"
+    if source == "URL" and is_given:
+        yield f"{user_info} is only used with {wanted} USER_INFO, which must be set, too"

@@ -1,0 +1,66 @@
+"""When a partition may be opened again after something went wrong with it. Clock handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sinksdk.engine.clock import Clock
+from sinksdk.records import TopicPartition
+
+_LONGEST = 60.0  # seconds between two attempts at what has not worked and costs nothing while it waits
+_MOST_DOUBLINGS = 10
+
+
+class Pacing:
+    """Waiting times of one connector's partitions.
+
+    Args:
+        backoff: seconds before the first new attempt; doubled with each.
+        clock: time.
+    """
+
+    def __init__(self, backoff: float, clock: Clock) -> None:
+        self._backoff = backoff
+        self._clock = clock
+        self._open_at: dict[TopicPartition, float] = {}
+        self._discards: dict[TopicPartition, tuple[int, float]] = {}
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It did well: it may be opened at any time."""
+        self._open_at.pop(partition, None)
+
+    def failed(self, partition: TopicPartition, failures: int) -> None:
+        """It failed, so many times in a row."""
+        self._open_at[partition] = self._clock.now() + self._backoff * 2 ** min(failures - 1, _MOST_DOUBLINGS)
+
+    def refused(self, partition: TopicPartition) -> None:
+        """Its task kept something back that it should not have."""
+        self._open_at[partition] = self._clock.now() + _LONGEST
+
+    def is_waiting(self, partition: TopicPartition) -> bool:
+        """Whether it shall not be opened yet."""
+        return self._open_at.get(partition, 0.0) > self._clock.now()
+
+    def delays(self) -> list[float]:
+        """Seconds until each partition that waits may be opened."""
+        now = self._clock.now()
+        return [at - now for at in self._open_at.values() if at > now]
+
+    def discarded(self, partitions: Iterable[TopicPartition], stale: Iterable[TopicPartition]) -> None:
+        """A generation had these partitions, and those of ``stale`` still have something to discard.
+
+        It is tried again, but not at once and not ever faster.
+        """
+        left = set(stale)
+        for partition in set(partitions):
+            if partition not in left:
+                self._discards.pop(partition, None)
+                continue
+            tries = self._discards.get(partition, (0, 0.0))[0] + 1
+            delay = min(self._backoff * 2 ** min(tries, _MOST_DOUBLINGS), _LONGEST)
+            self._discards[partition] = (tries, self._clock.now() + delay)
+
+    def may_discard(self, partition: TopicPartition) -> bool:
+        """Whether discarding may be tried again."""
+        _, not_before = self._discards.get(partition, (0, 0.0))
+        return self._clock.now() >= not_before

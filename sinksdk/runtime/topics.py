@@ -1,0 +1,201 @@
+"""Which subscribed topics are missing, and since when (KIP-662). Pure: looks and their times are handed in.
+
+A topic is missing when it is not in the source. It is missing, too, when another one has its name: a topic
+that was deleted and created again begins at offset 0, and what follows the commit there is not what followed
+it before. One look is not enough to be certain, since what a broker says right after a topic's creation may
+be older than the topic: a topic must be missing in every look until the grace time is over.
+
+A regular expression may match nothing yet. Of the topics it matches, those that were read must stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sinksdk.engine import PartitionOutcome
+from sinksdk.errors import MissingSourceTopicException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.sources import Subscription
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one look at the source found.
+
+    Args:
+        at: when the look began, in seconds on a clock that never jumps.
+        partitions: those of the subscribed topics that are there.
+        ids: ids of these topics, where the source has any.
+        absent: topics subscribed to by name that are not there, each with what the source says of that.
+    """
+
+    at: float
+    partitions: Mapping[TopicPartition, OffsetRange]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the store says was read, before a look at the source began.
+
+    Args:
+        committed: next offset to read of each partition.
+        ids: id of each topic of which something was read.
+    """
+
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> set[str]:
+        """Topics of which something was read."""
+        return {*self.ids, *(partition.topic for partition in self.committed)}
+
+
+class TopicWatch:
+    """Knows which topics are missing as of the last look, and which of them for certain.
+
+    Args:
+        connector: the connector's name.
+        subscription: what it reads.
+        grace: seconds for which a topic must be missing until that is certain.
+        waits: go on without it then (``missing.topic.policy=wait``), instead of failing.
+    """
+
+    def __init__(self, connector: str, subscription: Subscription, *, grace: float, waits: bool) -> None:
+        self._connector = connector
+        self._subscription = subscription
+        self._grace = grace
+        self._waits = waits
+        self._problems: Mapping[str, str] = {}
+        self._since: dict[str, float] = {}
+        self._certain: frozenset[str] = frozenset()
+        self._is_told_of_nothing = False
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Topics that were missing in the last look, certainly or not: nothing may be read of them."""
+        return frozenset(self._problems)
+
+    @property
+    def certain(self) -> frozenset[str]:
+        """Topics that have been missing for the grace time, in every look."""
+        return self._certain
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a topic is missing and may still turn out to be there."""
+        return self.gone != self._certain
+
+    @property
+    def recheck_at(self) -> float:
+        """When to look again at the latest, to be certain of what is in doubt; never: infinity."""
+        return min(
+            (self._since[topic] + self._grace for topic in self.gone - self._certain), default=math.inf
+        )
+
+    def see(self, sight: Sight, read: Read) -> None:
+        """Take in a look at the source. What was read must have been known before the look began."""
+        before, was_certain = self.gone, self._certain
+        self._problems = self._find(sight, read)
+        self._since = {topic: self._since.get(topic, sight.at) for topic in self._problems}
+        self._certain = frozenset(t for t, since in self._since.items() if sight.at - since >= self._grace)
+        self._tell(before, was_certain, is_nothing=not sight.partitions and not self._problems)
+
+    def alarm(self) -> MissingSourceTopicException | None:
+        """What ends the connector, once it is certain; None where it waits."""
+        if self._waits or not self._certain:
+            return None
+        return MissingSourceTopicException(self._certain, f"connector {self._connector}: {self._reasons()}")
+
+    def must_close(self, topics: set[str]) -> bool:
+        """Whether a generation that reads these topics shall close."""
+        return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
+
+    def _find(self, sight: Sight, read: Read) -> dict[str, str]:
+        """What is wrong with each topic that is missing."""
+        problems = dict(sight.absent)
+        there = {partition.topic for partition in sight.partitions}
+        for topic in sorted(read.topics - problems.keys()):
+            if not self._subscription.covers(topic):
+                continue
+            if self._subscription.regex and topic not in there:
+                problems[topic] = (
+                    f"the source no longer has topic {topic!r}, of which records were read: restore it, or "
+                    f"let 'topics.regex' not match it"
+                )
+            elif (problem := _replaced(topic, sight, read)) is not None:
+                problems[topic] = problem
+        return problems
+
+    def _reasons(self) -> str:
+        """Of all that is certain; the source may say the same of several topics."""
+        return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self._certain)))
+
+    def _tell(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
+        for topic in sorted(self.gone - before):
+            log.warning(
+                "connector %s: topic %r is missing; it is looked for again for %g s (missing.topic.grace.ms)",
+                self._connector,
+                topic,
+                self._grace,
+            )
+        for topic in sorted(before - self.gone):
+            log.warning("connector %s: topic %r is back", self._connector, topic)
+        for topic in sorted(self._certain - was_certain if self._waits else ()):
+            log.error(
+                "connector %s goes on without topic %r until it is back, as missing.topic.policy says: %s",
+                self._connector,
+                topic,
+                self._problems[topic],
+            )
+        if is_nothing and self._subscription.regex and not self._is_told_of_nothing:
+            self._is_told_of_nothing = True
+            log.warning(
+                "connector %s: no topic with partitions matches 'topics.regex' yet; it is read once there is "
+                "one",
+                self._connector,
+            )
+
+
+def excused(outcomes: Sequence[PartitionOutcome], gone: Container[str]) -> list[PartitionOutcome]:
+    """What became of a generation during which topics vanished, without the failures that came of that.
+
+    A topic that vanishes while it is read fails its task, and the whole job with it. That is no failure of
+    its partitions, and none of the others': nobody's attempts are spent, and the others are read again at
+    once.
+    """
+    return [
+        replace(outcome, failure=None)
+        if outcome.failure and (outcome.failure.shared or outcome.partition.topic in gone)
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def _replaced(topic: str, sight: Sight, read: Read) -> str | None:
+    """Why a topic of this name is not the one that was read; None if nothing speaks against it."""
+    before, now = read.ids.get(topic), sight.ids.get(topic)
+    if before is not None and now is not None and before != now:
+        return (
+            f"topic {topic!r} was deleted and created again (its id is {now}, what was read had {before}): "
+            f"restore it, or give the connector another name to read the new one from its start"
+        )
+    for partition, committed in sorted(read.committed.items()):
+        if partition.topic != topic:
+            continue
+        available = sight.partitions.get(partition)
+        end = available.end if available is not None else 0
+        if end < committed:
+            return (
+                f"{partition} is committed up to offset {committed}, but the source ends at {end}: the topic "
+                f"was deleted and created again, or its newest records were removed; restore it, or give the "
+                f"connector another name to start afresh"
+            )
+    return None

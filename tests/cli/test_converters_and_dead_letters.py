@@ -1,0 +1,128 @@
+"""What is said of converters and dead letters before Spark starts."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sinksdk import ConnectorConfig
+from sinksdk.cli.spark import columns_read
+from sinksdk.cli.startup import Startable
+from sinksdk.records import RECORD_COLUMNS
+from tests.cli.support import Here
+
+DEAD_LETTERS = {"errors_deadletterqueue_topic_name": "bad"}
+
+
+def test_dead_letters_without_a_cluster_start_nothing(here: Here) -> None:
+    """A topic directory and a topic for dead letters, but no cluster: exit code 2, and no store is made."""
+    result = here.sinksdk("run", here.config(**DEAD_LETTERS), "--source-directory", here.topic())
+    assert result.exit_code == 2
+    assert "'errors.deadletterqueue.topic.name' names the topic 'bad'" in result.stderr
+    assert "name one with 'producer.override.bootstrap.servers'" in result.stderr
+    assert not list(here.folder.glob("*sqlite*"))
+
+
+def test_avro_without_its_packages_starts_nothing(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Avro where the registry's client is not installed: said at once, with what to install."""
+    find = importlib.util.find_spec
+
+    def without_client(name: str) -> ModuleSpec | None:
+        return None if name == "confluent_kafka" else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_client)
+    config = here.config(value_converter="avro", value_converter_schema_registry_url="http://registry:8081")
+    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    assert result.exit_code == 2
+    assert "Avro needs what is not installed: pip install 'sinksdk[kafka]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"value_converter": "protobuf"}, "'value.converter': no converter is called 'protobuf'"),
+        ({"key_converter": "avro"}, "'key.converter.schema.registry.url' is required by the Avro converter"),
+        (
+            {"value_converter": "avro", "value_converter_schema_registry_url": "registry:8081"},
+            "'value.converter.schema.registry.url': each URL must look like https://registry.example:8081",
+        ),
+        (
+            {
+                "value_converter": "avro",
+                "value_converter_schema_registry_url": "http://r",
+                "value_converter_basic_auth_credentials_source": "USER_INFO",
+            },
+            "'value.converter.basic.auth.user.info' is required with",
+        ),
+        (
+            {
+                "value_converter": "avro",
+                "value_converter_schema_registry_url": "http://r",
+                "value_converter_basic_auth_user_info": "u:p",
+            },
+            "is only used with 'value.converter.basic.auth.credentials.source' USER_INFO",
+        ),
+        (
+            {"key_converter": "string", "key_converter_converter_encoding": "rot13"},
+            "'key.converter.converter.encoding': there is no text encoding 'rot13'",
+        ),
+        ({"errors_deadletterqueue_topic_name": "flights"}, "the connector reads 'flights' itself"),
+        ({"errors_deadletterqueue_topic_name": "a b"}, "'a b' cannot be the name of a topic"),
+        (
+            {**DEAD_LETTERS, "errors_deadletterqueue_topic_replication_factor": 0},
+            "'errors.deadletterqueue.topic.replication.factor' must be 1 or more, or -1",
+        ),
+        (
+            {"errors_deadletterqueue_max_share": 1.5},
+            "'errors.deadletterqueue.max.share': input should be less",
+        ),
+    ],
+)
+def test_what_cannot_work_is_said(here: Here, keys: Mapping[str, Any], problem: str) -> None:
+    """Converters and dead letters that cannot work: `sinksdk validate` names the key and what is wrong."""
+    result = here.sinksdk("validate", here.config(**keys))
+    assert result.exit_code == 2
+    assert problem in result.stdout + result.stderr
+
+
+def test_dead_letters_must_not_be_read_again() -> None:
+    """A regular expression that matches the dead letters' own topic would read them for ever."""
+    raw = {"name": "c", "topics.regex": "flights.*", "errors.deadletterqueue.topic.name": "flights-bad"}
+    assert ConnectorConfig.check(raw)[1] == [
+        "'errors.deadletterqueue.topic.name': the connector reads 'flights-bad' itself; name another topic"
+    ]
+
+
+def test_a_dead_letter_is_the_whole_record() -> None:
+    """A connector that reads one column only has all of them read where it has dead letters."""
+    connector = SimpleNamespace(columns=lambda config: ("value",))
+    for topic, columns in (("", ("value",)), ("bad", tuple(RECORD_COLUMNS))):
+        config = ConnectorConfig.parse(
+            {"name": "c", "topics": "t", "errors.deadletterqueue.topic.name": topic}
+        )
+        ready = cast("Startable", SimpleNamespace(connector=connector, config=config))
+        assert columns_read(ready) == columns
+
+
+def test_registry_passwords_are_not_shown() -> None:
+    """A configuration prints neither the registry's password nor a URL that may hold one."""
+    config = ConnectorConfig.parse(
+        {
+            "name": "c",
+            "topics": "t",
+            "value.converter": "avro",
+            "value.converter.schema.registry.url": "http://u:s3cret@r",
+            "key.converter": "avro",
+            "key.converter.schema.registry.url": "http://r",
+            "key.converter.basic.auth.credentials.source": "USER_INFO",
+            "key.converter.basic.auth.user.info": "u:s3cret",
+        }
+    )
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in repr(config.converter_spec(is_key=True))
+    assert "s3cret" not in repr(config.converter_spec(is_key=False))

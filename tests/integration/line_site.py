@@ -1,0 +1,162 @@
+"""A connector that appends offsets to files, driven in this process on the shared Spark session."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_offsets
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.events import PartitionView, Silent
+from sinksdk.runtime.runner import ConnectorRunner
+from sinksdk.runtime.supervisor import RunningGeneration
+from sinksdk.sources import Source
+from sinksdk.spark.executor import GenerationSpec
+from sinksdk.spark.generation_job import SparkLauncher
+from sinksdk.store import identify, open_store, table
+from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
+from tests.integration.line_sink import LineSink, LineSinkConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE = 120.0  # seconds until a test gives up waiting
+_ROOT = Path(__file__).parents[2]
+
+
+class Watcher(Silent):
+    """Keeps plans and reasons of closing; knows how far each topic was read in the running generation."""
+
+    def __init__(self) -> None:
+        self.plans: list[GenerationPlan] = []
+        self.closings: list[ClosingReason] = []
+        self._positions: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def planned(self, plan: GenerationPlan) -> None:
+        with self._lock:
+            self._positions = {}
+            self.plans.append(plan)
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        with self._lock:
+            self._positions = {v.partition.topic: v.records for v in partitions if v.position is not None}
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        self.closings.append(reason)
+
+    def is_reading(self, generation: int, *topics: str) -> bool:
+        """Whether records of these topics have been put in that generation, which runs."""
+        with self._lock:
+            return len(self.plans) == generation and all(self._positions.get(topic) for topic in topics)
+
+
+class _Launcher:
+    """Launches on Spark, and tells when it has."""
+
+    def __init__(self, launcher: SparkLauncher, launched: Callable[[GenerationPlan], None]) -> None:
+        self._launcher = launcher
+        self._launched = launched
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        running = self._launcher.launch(plan)
+        self._launched(plan)
+        return running
+
+
+class LineSite:
+    """One connector: configuration, store, output; several runs of it, one after the other.
+
+    Args:
+        folder: for its store and its output.
+        spark: the session.
+        source: makes a source, as each run has its own.
+        settings: of the configuration, besides what the sink needs.
+    """
+
+    def __init__(
+        self, folder: Path, spark: SparkSession, source: Callable[[], Source], settings: dict[str, Any]
+    ) -> None:
+        self.out = folder / "out"
+        self.out.mkdir()
+        self._store = f"sqlite:///{folder}/store.sqlite"
+        self._spark = spark
+        self._source = source
+        self._raw = {
+            "name": "lines",
+            "connector.class": "tests.integration.line_sink:LineSink",
+            "tasks.max": 2,
+            "out.folder": str(self.out),
+            "batch.size": 100,
+            "poll.interval.ms": 100,
+            "closing.poll.ms": 100,
+            **settings,
+        }
+        self.driver: ConnectorDriver | None = None
+        self.launched: Callable[[GenerationPlan], None] = lambda plan: None
+        """Called when a generation's job was started: its ranges are fixed, nothing is read yet."""
+
+    def start(
+        self, watcher: Watcher | None = None, *, until_caught_up: bool = False, **settings: Any
+    ) -> ConnectorRunner:
+        """Run it in the background; keyword ``batch_size`` is key ``batch.size``."""
+        raw = {**self._raw, **{key.replace("_", "."): value for key, value in settings.items()}}
+        config = LineSinkConfig.parse(raw)
+        store, source = open_store(self._store, create=True), self._source()
+        spec = GenerationSpec(self._store, identify(store), config.name, 0, (str(_ROOT),))
+        connector = LineSink()
+        self.driver = ConnectorDriver(
+            store=store,
+            source=source,
+            connector=connector,
+            config=config,
+            raw=raw,
+            launcher=_Launcher(
+                SparkLauncher(self._spark, source, connector.columns(config), spec),
+                self.launched,
+            ),
+            listener=watcher,
+        )
+        runner = ConnectorRunner(self.driver, until_caught_up=until_caught_up)
+        runner.start()
+        return runner
+
+    def lose_patience(self) -> None:
+        """From now on, what is missing is missing for certain: no test has to guess how long things take."""
+        assert self.driver is not None
+        self.driver._watch._grace = 0
+
+    def committed(self) -> dict[str, int]:
+        """Committed offset of each topic's only partition."""
+        return {p.topic: offset.offset for p, offset in committed_offsets(self._store, "lines").items()}
+
+    def committed_by_now(self) -> dict[str, int]:
+        """The same; nothing while another process is only just making the store."""
+        try:
+            return self.committed()
+        except ConnectException:
+            return {}
+
+    def written(self, topic: str) -> list[int]:
+        """Offsets that were written of a topic's only partition, in that order."""
+        path = self.out / f"{TopicPartition(topic, 0)}.txt"
+        return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def status(self) -> ConnectorStatus:
+        """How the store says it is."""
+        store = open_store(self._store)
+        row = table.read(store, status_key("lines"), ConnectorStatus)
+        store.close()
+        assert row is not None
+        return row.value
+
+
+def await_so(condition: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)

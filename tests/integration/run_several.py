@@ -1,0 +1,30 @@
+"""Runs the configurations of several sites one after the other: Spark's JVM is started once for all.
+
+Each argument is a site's folder; what the run ends with goes to ``outcome.json`` there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from sinksdk.cli.app import app
+
+
+def main() -> None:
+    for folder in map(Path, sys.argv[1:]):
+        os.chdir(folder)
+        arguments = ["archive.json", "--source-directory", "topics", "--store", "sqlite:///store.sqlite"]
+        result = CliRunner().invoke(app, ["run", *arguments, "--master", "local[2]", "--until-caught-up"])
+        outcome = {"code": result.exit_code, "output": result.output}
+        written = folder / "outcome.part"
+        written.write_text(json.dumps(outcome))
+        written.rename(folder / "outcome.json")  # whole as soon as it is there
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""KIP-662 on Spark with a topic directory: a topic's folder is moved away, and what that does to the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import ClosingReason, MissingSourceTopicException, TopicPartition
+from sinksdk.runtime.runner import ConnectorRunner
+from sinksdk.sources import TopicDirectory, write_records
+from tests.integration.line_site import PATIENCE, LineSite, Watcher, await_so
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+RECORDS = 400_000  # forty Arrow batches
+
+
+class Site(LineSite):
+    """Topics ``orders`` and ``ships`` in a topic directory."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        self.topics = folder / "topics"
+        self._aside = folder / "aside"
+        super().__init__(
+            folder,
+            spark,
+            lambda: TopicDirectory(self.topics),
+            {"topics": "orders,ships", "missing.topic.grace.ms": 1_000},
+        )
+
+    def produce(self, topic: str, records: int, *, first: int = 0, size: int = 1) -> None:
+        rows = {
+            "offset": range(first, first + records),
+            "key": [b"k"] * records,
+            "value": [b"v" * size] * records,
+        }
+        write_records(self.topics, TopicPartition(topic, 0), pa.table(rows))
+
+    def move_away(self) -> None:
+        (self.topics / "topic=ships").rename(self._aside)
+
+    def put_back(self) -> None:
+        self._aside.rename(self.topics / "topic=ships")
+
+    def idle(self, **settings: object) -> ConnectorRunner:
+        """Run until all there is is committed; it waits for more."""
+        self.produce("orders", 300)
+        self.produce("ships", 300)
+        runner = self.start(**settings)
+        await_so(lambda: self.committed() == {"orders": 300, "ships": 300})
+        return runner
+
+
+@pytest.fixture
+def site(tmp_path: Path, spark: SparkSession) -> Site:
+    return Site(tmp_path, spark)
+
+
+def expect_missing(site: Site, runner: ConnectorRunner) -> str:
+    """It ends by name, for who waits and in the store."""
+    with pytest.raises(MissingSourceTopicException) as caught:
+        runner.await_termination(PATIENCE)
+    assert caught.value.topics == ("ships",)
+    status = site.status()
+    assert (status.state, status.missing_topics) == ("FAILED", ("ships",))
+    return str(caught.value)
+
+
+def expect_the_rest_from_there(site: Site) -> None:
+    """With the topic back, the next run goes on exactly where the last one has committed."""
+    before, watcher = site.committed(), Watcher()
+    site.put_back()
+    assert site.start(watcher, until_caught_up=True).await_termination(PATIENCE)
+    began = {r.topic: r.start for task in watcher.plans[0].tasks for r in task.ranges}
+    assert began == {topic: before.get(topic, 0) for topic in began}
+    assert site.committed()["orders"] == RECORDS
+    assert site.written("orders") == list(range(RECORDS))
+
+
+def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed(site: Site) -> None:
+    """The running tasks are asked to close with FAILURE; the next run begins behind what they have committed."""
+    site.produce("orders", RECORDS)
+    site.produce("ships", RECORDS)
+    watcher = Watcher()
+    runner = site.start(
+        watcher,
+        until_caught_up=True,
+        pause_seconds=0.5,
+        batch_size=1_000_000,
+        missing_topic_grace_ms=500,
+    )
+    await_so(lambda: watcher.is_reading(1, "orders", "ships"))
+    site.move_away()  # the file that is open stays readable
+
+    message = expect_missing(site, runner)
+
+    assert f"the topic directory {site.topics} has no topic 'ships' (topics there: 'orders')" in message
+    assert watcher.closings == [ClosingReason.FAILURE]
+    assert 0 < site.committed()["orders"] < RECORDS
+    assert site.written("orders") == list(range(site.committed()["orders"]))
+    expect_the_rest_from_there(site)
+
+
+def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Site) -> None:
+    """Regression: its task failed, and Spark's whole job with it; the connector ended with Spark's error."""
+    site.produce("orders", RECORDS)
+    site.produce("ships", RECORDS)
+    site.launched = lambda plan: site.move_away() if plan.generation == 1 else None
+    watcher = Watcher()
+    runner = site.start(
+        watcher,
+        until_caught_up=True,
+        pause_seconds=0.5,
+        batch_size=1_000_000,
+        restart_max_attempts=0,
+        missing_topic_grace_ms=600_000,
+    )
+    await_so(lambda: watcher.is_reading(2, "orders"))  # the others are read again, at once
+    site.lose_patience()
+
+    expect_missing(site, runner)
+
+    assert watcher.closings[-1] is ClosingReason.FAILURE
+    assert 0 < site.committed()["orders"] < RECORDS
+    expect_the_rest_from_there(site)
+
+
+def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
+    """What was read of all topics is committed already."""
+    runner = site.idle()
+    site.move_away()
+
+    expect_missing(site, runner)
+
+    assert site.committed() == {"orders": 300, "ships": 300}
+
+
+def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site: Site) -> None:
+    """Nor is it an offset out of range: it is another topic."""
+    runner = site.idle()
+    shutil.rmtree(site.topics / "topic=ships")
+    site.produce("ships", 200)
+
+    message = expect_missing(site, runner)
+
+    assert (
+        "ships-0 is committed up to offset 300, but the source ends at 200: the topic was deleted" in message
+    )
+    assert site.written("ships") == list(range(300))
+
+
+def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(site: Site) -> None:
+    """missing.topic.policy=wait: moved away and put back, it goes on where it was."""
+    runner = site.idle(missing_topic_policy="wait")
+    site.move_away()
+    await_so(lambda: site.status().missing_topics == ("ships",))
+    site.produce("orders", 100, first=300)
+    await_so(lambda: site.committed() == {"orders": 400, "ships": 300})
+    site.put_back()
+    site.produce("ships", 100, first=300)
+    await_so(lambda: site.committed() == {"orders": 400, "ships": 400})
+    runner.close()
+
+    assert runner.await_termination(PATIENCE)
+    assert site.written("ships") == list(range(400))
+
+
+# -- the command line ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def command_line(
+    site: Site, folder: Path, *options: str, **settings: object
+) -> Iterator[subprocess.Popen[str]]:
+    """``sinksdk run`` of the site's connector, as a process of its own."""
+    shutil.copy(Path(__file__).with_name("line_sink.py"), folder)
+    raw = {**site._raw, "connector.class": "line_sink:LineSink"}
+    raw |= {key.replace("_", "."): value for key, value in settings.items()}
+    (folder / "lines.json").write_text(json.dumps(raw))
+    command = [sys.executable, "-m", "sinksdk.cli", "run", "lines.json", "--store", site._store]
+    process = subprocess.Popen(
+        [*command, "--source-directory", str(site.topics), "--master", "local[2]", *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path) -> None:
+    """While it runs: one sentence on stderr, no stack trace; what was read is committed."""
+    site.produce("orders", 300)
+    site.produce("ships", 300)
+    with command_line(site, tmp_path) as process:
+        await_so(lambda: site.committed_by_now() == {"orders": 300, "ships": 300})
+        time.sleep(1)
+        site.move_away()
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 4, out + err
+    assert err == (
+        f"error: connector lines: the topic directory {site.topics} has no topic 'ships' (topics there: "
+        f"'orders'): write it as a folder topic=<topic>, or take it out of the connector's 'topics'\n"
+    )
+    assert out.splitlines()[-1].startswith("failed: 600 records committed")
+
+
+def test_the_command_line_waits_for_a_topic_that_is_just_being_made(site: Site, tmp_path: Path) -> None:
+    """Missing at the start: a warning at once, and no error when it appears within the grace time."""
+    site.produce("orders", 300)
+    with command_line(site, tmp_path, "--until-caught-up", missing_topic_grace_ms=60_000) as process:
+        await_so((tmp_path / "store.sqlite").exists)
+        site.produce("ships", 300)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, out + err
+    assert err.startswith("warning: the topic directory")
+    assert err.endswith("(looked for again for 60 s, as missing.topic.grace.ms says)\n")
+    assert site.committed() == {"orders": 300, "ships": 300}

@@ -1,0 +1,106 @@
+"""Produces to topics at a steady pace, as a program of its own: ``python -m tests.kafka.producing``.
+
+Every record's value is its own, so that one that is lost or doubled shows. What was acknowledged is printed
+as JSON at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from confluent_kafka import KafkaException, Producer
+
+_TRANSACTION = 5_000  # records
+_ABORTED = 7  # every so many-th transaction
+_TIMEOUT = 120.0  # seconds; the broker may be restarted meanwhile
+
+
+class _Topic:
+    """Round and round its partitions; in transactions or not."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: int, *, transactional: bool) -> None:
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "enable.idempotence": True,
+            "message.timeout.ms": int(_TIMEOUT * 1000),
+            "queue.buffering.max.messages": 500_000,
+            "log_level": 2,
+        }
+        if transactional:
+            settings |= {
+                "transactional.id": f"{name}-producer",
+                "transaction.timeout.ms": int(_TIMEOUT * 1000),
+            }
+        self.name = name
+        self.sent = 0
+        self.kept = 0
+        self._partitions = partitions
+        self._is_transactional = transactional
+        self._producer = Producer(settings)
+        if transactional:
+            self._producer.init_transactions(_TIMEOUT)
+
+    def produce(self, count: int) -> None:
+        """Append so many records and wait until they are safe."""
+        is_aborted = self._is_transactional and (self.sent // _TRANSACTION) % _ABORTED == _ABORTED - 1
+        if self._is_transactional:
+            self._producer.begin_transaction()
+        for number in range(self.sent, self.sent + count):
+            self._append(number)
+        assert self._producer.flush(_TIMEOUT) == 0, "the broker did not take everything"
+        if self._is_transactional:
+            self._decide(abort=is_aborted)
+        self.sent += count
+        self.kept += 0 if is_aborted else count
+
+    def _append(self, number: int) -> None:
+        value = b'{"topic":"%s","number":%d,"filler":"%060d"}' % (self.name.encode(), number, number * number)
+        while True:
+            try:
+                self._producer.produce(
+                    self.name, value, b"key-%d" % (number % 5_000), partition=number % self._partitions
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _decide(self, *, abort: bool) -> None:
+        while True:
+            try:
+                (self._producer.abort_transaction if abort else self._producer.commit_transaction)(_TIMEOUT)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            else:
+                return
+
+
+def main() -> None:
+    """Produce."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bootstrap")
+    parser.add_argument("--plain", required=True)
+    parser.add_argument("--transactional", required=True)
+    parser.add_argument("--partitions", type=int, required=True)
+    parser.add_argument("--records", type=int, required=True, help="of each topic")
+    parser.add_argument("--seconds", type=float, required=True, help="over which they are spread")
+    options = parser.parse_args()
+    topics = [
+        _Topic(options.bootstrap, options.plain, options.partitions, transactional=False),
+        _Topic(options.bootstrap, options.transactional, options.partitions, transactional=True),
+    ]
+    started = time.monotonic()
+    for done in range(0, options.records, _TRANSACTION):
+        for topic in topics:
+            topic.produce(min(_TRANSACTION, options.records - done))
+        due = started + options.seconds * (done + _TRANSACTION) / options.records
+        time.sleep(max(due - time.monotonic(), 0))
+    print(json.dumps({topic.name: topic.kept for topic in topics}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""KIP-662 on a real broker: topics that are really deleted, and made again with ids of their own."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinksdk import TopicPartition, committed_offsets
+from sinksdk.sources.kafka import KafkaClient, KafkaSource
+from tests.integration import line_sink
+from tests.integration.archive_site import ended, wait_until
+from tests.kafka.archive import kafka_site
+from tests.kafka.topics import create_topic, delete_topic, produce, unused_name
+from tests.runtime.test_missing_topics import Site, expect_missing
+
+pytestmark = pytest.mark.slow
+
+
+class KafkaTopics:
+    """Two topics of a broker, and a connector that reads them with tasks in this process."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.a, self.b = unused_name("a"), unused_name("b")
+        self.site = Site(KafkaSource(KafkaClient(bootstrap)))
+        self.site.raw |= {"topics": f"{self.a},{self.b}", "poll.interval.ms": 100}
+        self.site.raw["missing.topic.grace.ms"] = 1_000
+
+    def create(self, topic: str, records: int) -> None:
+        create_topic(self.bootstrap, topic)
+        produce(self.bootstrap, topic, [b"v"] * records)
+
+    def delete(self, topic: str) -> None:
+        delete_topic(self.bootstrap, topic)
+
+    def start_and_await_commit(self, **settings: object) -> None:
+        """Run until the 5 and 3 records there are committed; then it waits for more."""
+        self.create(self.a, 5)
+        self.create(self.b, 3)
+        self.site.raw |= settings
+        self.site.start()
+        self.await_commit(5, 3)
+
+    def await_commit(self, a: int, b: int) -> None:
+        deadline = time.monotonic() + 60
+        while self.site.committed() != {self.a: a, self.b: b}:
+            assert time.monotonic() < deadline, self.site.committed()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> Iterator[KafkaTopics]:
+    made = KafkaTopics(bootstrap)
+    yield made
+    made.site.end()
+
+
+def test_deleted_before_the_start(topics: KafkaTopics) -> None:
+    """The cluster and the topic are named; nothing is read of the other one."""
+    topics.create(topics.a, 5)
+    topics.site.start()
+
+    error = expect_missing(topics.site, topics.b)
+
+    assert str(error) == (
+        f"connector c: the Kafka cluster at {topics.bootstrap} has no topic '{topics.b}': create it, or take it "
+        f"out of the connector's 'topics'"
+    )
+    assert topics.site.committed() == {}
+
+
+def test_deleted_while_nothing_is_to_do(topics: KafkaTopics) -> None:
+    """What was read is committed already."""
+    topics.start_and_await_commit()
+    topics.delete(topics.b)
+
+    expect_missing(topics.site, topics.b)
+
+
+@pytest.mark.parametrize("records", [0, 2, 3, 50])
+def test_deleted_and_created_again(topics: KafkaTopics, records: int) -> None:
+    """With none, fewer, as many and more records: its id tells, and it is not read."""
+    topics.start_and_await_commit()
+    topics.delete(topics.b)
+    topics.create(topics.b, records)
+
+    error = expect_missing(topics.site, topics.b)
+
+    assert f"topic '{topics.b}' was deleted and created again (its id is" in str(error)
+    assert topics.site.committed() == {topics.a: 5, topics.b: 3}
+
+
+def test_created_again_while_the_connector_was_stopped(topics: KafkaTopics) -> None:
+    """The id that was read is in the store."""
+    topics.start_and_await_commit()
+    runner = topics.site.runner
+    assert runner is not None
+    runner.close()
+    assert runner.await_termination(30)
+    topics.delete(topics.b)
+    topics.create(topics.b, 50)
+    topics.site.start()
+
+    error = expect_missing(topics.site, topics.b)
+
+    assert "was deleted and created again" in str(error)
+
+
+def test_right_after_its_creation(topics: KafkaTopics) -> None:
+    """A connector that is started before its topic finds it within the grace time, and says nothing."""
+    topics.create(topics.a, 5)
+    topics.site.raw["missing.topic.grace.ms"] = 60_000
+    topics.site.start()
+    time.sleep(0.5)
+    topics.create(topics.b, 3)
+
+    topics.await_commit(5, 3)
+    assert topics.site.heard == []
+
+
+def test_an_expression_misses_what_it_has_read(topics: KafkaTopics) -> None:
+    """It takes up topics as they appear; the one it has read must stay."""
+    del topics.site.raw["topics"]
+    topics.start_and_await_commit(**{"topics.regex": f"{topics.a}|{topics.b}"})
+    topics.delete(topics.b)
+
+    expect_missing(topics.site, topics.b)
+
+
+def test_waiting_goes_on_with_the_other_one(topics: KafkaTopics) -> None:
+    """missing.topic.policy=wait: another topic under the name is not taken for the same."""
+    topics.start_and_await_commit(**{"missing.topic.policy": "wait"})
+    topics.delete(topics.b)
+    topics.create(topics.b, 50)
+    produce(topics.bootstrap, topics.a, [b"v"] * 4)
+
+    topics.await_commit(9, 3)
+    assert topics.site.heard == []
+
+
+@pytest.mark.spark
+def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
+    """The other one's partial batch is committed, and the process ends with 4.
+
+    Spark's reader waits a minute for the topic to come back: its job is cancelled after the graceful time.
+    """
+    a, b = (create_topic(bootstrap, unused_name(name)) for name in "ab")
+    for topic in (a, b):
+        produce(bootstrap, topic, [b"v"] * 300_000)
+    with kafka_site(tmp_path, bootstrap, a) as site:
+        (tmp_path / "out").mkdir()
+        shutil.copy(Path(line_sink.__file__ or ""), tmp_path)
+        site.configure(
+            topics=f"{a},{b}",
+            connector_class="line_sink:LineSink",
+            out_folder=str(tmp_path / "out"),
+            batch_size=9_999,
+            pause_seconds=1.0,
+            missing_topic_grace_ms=1_000,
+            task_shutdown_graceful_timeout_ms=8_000,
+        )
+        process = site.start("--until-caught-up")
+        wait_until(lambda: len(list((tmp_path / "out").iterdir())) == 2, process, "both were written")
+        delete_topic(bootstrap, b)
+
+        code, output = ended(process)
+
+        assert code == 4, output
+        assert f"error: connector archive: the Kafka cluster at {bootstrap} has no topic '{b}'" in output
+        assert "closing, FAILURE" in output
+        written = [int(line) for line in (tmp_path / "out" / f"{a}-0.txt").read_text().splitlines()]
+        assert written == list(range(len(written)))
+        assert 0 < len(written) < 300_000
+        assert len(written) % 9_999, "a partial batch was flushed"
+        assert committed_offsets(site.store, "archive")[TopicPartition(a, 0)].offset == len(written)

@@ -1,0 +1,220 @@
+"""How a source is looked at: what is left out, and that the background holds nobody up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from sinksdk import (
+    ConnectException,
+    ConnectorConfig,
+    MissingSourceTopicException,
+    OffsetRange,
+    RetriableException,
+    TopicPartition,
+)
+from sinksdk.runtime.lookout import Lookout, take_sight
+from sinksdk.runtime.topics import Read, Sight
+from sinksdk.sources import Subscription
+from sinksdk.testing import ManualClock
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Source:
+    """Topics with so many records in partition 0; something may happen before each answer."""
+
+    def __init__(self, **ends: int) -> None:
+        self.ends = ends
+        self.ids: dict[str, str] = {}
+        self.happens: Callable[[], None] = lambda: None
+        self.asked: list[Subscription] = []
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        self.asked.append(subscription)
+        self.happens()
+        return {
+            TopicPartition(topic, 0): OffsetRange(0, self.ends[topic])
+            for topic in subscription.select(self.ends)
+        }
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: known for topic, known in self.ids.items() if topic in topics}
+
+    def read(self, spark: Any, ranges: Any) -> Any:
+        raise AssertionError
+
+
+class Scene:
+    def __init__(self, source: Source, *, topics: str = "a,b", **settings: object) -> None:
+        config = ConnectorConfig.parse(
+            {
+                "name": "c",
+                "topics": topics,
+                "poll.interval.ms": 1000,
+                "missing.topic.grace.ms": 10_000,
+                **settings,
+            }
+        )
+        self.clock = ManualClock()
+        self.source = source
+        self.lookout = Lookout.of(config, source, self.clock)
+
+    def glance(self) -> None:
+        """Glance, and let the background come to its end."""
+        self.lookout.glance()
+        await_lookouts()
+        self.lookout.glance()
+
+
+def await_lookouts() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "lookout":
+            thread.join(5)
+
+
+def test_what_is_there_is_found_without_what_is_not() -> None:
+    """Topics that are missing are named with what the source says; the others are read on."""
+    source = Source(a=5)
+    source.ids = {"a": "one"}
+    sight = take_sight(source, Subscription(("a", "b", "c")), 7.0)
+
+    assert (sight.at, sight.partitions, sight.ids) == (7.0, {A: OffsetRange(0, 5)}, {"a": "one"})
+    assert set(sight.absent) == {"b", "c"}
+    assert "no topic 'b', 'c'" in sight.absent["b"]
+
+
+def test_with_every_topic_missing_nothing_is_found() -> None:
+    """There is no subscription to nothing: the source is not asked again."""
+    source = Source()
+    assert take_sight(source, Subscription(("a",)), 0) == Sight(
+        0, {}, {}, {"a": "the source has no topic 'a': create it, or take it out of the connector's 'topics'"}
+    )
+    assert len(source.asked) == 1
+
+
+def test_a_topic_that_vanishes_between_two_questions_is_missing_too() -> None:
+    """Asked again without the first one, the source misses the next one."""
+    source = Source(a=1, b=1)
+    source.happens = lambda: source.ends.pop("b" if len(source.asked) == 1 else "a")
+
+    assert set(take_sight(source, Subscription(("a", "b")), 0).absent) == {"a", "b"}
+
+
+def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> None:
+    """Its error is raised as it is."""
+    source = Source()
+
+    def miss() -> None:
+        raise MissingSourceTopicException(["z"])
+
+    source.happens = miss
+    with pytest.raises(MissingSourceTopicException, match="'z'"):
+        take_sight(source, Subscription((), "a"), 0)
+
+
+def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
+    """Also while that is not certain: what is read in doubt is read wrong."""
+    scene = Scene(Source(a=5, b=2))
+    scene.lookout.compare_with(Read({B: 3}))
+
+    assert scene.lookout.look() == {A: OffsetRange(0, 5)}
+    assert scene.lookout.gone_of({"a", "b"}) == {"b"}
+    assert scene.lookout.gone_of({"a"}) == set()
+
+
+def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
+    """Whoever plans next meets its error; here a failure is explained, or it is not."""
+    source = Source(a=5)
+    scene = Scene(source)
+
+    def fail() -> None:
+        raise RetriableException("half a file")
+
+    source.happens = fail
+    assert scene.lookout.gone_of({"a", "b"}) == set()
+    with pytest.raises(RetriableException):
+        scene.lookout.look()
+
+
+def test_a_glance_comes_every_five_poll_intervals() -> None:
+    """Counted from the last look; what it finds is taken in by a later one."""
+    scene = Scene(Source(a=5, b=5))
+    scene.lookout.look()
+    scene.clock.advance(4.999)
+    scene.glance()
+    assert len(scene.source.asked) == 1
+
+    scene.clock.advance(0.001)
+    del scene.source.ends["b"]
+    scene.glance()
+
+    assert scene.lookout.watch.gone == {"b"}
+
+
+def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
+    """Before the next glance would be due."""
+    scene = Scene(Source(a=5), **{"missing.topic.grace.ms": 2_000})
+    scene.lookout.look()
+    scene.clock.advance(1.999)
+    scene.glance()
+    assert scene.lookout.watch.certain == frozenset()
+
+    scene.clock.advance(0.001)
+    scene.glance()
+
+    assert scene.lookout.watch.certain == {"b"}
+
+
+def test_a_source_that_hangs_holds_nobody_up() -> None:
+    """The generation is watched on meanwhile, and no second question is asked."""
+    scene, answer = Scene(Source(a=5, b=5)), threading.Event()
+    scene.source.happens = lambda: assert_true(answer.wait(5))
+    scene.clock.advance(100)
+    began = time.monotonic()
+    for _ in range(10):
+        scene.lookout.glance()
+        scene.clock.advance(100)
+    assert time.monotonic() - began < 1
+    answer.set()
+    await_lookouts()
+
+    assert len(scene.source.asked) == 1
+
+
+def assert_true(value: object) -> None:
+    assert value
+
+
+def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
+    """What it saw is older than they are: an end below them would mean nothing."""
+    scene, answer = Scene(Source(a=5, b=5)), threading.Event()
+    scene.source.happens = lambda: assert_true(answer.wait(5))
+    scene.lookout.glance()
+    scene.lookout.compare_with(Read({B: 50}))
+    answer.set()
+    await_lookouts()
+    scene.lookout.glance()
+
+    assert scene.lookout.watch.gone == frozenset()
+
+
+def test_a_glance_that_fails_ends_nothing_and_is_made_again() -> None:
+    """Whatever it was."""
+    scene = Scene(Source(a=5))
+    errors: list[Exception] = [ConnectException("no permission"), ValueError("what?")]
+
+    def fail() -> None:
+        if errors:
+            raise errors.pop()
+
+    scene.source.happens = fail
+    for _ in range(3):
+        scene.clock.advance(5)
+        scene.glance()
+
+    assert scene.lookout.watch.gone == {"b"}

@@ -1,0 +1,445 @@
+"""KIP-662 as a driver lives it: topics that vanish before, between and during generations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConnectException,
+    ConnectorConfig,
+    MissingSourceTopicException,
+    OffsetOutOfRangeException,
+    OffsetRange,
+    TopicPartition,
+    committed_offsets,
+)
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.events import Silent
+from sinksdk.runtime.runner import ConnectorRunner
+from sinksdk.sources import Subscription
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
+from tests.runtime.test_driver import Connector, Finished, InProcess, Task
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+GRACE = 0.2  # seconds
+
+
+class Topics:
+    """A source whose topics come and go; each has one partition, and an id of its own."""
+
+    def __init__(self, **ends: int) -> None:
+        self.ends = ends
+        self.made: dict[str, int] = {}
+
+    def delete(self, topic: str) -> None:
+        del self.ends[topic]
+
+    def create(self, topic: str, end: int) -> None:
+        self.made[topic] = self.made.get(topic, 0) + 1
+        self.ends[topic] = end
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        ends = dict(self.ends)
+        return {TopicPartition(topic, 0): OffsetRange(0, ends[topic]) for topic in subscription.select(ends)}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: f"{topic}#{self.made.get(topic, 0)}" for topic in topics if topic in self.ends}
+
+    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+        return offsets.start
+
+    @property
+    def reads_together(self) -> bool:
+        return False
+
+    def read(self, spark: Any, ranges: Any) -> Any:
+        raise AssertionError
+
+
+class Foldered(Topics):
+    """The same without ids, as a topic directory is."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {}
+
+
+class Slow:
+    """A generation that runs until it is asked to close; then its tasks do what they were about to do."""
+
+    def __init__(self, finish: Callable[[], Finished]) -> None:
+        self.finish = finish
+        self.finished: Finished | None = None
+        self.closed = threading.Event()
+
+    def wait(self, timeout: float) -> bool:
+        if self.closed.wait(timeout) and self.finished is None:
+            self.finished = self.finish()
+        return self.finished is not None
+
+    def results(self) -> list[TaskResult]:
+        assert self.finished is not None
+        return self.finished.results()
+
+    def cancel(self) -> None:
+        self.closed.set()
+
+
+class Site:
+    """A connector on such a source, in this process; several runs of it, one after the other."""
+
+    def __init__(self, source: Topics, **settings: object) -> None:
+        self.source = source
+        self.store = MemoryStore()
+        self.launcher = InProcess(self.store, Task)
+        self.launch: Callable[[GenerationPlan], Any] = self.launcher.launch
+        self.closings: list[ClosingReason] = []
+        self.raw: dict[str, Any] = {
+            "name": "c",
+            "topics": "a,b",
+            "poll.interval.ms": 10,
+            "restart.backoff.ms": 1,
+            "missing.topic.grace.ms": int(GRACE * 1000),
+            **settings,
+        }
+        self.raw = {key: value for key, value in self.raw.items() if value is not None}
+        self.heard: list[BaseException] = []
+        self.runner: ConnectorRunner | None = None
+
+    def start(self, *, until_caught_up: bool = False) -> ConnectorRunner:
+        site = self
+
+        class Listener(Silent):
+            def closing(self, generation: int, reason: ClosingReason) -> None:
+                site.closings.append(reason)
+
+        class Launcher:
+            def launch(self, plan: GenerationPlan) -> Any:
+                return site.launch(plan)
+
+        driver = ConnectorDriver(
+            store=self.store,
+            source=self.source,
+            connector=Connector(),
+            config=ConnectorConfig.parse(self.raw),
+            raw=self.raw,
+            launcher=Launcher(),
+            listener=Listener(),
+        )
+        self.runner = ConnectorRunner(driver, on_uncaught=self.heard.append, until_caught_up=until_caught_up)
+        self.runner.start()
+        return self.runner
+
+    def committed(self) -> dict[str, int]:
+        return {p.topic: offset.offset for p, offset in committed_offsets(self.store, "c").items()}
+
+    def status(self) -> ConnectorStatus:
+        row = table.read(self.store, status_key("c"), ConnectorStatus)
+        assert row is not None
+        return row.value
+
+    def await_commit(self, **offsets: int) -> None:
+        deadline = time.monotonic() + 10
+        while self.committed() != offsets:
+            assert time.monotonic() < deadline, self.committed()
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        if self.runner is not None:
+            self.runner.close()
+
+
+@pytest.fixture
+def sites() -> Iterator[Callable[..., Site]]:
+    made: list[Site] = []
+
+    def make(source: Topics, **settings: object) -> Site:
+        made.append(Site(source, **settings))
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.end()
+
+
+Sites = Callable[..., Site]
+
+
+def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
+    """The run ends with these topics, for everybody who wants to know."""
+    assert site.runner is not None
+    with pytest.raises(MissingSourceTopicException) as caught:
+        site.runner.await_termination(10)
+    assert caught.value.topics == topics
+    assert site.heard == [caught.value]
+    status = site.status()
+    assert (status.state, status.missing_topics) == ("FAILED", topics)
+    assert "MissingSourceTopicException" in (status.trace or "")
+    return caught.value
+
+
+def test_a_topic_deleted_before_the_start(sites: Sites) -> None:
+    """Nothing is read of the others either: a connector that is started again and again leaves no files."""
+    site = sites(Topics(a=5))
+    began = time.monotonic()
+    site.start()
+
+    error = expect_missing(site, "b")
+
+    assert time.monotonic() - began >= GRACE
+    assert str(error).startswith("connector c: the source has no topic 'b': create it, or take it out")
+    assert (site.launcher.plans, site.committed()) == ([], {})
+
+
+def test_a_topic_that_appears_right_after_the_start(sites: Sites) -> None:
+    """Created a moment ago, and the broker asked has not heard of it: nobody is told of anything."""
+    site = sites(Topics(a=5), **{"missing.topic.grace.ms": 10_000})
+    runner = site.start(until_caught_up=True)
+    time.sleep(0.1)
+    site.source.create("b", 3)
+
+    assert runner.await_termination(10)
+    assert site.committed() == {"a": 5, "b": 3}
+    assert site.heard == []
+
+
+def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
+    """What was read of all topics is committed already; the driver ends when it is certain."""
+    site = sites(Topics(a=5, b=3))
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.source.delete("b")
+
+    expect_missing(site, "b")
+
+    assert site.committed() == {"a": 5, "b": 3}
+
+
+def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
+    """What comes meanwhile is read and committed."""
+    site = sites(Topics(a=5, b=3), **{"missing.topic.grace.ms": 1_000})
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.source.delete("b")
+    site.source.ends["a"] = 9
+    site.await_commit(a=9, b=3)
+
+    expect_missing(site, "b")
+
+
+def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
+    """The generation closes with reason FAILURE, and what it had is committed before the error."""
+    site = sites(Topics(a=5, b=3))
+    site.start()
+    site.await_commit(a=5, b=3)
+
+    def launch(plan: GenerationPlan) -> Slow:
+        slow = Slow(lambda: site.launcher.launch(plan))
+        site.source.delete("b")
+        threading.Thread(target=lambda: close_with(slow)).start()
+        return slow
+
+    def close_with(slow: Slow) -> None:
+        while not site.closings:
+            time.sleep(0.01)
+        slow.closed.set()
+
+    site.launch = launch
+    site.source.ends["a"] = 9
+
+    expect_missing(site, "b")
+
+    assert site.closings == [ClosingReason.FAILURE]
+    assert site.committed() == {"a": 9, "b": 3}
+
+
+class Fell(Finished):
+    """A job that failed as a whole."""
+
+    def results(self) -> list[TaskResult]:
+        message = "the Spark job failed: no such file"
+        raise ConnectException(message)
+
+
+def test_a_job_that_falls_with_a_vanished_topic_costs_nobody_an_attempt(sites: Sites) -> None:
+    """Regression: its tasks failed, and the connector ended with the job's failure instead of the topic's."""
+    site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
+    fell = []
+
+    def launch(plan: GenerationPlan) -> Finished:
+        if not fell:
+            fell.append(plan)
+            site.source.delete("b")
+            return Fell([])
+        return site.launcher.launch(plan)
+
+    site.launch = launch
+    site.start()
+
+    expect_missing(site, "b")
+
+    assert site.committed() == {"a": 5}, "the others are read again at once"
+
+
+def test_a_job_that_fails_for_itself_is_a_failure_as_ever(sites: Sites) -> None:
+    """All topics are there: it is the job's own."""
+    site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
+    site.launch = lambda plan: Fell([])
+    runner = site.start()
+
+    with pytest.raises(ConnectException, match="no such file"):
+        runner.await_termination(10)
+
+
+def test_a_topic_that_vanishes_just_before_it_is_read(sites: Sites) -> None:
+    """The source no longer has the range that was planned a moment ago: that is not what is wrong."""
+    site = sites(Topics(a=5, b=3))
+
+    def launch(plan: GenerationPlan) -> Finished:
+        if any(planned.topic == "b" for task in plan.tasks for planned in task.ranges):
+            site.source.ends.pop("b", None)
+            message = "b-0: offsets [0, 3) are to be read, but there are none"
+            raise OffsetOutOfRangeException(message)
+        return site.launcher.launch(plan)
+
+    site.launch = launch
+    site.start()
+
+    expect_missing(site, "b")
+    assert site.committed() == {"a": 5}
+
+
+@pytest.mark.parametrize(("source", "end"), [(Topics, 2), (Topics, 500), (Foldered, 2)])
+def test_a_topic_created_again_is_never_read_from_its_start(
+    sites: Sites, source: type[Topics], end: int
+) -> None:
+    """With fewer records, or with more where topics have ids; deleted while idle."""
+    site = sites(source(a=5, b=3))
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.source.delete("b")
+    site.source.create("b", end)
+
+    error = expect_missing(site, "b")
+
+    assert "deleted and created again" in str(error)
+    assert "give the connector another name" in str(error)
+    assert site.committed() == {"a": 5, "b": 3}
+
+
+@pytest.mark.parametrize("end", [2, 500])
+def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
+    """In the plans, each of which takes over what the one before knew."""
+    site = sites(Topics(a=5, b=3))
+    site.start(until_caught_up=True).await_termination(10)
+    site.source.ends["a"] = 9
+    site.start(until_caught_up=True).await_termination(10)  # a plan that reads nothing of b
+    assert site.launcher.plans[-1].topic_ids == {"a": "a#0", "b": "b#0"}
+    site.source.create("b", end)
+    site.start()
+
+    expect_missing(site, "b")
+
+
+def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: Sites) -> None:
+    """A store of an older version: what is there at the next generation is taken for what was read."""
+    site = sites(Foldered(a=5, b=3))
+    site.start(until_caught_up=True).await_termination(10)
+    site.source = Topics(a=9, b=3)
+    site.start(until_caught_up=True).await_termination(10)
+
+    assert site.launcher.plans[-1].topic_ids == {"a": "a#0", "b": "b#0"}
+
+
+def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
+    """auto.offset.reset=latest commits before anything is read; the commit is of that topic and no other."""
+    site = sites(Topics(a=5, b=3), **{"auto.offset.reset": "latest"})
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.source.create("b", 500)
+
+    expect_missing(site, "b")
+    assert site.launcher.plans == []
+
+
+def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -> None:
+    """Regression: a topic that came late was read from its beginning, though it should begin at its end."""
+    site = sites(Topics(a=5), **{"auto.offset.reset": "latest", "missing.topic.grace.ms": 10_000})
+    site.start()
+    time.sleep(0.1)
+    site.source.create("b", 3)
+
+    site.await_commit(a=5, b=3)
+    assert site.launcher.plans == []
+
+
+def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(sites: Sites) -> None:
+    """missing.topic.policy=wait: the status names it meanwhile."""
+    site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.source.delete("b")
+    while site.status().missing_topics != ("b",):
+        time.sleep(0.01)
+    assert site.status().state == "RUNNING"
+    site.source.ends["a"] = 9
+    site.await_commit(a=9, b=3)
+
+    site.source.ends["b"] = 7  # the same one is back
+    site.await_commit(a=9, b=7)
+
+    while site.status().missing_topics:
+        time.sleep(0.01)
+    assert site.heard == []
+
+
+def test_waiting_never_takes_another_topic_for_the_same(sites: Sites) -> None:
+    """Created again under the same name: nothing is read of it, whatever its end."""
+    site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.source.create("b", 500)
+    while site.status().missing_topics != ("b",):
+        time.sleep(0.01)
+    site.source.ends["a"] = 9
+
+    site.await_commit(a=9, b=3)
+
+
+def test_waiting_until_caught_up_ends_without_the_topic(sites: Sites) -> None:
+    """Everything that is there is committed."""
+    site = sites(Topics(a=5), **{"missing.topic.policy": "wait"})
+
+    assert site.start(until_caught_up=True).await_termination(10)
+    assert site.committed() == {"a": 5}
+
+
+def test_an_expression_takes_up_topics_as_they_appear_and_misses_those_it_has_read(sites: Sites) -> None:
+    """It may match nothing at the start; what it has read must stay."""
+    site = sites(Topics(other=1), **{"topics": None, "topics.regex": "[ab]"})
+    site.start()
+    time.sleep(2 * GRACE)
+    site.source.create("a", 5)
+    site.await_commit(a=5)
+    site.source.create("b", 3)
+    site.await_commit(a=5, b=3)
+    site.source.delete("a")
+
+    expect_missing(site, "a")
+
+
+def test_the_end_can_be_asked_for_while_a_topic_is_in_doubt(sites: Sites) -> None:
+    """Whoever stops a connector is not told that it failed."""
+    for settings in ({}, {"auto.offset.reset": "latest"}):
+        site = sites(Topics(a=5), **{"missing.topic.grace.ms": 60_000, **settings})
+        runner = site.start()
+        time.sleep(0.05)
+        runner.close()
+        assert runner.await_termination(5)

@@ -1,0 +1,100 @@
+"""A driver in the background: who hears of its end, and when."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sinksdk import ClosingReason, MissingSourceTopicException
+from sinksdk.runtime.runner import ConnectorRunner
+
+
+class Driver:
+    """Runs until it is closed; then raises what it was given."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.reasons: list[ClosingReason] = []
+        self.closed = threading.Event()
+        self.limits: list[bool] = []
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        self.limits.append(until_caught_up)
+        assert self.closed.wait(10)
+        if self.error is not None:
+            raise self.error
+
+    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+        self.reasons.append(reason)
+        self.closed.set()
+
+
+def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
+    """Waiting has its time; closing asks, and does not wait."""
+    driver = Driver()
+    runner = ConnectorRunner(driver, until_caught_up=True)
+    runner.start()
+    assert runner.await_termination(0.01) is False
+
+    runner.close()
+
+    assert runner.await_termination(10) is True
+    assert (driver.reasons, driver.limits) == ([ClosingReason.SHUTDOWN], [True])
+
+
+def test_what_ended_it_reaches_the_handler_once_and_everyone_who_waits() -> None:
+    """KIP-662: the topics are named; the handler has heard of it before anybody else."""
+    error = MissingSourceTopicException(["b", "a"])
+    driver, heard = Driver(error), list[BaseException]()
+    runner = ConnectorRunner(driver, on_uncaught=heard.append)
+    runner.start()
+    runner.close()
+
+    for _ in range(2):
+        with pytest.raises(MissingSourceTopicException) as caught:
+            runner.await_termination(10)
+        assert caught.value.topics == ("a", "b")
+    assert heard == [error]
+
+
+def test_a_handler_that_raises_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """What it was told of is what everybody hears; its own failure is logged."""
+
+    def handler(error: BaseException) -> None:
+        message = "no pager"
+        raise OSError(message)
+
+    driver = Driver(MissingSourceTopicException(["a"]))
+    driver.closed.set()
+    runner = ConnectorRunner(driver, on_uncaught=handler)
+    runner.start()
+
+    with pytest.raises(MissingSourceTopicException):
+        runner.await_termination()
+    (said,) = caplog.records
+    assert "on_uncaught raised" in said.getMessage()
+    assert said.exc_info is not None
+
+
+def test_a_time_out_that_ended_it_is_not_taken_for_one_of_waiting() -> None:
+    """A driver may raise TimeoutError itself."""
+    driver = Driver(TimeoutError("the outside world"))
+    driver.closed.set()
+    runner = ConnectorRunner(driver)
+    runner.start()
+
+    with pytest.raises(TimeoutError, match="outside world"):
+        runner.await_termination(10)
+
+
+def test_a_runner_starts_once() -> None:
+    """A driver's state is that of one run."""
+    driver = Driver()
+    driver.closed.set()
+    runner = ConnectorRunner(driver)
+    runner.start()
+    runner.await_termination(10)
+
+    with pytest.raises(RuntimeError):
+        runner.start()

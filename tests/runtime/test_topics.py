@@ -1,0 +1,250 @@
+"""Which topics are missing, to the millisecond; looks are written down, nothing is asked."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from sinksdk import OffsetRange, TopicPartition
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.runtime.topics import Read, Sight, TopicWatch, excused
+from sinksdk.sources import Subscription
+from sinksdk.testing import ManualClock
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+NO_B = "there is no topic 'b'"
+
+
+class Scene:
+    """A watch, and looks at a source that holds what it is told to."""
+
+    def __init__(
+        self, *topics: str, regex: str | None = None, grace: float = 10.0, waits: bool = False
+    ) -> None:
+        self.watch = TopicWatch("c", Subscription(topics, regex), grace=grace, waits=waits)
+        self.clock = ManualClock()
+        self.named = topics
+        self.read = Read()
+
+    def look(self, *, ids: Mapping[str, str] | None = None, **ends: int) -> None:
+        """Look: topics that are there, each with the end of its partition 0."""
+        self.watch.see(
+            Sight(
+                self.clock.now(),
+                {TopicPartition(topic, 0): OffsetRange(0, end) for topic, end in ends.items()},
+                ids or {},
+                {topic: f"there is no topic {topic!r}" for topic in self.named if topic not in ends},
+            ),
+            self.read,
+        )
+
+    def alarm(self) -> tuple[str, ...] | None:
+        error = self.watch.alarm()
+        return None if error is None else tuple(error.topics)
+
+
+@pytest.fixture
+def named() -> Scene:
+    return Scene("a", "b")
+
+
+def test_a_topic_is_missing_for_certain_once_the_grace_time_is_over(named: Scene) -> None:
+    """Not a millisecond before; and only a look can tell, not the time that passes."""
+    named.look(a=5)
+    assert (named.watch.gone, named.watch.recheck_at) == (frozenset("b"), named.clock.now() + 10)
+    named.clock.advance(9.999)
+    named.look(a=5)
+    assert (named.alarm(), named.watch.is_in_doubt) == (None, True)
+
+    named.clock.advance(0.001)
+    assert named.alarm() is None
+    named.look(a=5)
+
+    assert named.alarm() == ("b",)
+    assert str(named.watch.alarm()) == f"connector c: {NO_B}"
+    assert (named.watch.is_in_doubt, named.watch.recheck_at) == (False, math.inf)
+
+
+def test_a_topic_that_appears_within_the_grace_time_was_never_missing(named: Scene) -> None:
+    """Stale metadata right after its creation; the time starts anew when it is gone again."""
+    named.look(a=5)
+    named.clock.advance(9)
+    named.look(a=5, b=0)
+    assert (named.watch.gone, named.watch.recheck_at) == (frozenset(), math.inf)
+
+    named.clock.advance(9)
+    named.look(a=5)
+    named.clock.advance(9)
+    named.look(a=5)
+
+    assert named.alarm() is None
+
+
+def test_without_grace_the_first_look_is_certain() -> None:
+    """missing.topic.grace.ms=0: whoever wants it at once gets it at once."""
+    scene = Scene("a", "b", grace=0)
+    scene.look(a=5)
+    assert scene.alarm() == ("b",)
+
+
+def test_only_topics_that_are_certainly_missing_are_named(named: Scene) -> None:
+    """One is enough for the alarm; another one may just be late."""
+    named.look(a=5)
+    named.clock.advance(9)
+    named.look()
+    named.clock.advance(1)
+    named.look()
+
+    assert (named.alarm(), named.watch.gone) == (("b",), frozenset("ab"))
+
+
+def test_what_the_source_says_of_several_topics_is_said_once() -> None:
+    """All of them missing, one sentence."""
+    scene = Scene("a", "b", grace=0)
+    scene.watch.see(Sight(0, {}, absent=dict.fromkeys("ab", "neither 'a' nor 'b' is there")), Read())
+
+    assert str(scene.watch.alarm()) == "connector c: neither 'a' nor 'b' is there"
+
+
+def test_an_expression_that_matches_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """As in Connect; it is said once, and what appears is no news to be told."""
+    scene = Scene(regex="a|b", grace=0)
+    scene.look()
+    scene.look()
+    assert (scene.alarm(), scene.watch.gone) == (None, frozenset())
+    assert [r.getMessage() for r in caplog.records] == [
+        "connector c: no topic with partitions matches 'topics.regex' yet; it is read once there is one"
+    ]
+
+    scene.look(a=5)
+    scene.look()
+    assert scene.alarm() is None, "nothing was read of it"
+
+
+@pytest.mark.parametrize("read", [Read({B: 3}), Read({}, {"b": "one"})], ids=["committed", "planned"])
+def test_a_topic_that_an_expression_has_read_must_stay(read: Read) -> None:
+    """A commit, or an id that was remembered when it was planned: it was read."""
+    scene = Scene(regex="a|b", grace=0)
+    scene.read = read
+    scene.look(a=5)
+
+    assert scene.alarm() == ("b",)
+    assert "no longer has topic 'b', of which records were read" in str(scene.watch.alarm())
+
+
+def test_a_topic_that_is_not_subscribed_any_more_is_nobodys() -> None:
+    """It was read, was taken out of the configuration, and may go."""
+    for scene in (Scene("a", grace=0), Scene(regex="a", grace=0)):
+        scene.read = Read({B: 3}, {"b": "one"})
+        scene.look(a=5)
+        assert scene.watch.gone == frozenset()
+
+
+def test_another_id_is_another_topic(named: Scene) -> None:
+    """Deleted and created again, with more records than before: its end would tell nothing."""
+    named.read = Read({B: 3}, {"b": "one"})
+    named.look(a=5, b=500, ids={"b": "two"})
+    named.clock.advance(10)
+    named.look(a=5, b=500, ids={"b": "two"})
+
+    assert named.alarm() == ("b",)
+    assert (
+        "topic 'b' was deleted and created again (its id is two, what was read had one): restore it, or give"
+        in str(named.watch.alarm())
+    )
+
+
+def test_ids_that_are_not_known_say_nothing(named: Scene) -> None:
+    """A commit from before ids were remembered, and a source that does not tell any."""
+    named.read = Read({A: 3, B: 3}, {"b": "one"})
+    named.look(a=5, b=5, ids={"a": "x"})
+    assert named.watch.gone == frozenset()
+
+
+@pytest.mark.parametrize(("end", "gone"), [(2, True), (3, False), (4, False)])
+def test_an_end_below_the_commit_is_another_topic(named: Scene, *, end: int, gone: bool) -> None:
+    """Deleted and created again, with fewer records; equal is caught up."""
+    named.read = Read({B: 3})
+    named.look(a=5, b=end)
+
+    assert named.watch.gone == (frozenset("b") if gone else frozenset())
+
+
+def test_a_partition_that_was_read_and_is_gone_is_an_end_below_the_commit(named: Scene) -> None:
+    """Created again with fewer partitions; one with nothing committed may go."""
+    named.read = Read({TopicPartition("b", 1): 3, TopicPartition("a", 1): 0})
+    named.look(a=5, b=500)
+    named.clock.advance(10)
+    named.look(a=5, b=500)
+
+    assert "b-1 is committed up to offset 3, but the source ends at 0" in str(named.watch.alarm())
+    assert named.alarm() == ("b",)
+
+
+def test_a_topic_without_partitions_is_there(named: Scene) -> None:
+    """An empty folder: somebody is about to write it. Once it was read, it is another one."""
+    here = Sight(0, {A: OffsetRange(0, 5)})
+    named.watch.see(here, Read())
+    assert named.watch.gone == frozenset()
+
+    named.watch.see(here, Read({B: 3}))
+    assert named.watch.gone == frozenset("b")
+
+
+def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """missing.topic.policy=wait: no alarm; each absence is told once, and so is the topic's return."""
+    scene = Scene("a", "b", waits=True)
+    for _ in range(4):
+        scene.look(a=5)
+        scene.clock.advance(5)
+    assert (scene.alarm(), scene.watch.certain) == (None, frozenset("b"))
+    scene.look(a=5, b=3)
+    scene.look(a=5)
+
+    assert [(r.levelno, r.getMessage()) for r in caplog.records] == [
+        (
+            logging.WARNING,
+            "connector c: topic 'b' is missing; it is looked for again for 10 s (missing.topic.grace.ms)",
+        ),
+        (
+            logging.ERROR,
+            f"connector c goes on without topic 'b' until it is back, as missing.topic.policy says: {NO_B}",
+        ),
+        (logging.WARNING, "connector c: topic 'b' is back"),
+        (
+            logging.WARNING,
+            "connector c: topic 'b' is missing; it is looked for again for 10 s (missing.topic.grace.ms)",
+        ),
+    ]
+
+
+def test_which_generations_close() -> None:
+    """When the connector fails, whatever runs; when it waits, what reads the missing topic."""
+    failing, waiting = Scene("a", "b", grace=0), Scene("a", "b", grace=0, waits=True)
+    assert not failing.watch.must_close({"a"})
+    failing.look(a=5)
+    waiting.look(a=5)
+
+    assert failing.watch.must_close({"a"})
+    assert not waiting.watch.must_close({"a"})
+    assert waiting.watch.must_close({"a", "b"})
+
+
+def test_a_vanished_topics_failures_are_nobodys() -> None:
+    """Its own, and those of the job that it took down; a failure of another partition's own stays."""
+    own, jobs = Failure("E", "own", ""), Failure("E", "the job failed", "", shared=True)
+    c = TopicPartition("c", 0)
+    fell, vanished, broke, went_well = (
+        PartitionOutcome.unread(A, 0, jobs),
+        PartitionOutcome.unread(B, 0, own),
+        PartitionOutcome.unread(c, 0, own),
+        PartitionOutcome.unread(c, 0, None),
+    )
+
+    after = excused([fell, vanished, broke, went_well], {"b"})
+
+    assert [outcome.failure for outcome in after] == [None, None, own, None]

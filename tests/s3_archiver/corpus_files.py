@@ -1,0 +1,54 @@
+"""Real shapes of S3 sink configurations, and how each is brought to where a test is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+CORPUS: Final = Path(__file__).with_name("corpus")
+NAMES: Final = sorted(path.stem for path in CORPUS.glob("*.json"))
+
+_SECRETS_FOLDER = "/opt/connect/secrets"
+_VARIABLES = (
+    "AWS_SECRET",
+    "KAFKA_API_KEY",
+    "KAFKA_API_SECRET",
+    "PROXY_PASSWORD",
+    "REGISTRY_PASSWORD",
+    "SSE_CUSTOMER_KEY",
+)
+
+
+def place(name: str, folder: Path) -> Path:
+    """A corpus file copied into a folder, with the file of secrets that it names beside it."""
+    (folder / "aws.properties").write_text("access.key=AKIAFROMFILE\nsecret.key=secret-from-file\n")
+    text = (CORPUS / f"{name}.json").read_text().replace(_SECRETS_FOLDER, str(folder))
+    path = folder / f"{name}.json"
+    path.write_text(text)
+    return path
+
+
+def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the keys stand in a document of whatever form."""
+    inner: dict[str, Any] = document.get("spec", document).get("config", document)
+    return inner
+
+
+def change(path: Path, settings: Mapping[str, Any]) -> None:
+    """Set keys in a configuration file and leave its form as it is; None takes a key out."""
+    document = json.loads(path.read_text())
+    inner = settings_of(document)
+    inner.update(settings)
+    for key in [key for key, value in inner.items() if value is None]:
+        del inner[key]
+    path.write_text(json.dumps(document))
+
+
+def set_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment variables that corpus files name."""
+    for name in _VARIABLES:
+        monkeypatch.setenv(name, f"value-of-{name}")

@@ -1,0 +1,218 @@
+"""What becomes of every key of every corpus file: decided one by one, not generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_SINK: Final = "connector.class name tasks.max topics flush.size s3.bucket.name s3.region storage.class"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Keys by verdict, separated by blanks.
+
+    Args:
+        same: besides those that every Confluent file here has.
+        starts: whether it would start.
+        basic: those that every Confluent file here has.
+    """
+
+    same: str = ""
+    differs: str = ""
+    ignored: str = ""
+    unsupported: str = ""
+    unknown: str = ""
+    starts: bool = True
+    basic: str = _SINK
+
+    def verdicts(self) -> dict[str, str]:
+        """Verdict of each key."""
+        groups = {
+            "same": f"{self.basic} {self.same}",
+            "differs": self.differs,
+            "ignored": self.ignored,
+            "unsupported": self.unsupported,
+            "unknown": self.unknown,
+        }
+        return {key: verdict for verdict, keys in groups.items() for key in keys.split()}
+
+
+_AVRO = "format.class partitioner.class"
+_BY_REGEX = _SINK.replace(" topics ", " topics.regex ")
+_ROLE = "s3.credentials.provider.sts.role"
+
+EXPECTED: Final = {
+    "accelerated": Expected(
+        same=f"{_AVRO} s3.wan.mode s3.path.style.access.enabled", differs="s3.credentials.provider.class"
+    ),
+    "aiven": Expected(
+        basic="name topics tasks.max",
+        same="aws.access.key.id aws.secret.access.key",
+        ignored="key.converter value.converter",
+        unsupported="connector.class aws.s3.bucket.name aws.s3.region aws.s3.endpoint aws.s3.part.size.bytes "
+        "aws.s3.sse.algorithm aws.sts.role.arn aws.sts.role.session.name aws.s3.backoff.max.retries "
+        "file.prefix.template file.name.template file.max.records file.compression.type format.output.type "
+        "format.output.fields format.output.fields.value.encoding format.output.envelope "
+        "kafka.retry.backoff.ms",
+        starts=False,
+    ),
+    "assumed_role": Expected(
+        same=f"{_AVRO} s3.credentials.provider.class {_ROLE}.arn {_ROLE}.session.name {_ROLE}.external.id "
+        "s3.acl.canned"
+    ),
+    "client_overrides": Expected(
+        same=f"{_AVRO} avro.codec s3.part.size offset.flush.interval.ms task.shutdown.graceful.timeout.ms "
+        "consumer.override.auto.offset.reset consumer.override.isolation.level "
+        "consumer.override.fetch.max.bytes consumer.override.max.poll.records",
+        ignored="consumer.override.max.poll.interval.ms consumer.override.session.timeout.ms "
+        "consumer.override.partition.assignment.strategy producer.override.compression.type "
+        "admin.override.request.timeout.ms tasks.max.enforce exactly.once.support offset.flush.timeout.ms "
+        "connector.client.config.override.policy max.write.duration.ms shutdown.timeout.ms",
+    ),
+    "compatibility_full": Expected(
+        same=f"{_AVRO} avro.codec",
+        ignored="schema.compatibility enhanced.avro.schema.support connect.meta.data allow.optional.map.keys "
+        "schemas.cache.config schema.generator.class s3.elastic.buffer.enable "
+        "s3.elastic.buffer.init.capacity s3.send.digest confluent.license "
+        "confluent.topic.bootstrap.servers confluent.topic.replication.factor",
+    ),
+    "confluent_cloud": Expected(
+        basic="name topics tasks.max flush.size s3.bucket.name s3.region",
+        same="aws.access.key.id aws.secret.access.key topics.dir",
+        ignored="kafka.auth.mode kafka.api.key kafka.api.secret input.data.format authentication.method "
+        "path.format schema.context.name max.poll.interval.ms",
+        unsupported="connector.class output.data.format time.interval compression.codec",
+        starts=False,
+    ),
+    "daily_by_record_time": Expected(
+        same="format.class avro.codec timezone",
+        ignored="locale timestamp.extractor timestamp.field rotate.file.on.partition.change value.converter "
+        "value.converter.schema.registry.url value.converter.enhanced.avro.schema.support",
+        unsupported="partitioner.class rotate.interval.ms",
+        starts=False,
+    ),
+    "dead_letters": Expected(
+        same="format.class avro.codec errors.retry.delay.max.ms",
+        differs="errors.retry.timeout behavior.on.null.values",
+        ignored="errors.tolerance errors.log.enable errors.log.include.messages "
+        "errors.deadletterqueue.topic.name errors.deadletterqueue.topic.replication.factor "
+        "errors.deadletterqueue.context.headers.enable report.null.values.to.dlq value.converter "
+        "value.converter.schema.registry.url",
+    ),
+    "debezium": Expected(
+        basic=_BY_REGEX,
+        same=_AVRO,
+        differs="behavior.on.null.values",
+        ignored="transforms.unwrap.drop.tombstones transforms.unwrap.delete.handling.mode "
+        "transforms.unwrap.add.fields transforms.route.regex transforms.route.replacement "
+        "transforms.source.offset.field transforms.source.predicate transforms.source.negate predicates "
+        "predicates.isTombstone.type key.converter key.converter.schema.registry.url value.converter "
+        "value.converter.schema.registry.url",
+        unsupported="transforms transforms.unwrap.type transforms.route.type transforms.source.type",
+        starts=False,
+    ),
+    "every_default": Expected(
+        same=f"{_AVRO} topics.regex errors.retry.delay.max.ms s3.part.size s3.credentials.provider.class "
+        "aws.access.key.id aws.secret.access.key s3.ssea.name s3.sse.kms.key.id s3.acl.canned s3.wan.mode "
+        "s3.part.retries s3.object.tagging s3.object.tagging.key.value.pairs "
+        "s3.object.behavior.on.tagging.error s3.proxy.url s3.proxy.user s3.proxy.password "
+        "s3.path.style.access.enabled s3.schema.partition.affix.type rotate.interval.ms "
+        "rotate.schedule.interval.ms filename.offset.zero.pad.width avro.codec topics.dir store.url "
+        "directory.delim file.delim timezone",
+        differs="errors.retry.timeout s3.retry.backoff.ms",
+        ignored="key.converter value.converter header.converter value.converter.schema.registry.url "
+        "transforms predicates config.action.reload errors.tolerance errors.log.enable "
+        "errors.log.include.messages errors.deadletterqueue.topic.name "
+        "errors.deadletterqueue.topic.replication.factor errors.deadletterqueue.context.headers.enable "
+        "s3.sse.customer.key s3.compression.type s3.compression.level s3.send.digest "
+        "s3.http.send.expect.continue s3.elastic.buffer.enable s3.elastic.buffer.init.capacity "
+        "behavior.on.null.values tombstone.encoded.partition report.null.values.to.dlq store.kafka.keys "
+        "keys.format.class store.kafka.headers headers.format.class format.bytearray.extension "
+        "format.bytearray.separator json.decimal.format retry.backoff.ms shutdown.timeout.ms "
+        "schemas.cache.config schema.compatibility enhanced.avro.schema.support connect.meta.data "
+        "allow.optional.map.keys parquet.codec partition.field.name partition.duration.ms path.format "
+        "locale timestamp.extractor timestamp.field rotate.file.on.partition.change "
+        "enable.conditional.writes max.write.duration.ms",
+    ),
+    "fields_parquet": Expected(
+        ignored="parquet.codec partition.field.name partition.field.format.path value.converter "
+        "value.converter.schema.registry.url value.converter.schema.registry.basic.auth.user.info "
+        "value.converter.basic.auth.credentials.source schema.compatibility schemas.cache.config",
+        unsupported=_AVRO,
+        starts=False,
+    ),
+    "flat_map": Expected(same=f"{_AVRO} topics.dir s3.part.size", ignored="_comment"),
+    "hourly_json": Expected(
+        same="timezone rotate.schedule.interval.ms consumer.override.auto.offset.reset",
+        ignored="s3.compression.type s3.compression.level path.format partition.duration.ms locale "
+        "timestamp.extractor key.converter value.converter value.converter.schemas.enable "
+        "json.decimal.format schema.compatibility",
+        unsupported=f"{_AVRO} rotate.interval.ms",
+        starts=False,
+    ),
+    "keys_headers_tombstones": Expected(
+        same=f"{_AVRO} directory.delim",
+        ignored="store.kafka.keys keys.format.class store.kafka.headers headers.format.class "
+        "behavior.on.null.values tombstone.encoded.partition key.converter value.converter "
+        "enable.conditional.writes",
+    ),
+    "minio": Expected(
+        same="store.url s3.path.style.access.enabled aws.access.key.id aws.secret.access.key topics.dir "
+        "format.class avro.codec",
+        ignored="key.converter key.converter.schemas.enable value.converter value.converter.schemas.enable",
+    ),
+    "misspelt": Expected(
+        same=_AVRO, unknown="avro.codek rotate.shedule.interval.ms s3.bucket.prefix task.max"
+    ),
+    "protobuf": Expected(
+        same=_AVRO,
+        ignored="key.converter value.converter value.converter.schema.registry.url "
+        "value.converter.enhanced.protobuf.schema.support value.converter.auto.register.schemas "
+        "value.subject.name.strategy header.converter",
+    ),
+    "proxy": Expected(
+        same="format.class avro.codec s3.proxy.url s3.proxy.user s3.proxy.password",
+        ignored="s3.http.send.expect.continue",
+    ),
+    "quickstart": Expected(same=f"{_AVRO} s3.part.size", ignored="schema.compatibility"),
+    "raw_bytes": Expected(
+        same="s3.schema.partition.affix.type",
+        ignored="format.bytearray.extension format.bytearray.separator s3.compression.type key.converter "
+        "value.converter s3.credentials.provider.vault.path",
+        unsupported=f"{_AVRO} s3.credentials.provider.class",
+        starts=False,
+    ),
+    "rest_answer": Expected(
+        same=f"{_AVRO} avro.codec s3.object.tagging s3.object.tagging.key.value.pairs "
+        "s3.object.behavior.on.tagging.error s3.credentials.provider.class"
+    ),
+    "secrets_from_files": Expected(
+        same=f"{_AVRO} aws.access.key.id aws.secret.access.key",
+        ignored="config.action.reload config.providers config.providers.file.class key.converter "
+        "value.converter value.converter.schema.registry.url value.converter.basic.auth.credentials.source "
+        "value.converter.basic.auth.user.info",
+    ),
+    "snappy_on_schedule": Expected(
+        same=f"{_AVRO} avro.codec rotate.schedule.interval.ms timezone s3.part.size",
+        ignored="key.converter value.converter value.converter.schema.registry.url schema.compatibility",
+    ),
+    "sse_customer_key": Expected(
+        same=f"{_AVRO} s3.ssea.name", unsupported="s3.sse.customer.key", starts=False
+    ),
+    "sse_kms": Expected(
+        same=f"{_AVRO} s3.ssea.name s3.sse.kms.key.id s3.acl.canned s3.part.size file.delim "
+        "filename.offset.zero.pad.width"
+    ),
+    "strimzi": Expected(
+        same=f"{_AVRO} avro.codec rotate.interval.ms s3.path.style.access.enabled "
+        "consumer.override.auto.offset.reset aws.access.key.id aws.secret.access.key",
+        ignored="key.converter value.converter",
+    ),
+    "tenants_by_regex": Expected(
+        basic=_BY_REGEX,
+        same=f"{_AVRO} topics.dir avro.codec rotate.schedule.interval.ms timezone s3.part.retries",
+        differs="s3.retry.backoff.ms",
+        ignored="retry.backoff.ms key.converter value.converter",
+    ),
+}

@@ -1,0 +1,194 @@
+"""Configurations of other S3 sinks: what becomes of each key, and what is told to do instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk import ConnectorConfig, Meaning, Verdict
+from sinksdk.cli.app import app
+from sinksdk.compatibility import rule_for
+from sinksdk.connect_options import CONNECT_OPTIONS
+from tests.s3_archiver.corpus_files import CORPUS, NAMES, place, set_variables, settings_of
+from tests.s3_archiver.corpus_verdicts import EXPECTED
+from tests.s3_archiver.support import MINIMAL
+
+KEYS = set(S3ArchiverConfig.keys())
+
+every_file = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_variables(monkeypatch)
+
+
+def validate(path: Path) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(app, ["validate", str(path), "--json"])
+    return result.exit_code, json.loads(result.stdout)
+
+
+def all_verdicts() -> list[tuple[str, Verdict]]:
+    """Every verdict, those for certain values too."""
+    return [(key, verdict) for key, rule in COMPATIBILITY.items() for verdict in (rule, *rule.cases.values())]
+
+
+# -- the corpus --------------------------------------------------------------------------------------
+
+
+def test_every_corpus_file_has_its_verdicts() -> None:
+    """No file is undecided, and no decision is without a file."""
+    assert sorted(EXPECTED) == NAMES
+    assert len(NAMES) >= 20
+
+
+@every_file
+def test_every_key_of_a_real_configuration_is_decided(name: str, tmp_path: Path) -> None:
+    """The verdict on each key, whether it would start, and the exit code that says so."""
+    code, found = validate(place(name, tmp_path))
+
+    expected = EXPECTED[name]
+    assert {option["key"]: option["verdict"] for option in found["options"]} == expected.verdicts()
+    assert found["would_start"] is expected.starts
+    assert code == (0 if expected.starts else 2)
+
+
+@every_file
+def test_no_key_of_a_corpus_file_is_left_out(name: str, tmp_path: Path) -> None:
+    """All that stand in the file, whatever its form, have a verdict; a reason goes with each that is not the same."""
+    _, found = validate(place(name, tmp_path))
+
+    written = set(settings_of(json.loads((CORPUS / f"{name}.json").read_text())))
+    assert written <= {option["key"] for option in found["options"]}
+    silent = {
+        option["key"] for option in found["options"] if option["verdict"] != "same" and not option["why"]
+    }
+    assert silent <= {"s3.bucket.prefix"}  # nobody knows it, and nothing is near it
+
+
+@every_file
+def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: str, tmp_path: Path) -> None:
+    """Each that the file leaves as it is, once; above all that a file's records are whole Kafka records."""
+    _, found = validate(place(name, tmp_path))
+
+    given = {option["key"] for option in found["options"]}
+    assert set(found["notes"]) == set(OTHER_DEFAULTS) - given
+    assert "archive.content" in found["notes"]
+
+
+def test_references_that_only_connect_resolves_are_told(tmp_path: Path) -> None:
+    """Strimzi's secrets would be taken for the keys themselves."""
+    _, found = validate(place("strimzi", tmp_path))
+
+    told = [warning for warning in found["warnings"] if "${secrets:…}" in warning]
+    assert [warning.split("'")[1] for warning in told] == ["aws.access.key.id", "aws.secret.access.key"]
+
+
+@every_file
+def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
+    """Neither in the table nor in a problem."""
+    _, found = validate(place(name, tmp_path))
+
+    assert "value-of-" not in json.dumps(found)
+    assert "secret-from-file" not in json.dumps(found)
+
+
+# -- the verdicts ------------------------------------------------------------------------------------
+
+
+def test_keys_that_are_heeded_are_there_to_be_heeded() -> None:
+    """Who is told that a key means the same, or differs, finds it among the archiver's keys."""
+    judged_by_value = {"connector.class", "format.class", "storage.class", "partitioner.class"}
+    heeded = {
+        key
+        for key, rule in COMPATIBILITY.items()
+        if rule.meaning in (Meaning.SAME, Meaning.DIFFERS) and key not in judged_by_value
+    }
+
+    assert heeded - KEYS == set()
+
+
+def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
+    """What is not Confluent's is named here, so that a new key is decided when it is made."""
+    own = {key for key in KEYS if rule_for(key, COMPATIBILITY, CONNECT_OPTIONS) is None}
+
+    assert own - set(ConnectorConfig.keys()) == {
+        "archive.content",
+        "avro.codec.level",
+        "flush.bytes",
+        "s3.storage.class",
+    }
+
+
+def test_every_refusal_and_every_difference_says_what_or_what_instead() -> None:
+    """A verdict that costs work has its reason."""
+    silent = [
+        key for key, verdict in all_verdicts() if verdict.meaning is not Meaning.SAME and not verdict.why
+    ]
+
+    assert silent == []
+
+
+def test_keys_that_take_a_keys_place_are_the_archivers() -> None:
+    """What a relative's key is called here is a key there is."""
+    renamed = [
+        verdict.why.split("'")[1] for _, verdict in all_verdicts() if verdict.why.startswith("it is '")
+    ]
+
+    assert len(renamed) > 10
+    assert set(renamed) <= KEYS
+
+
+def test_other_defaults_are_of_keys_that_can_be_set() -> None:
+    """Who does not like one can say so in the file."""
+    assert all(rule_for(key, COMPATIBILITY, CONNECT_OPTIONS) or key in KEYS for key in OTHER_DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meaning"),
+    [
+        ("connector.class", "s3-archiver", "same"),
+        ("connector.class", "io.confluent.connect.s3.S3SinkConnector", "same"),
+        ("rotate.interval.ms", "-1", "same"),
+        ("rotate.interval.ms", "60000", "unsupported"),
+        ("transforms", "", "ignored"),
+        ("transforms", "mask", "unsupported"),
+        ("transforms.mask.type", "org.apache.kafka.connect.transforms.MaskField$Value", "unsupported"),
+        ("behavior.on.null.values", "fail", "ignored"),
+        ("behavior.on.null.values", "ignore", "differs"),
+        ("s3.schema.partition.affix.type", "PREFIX", "unsupported"),
+        ("s3.credentials.provider.class", "", "same"),
+        ("s3.credentials.provider.class", "software.amazon.X.DefaultCredentialsProvider", "same"),
+        ("s3.sse.customer.key", "", "ignored"),
+        ("authentication.method", "IAM Roles", "unsupported"),
+        ("consumer.override.isolation.level", "read_uncommitted", "same"),
+        ("max.poll.records", "500", "ignored"),
+    ],
+)
+def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
+    """What changes nothing in the archive is never refused, what would is never ignored."""
+    (option,) = S3ArchiverConfig.judge({key: value})
+
+    assert option.verdict.meaning == meaning
+
+
+def test_no_retries_at_all_are_advised_against() -> None:
+    """Connect's default of 0, which exported files spell out, means something else here: it is said."""
+    given, longer = (S3ArchiverConfig.judge({"errors.retry.timeout": value})[0] for value in ("0", "600000"))
+
+    assert "take it out" in given.verdict.why
+    assert "take it out" not in longer.verdict.why
+
+
+def test_a_refused_value_is_in_no_message() -> None:
+    """It may be a secret."""
+    _, problems = S3ArchiverConfig.check({**MINIMAL, "s3.sse.customer.key": "hunter2"})
+
+    assert len(problems) == 1
+    assert "hunter2" not in problems[0]

@@ -1,0 +1,77 @@
+"""Attempts at a task whose configuration names the world outside: a schema registry, dead letters."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+
+from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
+from sinksdk.spark.batches import RANGE
+from sinksdk.spark.executor import GenerationSpec, run_attempt
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import MemoryStore
+from tests.registry_server import RegistryServer
+from tests.store.protocol import P0, plan
+
+SPEC = GenerationSpec("memory:", "id", "c", 1)
+FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}]}
+
+
+class Config(ConnectorConfig):
+    folder: Path
+
+
+class Task(SinkTask):
+    """Appends what it is given as JSON lines."""
+
+    def start(self, config: Config) -> None:
+        self._file = config.folder / "values"
+
+    def put(self, records: SinkRecords) -> None:
+        with self._file.open("a") as file:
+            file.write("".join(f"{json.dumps(record.value)}\n" for record in records))
+
+
+class Sink(SinkConnector):
+    config_class = Config
+    task_class = Task
+
+
+def attempt(folder: Path, values: list[bytes], **config: str) -> TaskResult:
+    """One attempt at a task with these values, as an executor makes it."""
+    store = MemoryStore()
+    keys = {"name": "c", "connector.class": f"{__name__}:Sink", "topics": "flights", "folder": str(folder)}
+    plan(store, 1, [P0], config={**keys, **config})
+    rows = {"offset": range(len(values)), "value": values, RANGE: [0] * len(values)}
+    batch = pa.RecordBatch.from_pydict(
+        rows, pa.schema({"offset": "int64", "value": "binary", RANGE: "int32"})
+    )
+    return run_attempt(SPEC, store, 0, iter([batch]))
+
+
+def test_a_task_decodes_avro(tmp_path: Path) -> None:
+    """Avro: the registry that the configuration names is asked from where the task runs."""
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(FLIGHT), {"carrier": "UA"})
+    with RegistryServer().running() as registry:
+        schema_id = registry.register("flights-value", json.dumps(FLIGHT))
+        data = struct.pack(">bI", 0, schema_id) + buffer.getvalue()
+        url = {"value.converter.schema.registry.url": registry.url}
+        result = attempt(tmp_path, [data, data], **{"value.converter": "avro"}, **url)
+    assert [outcome.failure for outcome in result.outcomes] == [None]
+    assert (tmp_path / "values").read_text() == '{"carrier": "UA"}\n' * 2
+    assert registry.requests == [f"/schemas/ids/{schema_id}"]
+
+
+def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
+    """Dead letters: a task that was not told of any cluster fails; bad records are not dropped for it."""
+    keys = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad", "value.converter": "json"}
+    (outcome,) = attempt(tmp_path, [b"no JSON"], **keys).outcomes
+    assert outcome.failure is not None
+    assert "name one with 'producer.override.bootstrap.servers'" in outcome.failure.message
+    assert outcome.committed is None
