@@ -113,6 +113,11 @@ class _RebalanceOnce(Silent):
         self._at = at
         self.driver: ConnectorDriver | None = None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it has asked, if it was to."""
+        return self._at is None
+
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """See :class:`sinksdk.runtime.events.Listener`."""
         if self._at is not None and self.driver and sum(view.records for view in partitions) >= self._at:
@@ -187,6 +192,7 @@ def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[
         driver.run(until_caught_up=True)
         seconds = time.time() - began
         store.close()
+    assert rebalance.is_done, "the topic was archived before a rebalance could be asked for"
     read = sum(outcome.records for result in launcher.all_results for outcome in result.outcomes)
     return Run(seconds, read)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.kafka_connect.side import Run
-from benchmarks.kafka_connect.topics import Cluster, Topic
+from benchmarks.kafka_connect.topics import Cluster, Topic, committed
 from benchmarks.kafka_connect.worker import Worker
 
 _PATIENCE = 180.0  # seconds for one topic
@@ -42,8 +42,8 @@ class Peer:
         if rebalance_at is not None:
             self._await(connector, lambda: self._read() >= rebalance_at, pause=0.02)
             self.worker.restart_task(connector, 0)
-        group = f"connect-{connector}"
-        self._await(connector, lambda: self.cluster.committed(group, topic) >= topic.records, pause=0.5)
+        group = self.cluster.group(f"connect-{connector}")
+        self._await(connector, lambda: committed(group, topic) >= topic.records, pause=0.5)
         active = [consumed for consumed in self.worker.consumed() if consumed.records]
         self.worker.delete(connector)
         return Run(max(c.last for c in active) - min(c.first for c in active), sum(c.records for c in active))

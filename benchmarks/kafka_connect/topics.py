@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from sinksdk.errors import RetriableException
+from sinksdk.records import TopicPartition
+from sinksdk.sources.kafka import ConsumerGroup, KafkaClient
+from sinksdk.sources.kafka.cluster import Cluster as KafkaCluster
 
 PARTITIONS = 4
 _VARIETY = 4096  # different values; more would be the producer's time, and no compressor looks back that far
-_NO_GROUPS_YET = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-}
 _PRODUCER = {
     "linger.ms": 50,
     "batch.size": 1_000_000,
@@ -80,17 +80,17 @@ class Cluster:
         assert producer.flush(120) == 0
         return Topic(name, "200 B" if size <= 200 else "1 KB JSON", each)
 
-    def committed(self, group: str, topic: Topic) -> int:
-        """Records of the topic that a consumer group has committed."""
-        wanted = [TopicPartition(topic.name, partition) for partition in range(PARTITIONS)]
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
-        try:
-            offsets = asked[group].result().topic_partitions
-        except KafkaException as error:
-            if error.args[0].code() not in _NO_GROUPS_YET:
-                raise
-            return 0
-        return sum(max(found.offset, 0) for found in offsets)
+    def group(self, name: str) -> ConsumerGroup:
+        """A consumer group, looked at from outside."""
+        return ConsumerGroup(KafkaCluster(KafkaClient(self.bootstrap).librdkafka()), name)
+
+
+def committed(group: ConsumerGroup, topic: Topic) -> int:
+    """Records of the topic that a consumer group has committed."""
+    try:
+        return sum(group.offsets([TopicPartition(topic.name, n) for n in range(PARTITIONS)]).values())
+    except RetriableException:
+        return 0  # the broker has only just begun to keep groups
 
 
 def _produce(producer: Producer, **record: Any) -> None:

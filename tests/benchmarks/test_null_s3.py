@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.null_s3 import NullS3, null_s3
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[NullS3]:
+    with null_s3(tls=False) as running:
+        yield running
+
+
+def ask(endpoint: NullS3, method: str, target: str, body: bytes = b"", **headers: str) -> bytes:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(endpoint.url + target, body or None, names, method=method)  # noqa: S310 - ours
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - ours
+        found: bytes = answer.read()
+    return found
+
+
+def test_chunks_within_a_body_are_no_part_of_the_object(endpoint: NullS3) -> None:
+    """What the AWS clients frame as aws-chunked is kept, and counted, as it was before."""
+    framed = b"5;chunk-signature=0\r\nhello\r\n3\r\n...\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
+    ask(endpoint, "PUT", "/bucket/framed", framed, x_amz_decoded_content_length="8")
+    assert ask(endpoint, "GET", "/bucket/framed") == b"hello..."
+    assert endpoint.objects() == {"/bucket/framed": 8}
+
+
+def test_parts_add_up_to_an_object_when_it_is_completed(endpoint: NullS3) -> None:
+    """An object appears, with the sum of its parts, once its upload is completed, and only once."""
+    ask(endpoint, "POST", "/bucket/parts?uploads")
+    ask(endpoint, "PUT", "/bucket/parts?partNumber=1&uploadId=upload", b"12345")
+    ask(endpoint, "PUT", "/bucket/parts?partNumber=2&uploadId=upload", b"678")
+    assert endpoint.objects() == {}
+    ask(endpoint, "POST", "/bucket/parts?uploadId=upload", b"<xml/>")
+    assert endpoint.objects() == {"/bucket/parts": 8}
+    assert endpoint.objects() == {}
+
+
+def test_aborted_upload_leaves_nothing(endpoint: NullS3) -> None:
+    """The parts of an aborted upload do not count for the next one under the same key."""
+    ask(endpoint, "PUT", "/bucket/again?partNumber=1&uploadId=upload", b"12345")
+    ask(endpoint, "DELETE", "/bucket/again?uploadId=upload")
+    ask(endpoint, "PUT", "/bucket/again?partNumber=1&uploadId=upload", b"12")
+    ask(endpoint, "POST", "/bucket/again?uploadId=upload", b"<xml/>")
+    assert endpoint.objects() == {"/bucket/again": 2}
+
+
+def test_part_of_a_kept_object_can_be_read(endpoint: NullS3) -> None:
+    """A range is answered as S3 does."""
+    ask(endpoint, "PUT", "/bucket/range", b"0123456789")
+    assert ask(endpoint, "GET", "/bucket/range", Range="bytes=2-4") == b"234"
+    assert ask(endpoint, "GET", "/bucket/range", Range="bytes=7-") == b"789"
