@@ -44,6 +44,7 @@ from sinksdk.store.records import (
 
 log = logging.getLogger(__name__)
 
+_SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
 _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
 _SUCCESSION_POLL = 0.25  # seconds
 
@@ -293,11 +294,15 @@ class ConnectorDriver:
 
     def _available(self) -> dict[TopicPartition, OffsetRange]:
         """What may be read. A source that is being written to just now is asked again."""
+        silent_since, is_told = self._clock.now(), False
         while True:
             try:
                 available = self._lookout.look()
             except RetriableException as error:
-                log.info("connector %s: %s; looking again", self._config.name, error)
+                is_outage = self._clock.now() - silent_since > _SILENCE and not is_told
+                is_told = is_told or is_outage
+                level = logging.WARNING if is_outage else logging.INFO
+                log.log(level, "connector %s: %s; looking again", self._config.name, error)
                 self._status.save_if_due()
                 if self._signal.wait(self._config.poll_interval_ms / 1000):
                     return {}  # the end was asked for meanwhile
