@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check format test soak kafka bench docs clean
+.PHONY: help install demo check format test soak soak-kafka kafka bench docs clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 install: $(INSTALLED) ## Make .venv with everything for development
 
@@ -38,6 +38,10 @@ test: install ## All tests: Spark, servers, crashes, property tests (minutes)
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C)
 	$(BIN)/python -m property_tests.simulation
+
+MINUTES ?= 5
+soak-kafka: install ## Kill broker, drivers, executors and workers for MINUTES=5, then compare
+	$(BIN)/python -m property_tests.soak_kafka --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars through Maven)
 	$(BIN)/python -m tests.kafka.broker

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from connectors.s3_archiver.client import Connect, connect
-from connectors.s3_archiver.compare import compare
+from connectors.s3_archiver.compare import Original, compare
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.report import show
+from connectors.s3_archiver.topic_directory import TopicDirectory
 from connectors.s3_archiver.verify import verify
 from sinksdk import ConfigException, ConnectException, committed_offsets, read_config_file
 
 _WHOLE: Final = 0
 _WRONG: Final = 1
 _CANNOT_TELL: Final = 2
+_OVERRIDES: Final = "consumer.override."
+_ISOLATION: Final = "isolation.level"
 
 
 def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) -> int:
@@ -32,8 +35,8 @@ def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) 
         s3 = connect(config)
         s3.head_bucket(config.s3_bucket_name)
         report = verify(config, s3, lambda: committed_offsets(asked.store, config.name))
-        if asked.source_directory:
-            compare(config, s3, asked.source_directory, report)
+        if (original := _original(asked, config)) is not None:
+            compare(config, s3, original, report)
     except ConnectException as error:
         print(f"the archive could not be checked: {error}", file=sys.stderr)  # noqa: T201 - a command
         return _CANNOT_TELL
@@ -53,13 +56,45 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("config", type=Path, metavar="CONFIG.json", help="the connector's configuration")
     command.add_argument("--store", required=True, metavar="URL", help="its store, as in sqlite:///FILE")
-    command.add_argument(
+    source = command.add_mutually_exclusive_group()
+    source.add_argument(
         "--source-directory",
         type=Path,
         metavar="DIR",
         help="compare each archived record with this topic directory too",
     )
+    source.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="compare each archived record with the topics of this Kafka cluster too",
+    )
+    command.add_argument(
+        "--kafka-config", default="", metavar="FILE", help="properties of Kafka clients, as for sinksdk run"
+    )
     return parser
+
+
+def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
+    """What to compare with, if anything."""
+    if asked.kafka_config and not asked.bootstrap_servers:
+        message = "--kafka-config goes with --bootstrap-servers"
+        raise ConfigException(message)
+    if asked.bootstrap_servers:
+        return _kafka(asked.bootstrap_servers, asked.kafka_config, config)
+    return TopicDirectory(asked.source_directory) if asked.source_directory else None
+
+
+def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfig) -> Original:
+    try:
+        from connectors.s3_archiver.kafka_log import KafkaLog  # noqa: PLC0415 - an extra
+        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise ConfigException(
+            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    overrides = config.overrides(_OVERRIDES)
+    isolation = {key: value for key, value in overrides.items() if key == _ISOLATION}
+    return KafkaLog(KafkaClient(bootstrap_servers, properties_file).librdkafka(overrides) | isolation)
 
 
 def _load(path: Path) -> Mapping[str, str]:

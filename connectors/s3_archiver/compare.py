@@ -1,27 +1,25 @@
-"""Comparing an archive with the topic directory it was made from, record for record."""
+"""Comparing an archive with what it was made from, record for record."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from connectors.s3_archiver.client import S3, Location
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.verify import PartitionReport, Report
-from sinksdk import ConfigException, SinkRecords, TopicPartition
-from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
+from sinksdk import TopicPartition
+from sinksdk.records import NO_TIMESTAMP
 
 _MOST_NAMED: Final = 5
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class _Record(NamedTuple):
+class Record(NamedTuple):
     """What must be the same on both sides."""
 
     offset: int
@@ -32,58 +30,122 @@ class _Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def compare(config: S3ArchiverConfig, s3: S3, directory: Path, report: Report) -> None:
-    """Add to a report what differs from a topic directory (``topic=T/partition=P/*.parquet``).
+class Original(Protocol):
+    """What an archive was made from; ``str()`` is its name in messages."""
 
-    Every record of the directory below a partition's commit must be archived, as it is. Both sides are
-    read in order and in bounded memory.
+    def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
+        """The records of a partition that a connector would have read below an offset, in order of offsets.
+
+        Raises:
+            ConnectException: they cannot be read.
+        """
+        ...
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+        """Why a record that was once there need not be there any more; empty when nothing explains it."""
+        ...
+
+
+def compare(config: S3ArchiverConfig, s3: S3, original: Original, report: Report) -> None:
+    """Add to a report what differs from the original.
+
+    Every record of it below a partition's commit must be archived, as it is. Both sides are read in
+    order and in bounded memory. What the original has removed since, and what the connector was told to
+    begin behind, is counted, and no difference.
 
     Raises:
-        ConfigException: there is no such directory.
+        ConnectException: the original cannot be read.
         S3Trouble: no answer.
         S3Error: refused.
     """
-    if not directory.is_dir():
-        message = f"'{directory}' is no directory"
-        raise ConfigException(message)
     for found in report.partitions:
         if not found.problems:  # else it is known to differ
-            _compare_partition(config, s3, directory, found)
+            _compare_partition(config, s3, original, found)
 
 
-def _compare_partition(config: S3ArchiverConfig, s3: S3, directory: Path, found: PartitionReport) -> None:
-    archived = _archived(config, s3, found.partition)
-    source = (r for r in _source(directory, found.partition) if r.offset < (found.committed or 0))
-    differing = 0
-    for problem in _differences(source, archived):
-        differing += 1
-        if differing <= _MOST_NAMED:
-            found.problems.append(f"{found.partition}: {problem}")
-    if differing > _MOST_NAMED:
-        found.problems.append(f"{found.partition}: {differing - _MOST_NAMED} more records differ")
-    elif not differing:
-        found.notes.append(f"{found.partition}: every record is the same as in {directory}")
+def _compare_partition(config: S3ArchiverConfig, s3: S3, original: Original, found: PartitionReport) -> None:
+    tally = _Tally(original, found)
+    source = original.records(found.partition, found.committed or 0)
+    for there, archived in _paired(source, _archived(config, s3, found.partition)):
+        if archived is not None and there is not None:
+            tally.both(there, archived)
+        elif there is not None:
+            tally.only_there(there)
+        elif archived is not None:
+            tally.only_archived(archived)
+    tally.close()
 
 
-def _differences(source: Iterator[_Record], archived: Iterator[_Record]) -> Iterator[str]:
-    """What differs, both sides being in order of offsets."""
+def _paired(
+    source: Iterator[Record], archived: Iterator[Record]
+) -> Iterator[tuple[Record | None, Record | None]]:
+    """Records of the same offset side by side, both sides being in order of offsets."""
     left, right = next(source, None), next(archived, None)
     while left is not None or right is not None:
         if right is None or (left is not None and left.offset < right.offset):
-            assert left is not None  # noqa: S101 - for the type checker: not both are None
-            yield f"offset {left.offset} is in the topic directory and not in the archive"
+            yield left, None
             left = next(source, None)
         elif left is None or right.offset < left.offset:
-            yield f"offset {right.offset} is in the archive and not in the topic directory"
+            yield None, right
             right = next(archived, None)
         else:
-            fields = [name for name in left._fields if getattr(left, name) != getattr(right, name)]
-            if fields:
-                yield f"offset {left.offset} has another {', '.join(fields)} in the archive"
+            yield left, right
             left, right = next(source, None), next(archived, None)
 
 
-def _archived(config: S3ArchiverConfig, s3: S3, partition: TopicPartition) -> Iterator[_Record]:
+class _Tally:
+    """Counts what is the same in a partition, names the first records that differ."""
+
+    def __init__(self, original: Original, found: PartitionReport) -> None:
+        self._original = original
+        self._found = found
+        self._same = 0
+        self._differing = 0
+        self._before = 0
+        self._gone: Counter[str] = Counter()
+
+    def both(self, there: Record, archived: Record) -> None:
+        fields = [name for name in there._fields if getattr(there, name) != getattr(archived, name)]
+        if fields:
+            self._differs(f"offset {there.offset} has another {', '.join(fields)} in the archive")
+        else:
+            self._same += 1
+
+    def only_there(self, there: Record) -> None:
+        if any(left_out.start <= there.offset < left_out.end for left_out in self._found.left_out):
+            self._before += 1
+        else:
+            self._differs(f"offset {there.offset} is in {self._original} and not in the archive")
+
+    def only_archived(self, archived: Record) -> None:
+        if why := self._original.why_gone(self._found.partition, archived.offset):
+            self._gone[why] += 1
+        else:
+            self._differs(f"offset {archived.offset} is in the archive and not in {self._original}")
+
+    def close(self) -> None:
+        partition, notes = self._found.partition, self._found.notes
+        if self._differing > _MOST_NAMED:
+            self._found.problems.append(f"{partition}: {self._differing - _MOST_NAMED} more records differ")
+        notes += [
+            f"{partition}: {count:,} archived records are no longer in {self._original}, {why}"
+            for why, count in self._gone.items()
+        ]
+        if self._before:
+            notes.append(
+                f"{partition}: {self._before:,} records of {self._original} are not in the archive: the "
+                f"connector began behind them"
+            )
+        if not self._differing:
+            notes.append(f"{partition}: {self._same:,} records are the same as in {self._original}")
+
+    def _differs(self, how: str) -> None:
+        self._differing += 1
+        if self._differing <= _MOST_NAMED:
+            self._found.problems.append(f"{self._found.partition}: {how}")
+
+
+def _archived(config: S3ArchiverConfig, s3: S3, partition: TopicPartition) -> Iterator[Record]:
     layout, bucket = config.layout(), config.s3_bucket_name
     names = (layout.parse(item.key) for item in s3.list(bucket, layout.folder(partition.topic)))
     starts = sorted(name.start for name in names if name and name.partition == partition)
@@ -93,8 +155,8 @@ def _archived(config: S3ArchiverConfig, s3: S3, partition: TopicPartition) -> It
             yield from map(_from_avro, cast("Iterable[Mapping[str, Any]]", fastavro.reader(content)))
 
 
-def _from_avro(row: Mapping[str, Any]) -> _Record:
-    return _Record(
+def _from_avro(row: Mapping[str, Any]) -> Record:
+    return Record(
         row["offset"],
         _milliseconds(row["timestamp"]),
         row["timestamp_type"],
@@ -109,35 +171,3 @@ def _milliseconds(moment: dt.datetime | None) -> int | None:
         return None
     milliseconds = (moment - _EPOCH) // dt.timedelta(milliseconds=1)
     return None if milliseconds == NO_TIMESTAMP else milliseconds
-
-
-def _source(directory: Path, partition: TopicPartition) -> Iterator[_Record]:
-    folder = directory / f"topic={partition.topic}" / f"partition={partition.partition}"
-    for path in sorted(folder.glob("*.parquet"), key=_first_offset):
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in file.schema_arrow.names if name in RECORD_COLUMNS]
-            for batch in file.iter_batches(columns=columns):
-                for record in SinkRecords(partition, _as_records(batch)):
-                    headers = tuple((header.key, header.value) for header in record.headers)
-                    yield _Record(
-                        record.offset,
-                        record.timestamp,
-                        record.timestamp_type,
-                        record.key,
-                        record.value,
-                        headers,
-                    )
-
-
-def _first_offset(path: Path) -> int:
-    with pq.ParquetFile(path) as file:
-        index = file.schema_arrow.names.index("offset")
-        groups = [file.metadata.row_group(i).column(index) for i in range(file.num_row_groups)]
-        offsets = [group.statistics.min for group in groups if group.statistics]
-        return min(offsets, default=-1)
-
-
-def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns in the types that tasks see."""
-    arrays = [batch.column(name).cast(RECORD_COLUMNS[name], safe=False) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -16,7 +16,7 @@ from connectors.s3_archiver.client import S3, Location
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.inspection import ArchivedFile, Unreadable, inspect
 from connectors.s3_archiver.layout import FileName
-from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk import OffsetAndMetadata, OffsetRange, TopicPartition
 
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -35,6 +35,7 @@ class PartitionReport:
         last: offset of the last.
         gaps: offsets in between that no file holds; the topic itself may not have them.
         overlaps: offsets that more than one file holds.
+        left_out: offsets that the connector was told to begin behind, by hand or at its first start.
         problems: what is wrong, as sentences.
         notes: what is worth knowing and not wrong.
     """
@@ -48,6 +49,7 @@ class PartitionReport:
     last: int | None = None
     gaps: int = 0
     overlaps: int = 0
+    left_out: list[OffsetRange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -150,6 +152,8 @@ def _check_chain(found: PartitionReport, files: Sequence[ArchivedFile]) -> None:
             f"{found.partition}: the first {before.files} files, of {before.records} records up to offset "
             f"{before.end}, are missing; {files[0].key} follows them"
         )
+    elif files and files[0].header.before.end is not None:
+        found.left_out.append(OffsetRange(0, files[0].header.before.end))
     for i, file in enumerate(files[1:]):
         previous = files[i]
         overlap = previous.last - file.first + 1
@@ -168,6 +172,7 @@ def _check_link(found: PartitionReport, previous: ArchivedFile, file: ArchivedFi
     if says == is_now:
         return
     if not says.files:
+        found.left_out.append(OffsetRange(is_now.end or 0, says.end or 0))
         found.notes.append(
             f"{found.partition}: {file.key} begins a new chain at offset {says.end}, after an archive that "
             f"ended at {is_now.end}: the offsets were altered by hand"
@@ -197,6 +202,8 @@ def _check_commit(
         )
     pending = _pending(found, after, {file.key for file in files})
     committed, archived = Archived.of(before), files[-1].archived if files else Archived()
+    if not files and not committed.files and committed.end is not None:
+        found.left_out.append(OffsetRange(0, committed.end))
     missing = committed.files - archived.files - pending
     if missing > 0:
         found.problems.append(

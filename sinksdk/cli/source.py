@@ -93,6 +93,11 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
     try:
         source.cluster.topic_names()
     except RetriableException as error:
+        if refusal := source.cluster.refusal():
+            raise ConfigException(
+                f"the Kafka cluster at {options.bootstrap_servers} lets this client not in: "
+                f"{refusal}; check the login and the certificates in --kafka-config"
+            ) from error
         raise ConfigException(
             f"no Kafka broker answers at {options.bootstrap_servers}: check --bootstrap-servers, the network "
             f"and, where the cluster wants SASL or TLS, --kafka-config ({error})"

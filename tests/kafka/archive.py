@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,20 @@ class KafkaSite(Site):
         """``verify`` against the commits only: its exit code."""
         command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
         return subprocess.run([*command, "--store", self.store], cwd=self.folder, check=False).returncode
+
+    def verify_with_kafka(self, *options: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """``verify`` against commits and topics: exit code and what was printed."""
+        command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
+        command += ["--store", self.store, "--bootstrap-servers", self.bootstrap, *options]
+        found = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return found.returncode, found.stdout + found.stderr
 
     def archived(self, topic: str | None = None) -> list[Read]:
         """Every record in the visible files of a topic, sorted, as fastavro reads them."""

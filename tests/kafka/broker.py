@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -149,7 +150,7 @@ class Broker:
 def serving(settings: Mapping[str, str] | None = None, *, port: int | None = None) -> Iterator[Broker]:
     """A new, empty broker; it ends, and its folder goes, with the block."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-    broker = Broker(folder, port or _free_ports(), settings or {})
+    broker = Broker(folder, port or free_ports(), settings or {})
     try:
         broker.start()
         yield broker
@@ -173,15 +174,17 @@ def _java(main: str, *arguments: str, heap: str) -> list[str]:
     return [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", log, "-cp", classpath, main, *arguments]
 
 
-def _free_ports() -> int:
-    """A port that is free, as is the next one."""
+def free_ports(count: int = 2) -> int:
+    """The first of some ports in a row that are free.
+
+    Outgoing connections take theirs from above: a broker that is started again finds its own still free.
+    """
     while True:
-        with socket.socket() as one, socket.socket() as next_one:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                next_one.bind(("127.0.0.1", port + 1))
-                return port
+        first = random.randrange(15_000, 32_000)  # noqa: S311 - no secret
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 def main() -> None:

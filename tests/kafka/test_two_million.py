@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
-RECORDS = 900_000  # of the plain and of the transactional topic
+RECORDS = 1_050_000  # of the plain and of the transactional topic
 COMPACTED = 260_000
 KEYS = 10_000
 SECONDS = 40.0  # over which the producer spreads them

@@ -14,6 +14,7 @@ from connectors.s3_archiver import __main__ as command
 from connectors.s3_archiver import report as reporting
 from connectors.s3_archiver.client import Location
 from connectors.s3_archiver.compare import compare
+from connectors.s3_archiver.topic_directory import TopicDirectory
 from connectors.s3_archiver.verify import Report, verify
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.records import HEADERS_TYPE, Header
@@ -275,7 +276,7 @@ def compared(directory: Path, records: list[SinkRecord] = RECORDS) -> list[str]:
     b.harness.deliver(TP, SinkRecords.of(TP, records))
     b.harness.revoke()
     report = checked(b)
-    compare(config(), b.s3, directory, report)
+    compare(config(), b.s3, TopicDirectory(directory), report)
     return report.problems
 
 
@@ -312,8 +313,8 @@ def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:
     write_source(tmp_path, [RECORDS[0], SinkRecord(*TP, offset=1, value=b"lost"), *RECORDS[1:3]])
 
     assert compared(tmp_path) == [
-        "orders-0: offset 1 is in the topic directory and not in the archive",
-        "orders-0: offset 9 is in the archive and not in the topic directory",
+        f"orders-0: offset 1 is in the topic directory {tmp_path} and not in the archive",
+        f"orders-0: offset 9 is in the archive and not in the topic directory {tmp_path}",
     ]
 
 

@@ -7,7 +7,7 @@ happens when a broker is restarted; only topic ids cannot be had otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
@@ -31,14 +31,13 @@ _GONE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
-_DENIED: Final = frozenset(
+_REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
+_DENIED: Final = _REFUSED | frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,  # noqa: SLF001 - the same
-        KafkaError._SSL,  # noqa: SLF001 - the same
     }
 )
 
@@ -61,15 +60,25 @@ def asking(bootstrap: str, what: str) -> Iterator[None]:
         raise RetriableException(message) from error
 
 
-def bystander(properties: Mapping[str, str], group: str) -> Consumer:
+def bystander(
+    properties: Mapping[str, str], group: str, on_error: Callable[[KafkaError], None] | None = None
+) -> Consumer:
     """A consumer that subscribes to nothing and so is no member of its group.
+
+    Args:
+        properties: of confluent-kafka's clients.
+        group: whose name it needs.
+        on_error: gets, while it is polled, what librdkafka reports on the side.
 
     Raises:
         ConfigException: the properties are not accepted.
     """
     quiet = {"log_level": 2}  # what librdkafka logs of a broker that is away, the errors say as well
+    settings: dict[str, Any] = {**quiet, **properties, "group.id": group, "enable.auto.commit": False}
+    if on_error is not None:
+        settings["error_cb"] = on_error
     try:
-        return Consumer({**quiet, **properties, "group.id": group, "enable.auto.commit": False})
+        return Consumer(settings)
     except KafkaException as error:
         raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
 
@@ -88,9 +97,18 @@ class Cluster:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
-        self._consumer = bystander(properties, "sinksdk-bystander")
+        self._consumer = bystander(properties, "sinksdk-bystander", self._note)
+        self._refusal = ""
         self._admin: AdminClient | None = None
         self._asked: tuple[frozenset[str], dict[str, Future[Any]]] | None = None
+
+    def refusal(self) -> str:
+        """Why the last broker that was tried lets this client not in; empty if none said so.
+
+        Requests to such a broker only time out; librdkafka reports the reason on the side.
+        """
+        self._consumer.poll(0)
+        return self._refusal
 
     def topic_names(self) -> list[str]:
         """Names of all topics but Kafka's own.
@@ -153,6 +171,10 @@ class Cluster:
         return {
             p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in wanted if p in begins and p in ends
         }
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in _REFUSED:
+            self._refusal = error.str()
 
     def _described(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
         with asking(self.bootstrap, "its topics"):

@@ -1,0 +1,168 @@
+"""The records of Kafka topics as a plain consumer reads them, to compare an archive with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final, TypeVar, cast
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but not listed
+    AdminClient,
+    ConfigResource,
+)
+
+from connectors.s3_archiver.compare import Record
+from sinksdk import ConfigException, ConnectException, TopicPartition
+
+Answer = TypeVar("Answer")
+_Setting = str | int | float | bool
+
+_PATIENCE: Final = 60.0  # seconds without any answer
+_REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's names
+_READING: Final[Mapping[str, _Setting]] = {
+    "group.id": "sinksdk-verify",  # asked for by librdkafka; it is never joined, nothing is committed to it
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # what is removed while it is being read is found missing, and explained
+    "queued.max.messages.kbytes": 16 * 1024,
+}
+
+
+class KafkaLog:
+    """Topics of one Kafka cluster, read partition by partition in bounded memory.
+
+    Args:
+        properties: of confluent-kafka's clients; ``isolation.level`` is ``read_committed`` unless they say
+            otherwise, as it is for connectors.
+
+    Raises:
+        ConfigException: confluent-kafka does not accept the properties.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        defaults: Mapping[str, _Setting] = {"log_level": 2, "isolation.level": "read_committed"}
+        self._properties: dict[str, _Setting] = {**defaults, **properties}
+        self._where = properties["bootstrap.servers"]
+        self._begins: dict[TopicPartition, int] = {}
+        self._settled: set[TopicPartition] = set()
+        self._compacted: dict[str, bool] = {}
+        self._refusal = ""
+        with closing(self._consumer()):
+            pass  # bad properties are found before anything is read
+
+    def __str__(self) -> str:
+        return f"the Kafka topic at {self._where}"
+
+    def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
+        """See :meth:`connectors.s3_archiver.compare.Original.records`."""
+        with closing(self._consumer()) as consumer:
+            self._check(consumer, partition)
+            consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])
+            while (message := self._next(consumer, partition)) is not None:
+                if (message.offset() or 0) >= end:
+                    return
+                yield _record(message)
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+        """Retention and deleted records move the log's begin; compaction leaves gaps in it."""
+        if offset < self._begin(partition, offset):
+            return "which begins behind them"
+        if self._is_compacted(partition.topic):
+            return "which is compacted"
+        # Asked again after each record that is missed for no reason, a cluster would have a lot to answer.
+        self._settled.add(partition)
+        return ""
+
+    def _consumer(self) -> Consumer:
+        try:
+            settings: dict[str, Any] = {**self._properties, **_READING, "error_cb": self._note}
+            return Consumer(settings)
+        except KafkaException as error:
+            raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
+
+    def _check(self, consumer: Consumer, partition: TopicPartition) -> None:
+        """A consumer would wait for a topic that is not there."""
+        found = self._ask(
+            f"topic {partition.topic}",
+            consumer,
+            lambda: consumer.list_topics(partition.topic, timeout=_PATIENCE),
+        )
+        if partition.partition not in found.topics[partition.topic].partitions:
+            raise ConnectException(f"{partition} is not in Kafka at {self._where}: was the topic deleted?")
+
+    def _next(self, consumer: Consumer, partition: TopicPartition) -> Message | None:
+        """The next record, None behind the last one."""
+        deadline = time.monotonic() + _PATIENCE
+        while (left := deadline - time.monotonic()) > 0:
+            message = consumer.poll(left)
+            if message is None:
+                break
+            error = message.error()
+            if error is None:
+                return message
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+                return None
+            if not error.retriable():
+                raise ConnectException(
+                    f"{partition} cannot be read from Kafka at {self._where}: {error.str()}"
+                )
+        raise ConnectException(
+            f"{partition} cannot be read: no Kafka broker at {self._where} answered within {_PATIENCE:g} s"
+        )
+
+    def _begin(self, partition: TopicPartition, offset: int) -> int:
+        """The offset the log begins at; asked again when what is known does not explain a missing record."""
+        known = self._begins.get(partition, 0)
+        if offset < known or partition in self._settled:
+            return known
+        where = KafkaPartition(partition.topic, partition.partition)
+        with closing(self._consumer()) as consumer:
+            begin, _ = self._ask(
+                f"the begin of {partition}",
+                consumer,
+                lambda: consumer.get_watermark_offsets(where, _PATIENCE, cached=False),
+            )
+        self._begins[partition] = begin
+        return begin
+
+    def _is_compacted(self, topic: str) -> bool:
+        if topic not in self._compacted:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            admin = AdminClient(self._properties)
+            found = self._ask(
+                f"the settings of topic {topic} (which needs the right DESCRIBE_CONFIGS)",
+                admin,
+                admin.describe_configs([resource], request_timeout=_PATIENCE)[resource].result,
+            )
+            self._compacted[topic] = "compact" in found["cleanup.policy"].value
+        return self._compacted[topic]
+
+    def _ask(self, what: str, client: Consumer | AdminClient, question: Callable[[], Answer]) -> Answer:
+        try:
+            return question()
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            client.poll(0)  # why a login was refused is reported on the side
+            raise ConnectException(
+                f"the Kafka cluster at {self._where} was asked for {what}: {self._refusal or reason.str()}"
+            ) from error
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in _REFUSED:
+            self._refusal = error.str()
+
+
+def _record(message: Message) -> Record:
+    kind, timestamp = message.timestamp()
+    is_known = kind != TIMESTAMP_NOT_AVAILABLE and timestamp >= 0
+    return Record(
+        message.offset() or 0,
+        timestamp if is_known else None,
+        kind - 1,  # librdkafka counts from "none", Kafka from "create time"
+        message.key(),
+        message.value(),
+        tuple(cast("Iterable[tuple[str, bytes | None]]", message.headers() or ())),
+    )

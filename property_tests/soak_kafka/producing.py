@@ -1,0 +1,122 @@
+"""Producers that go on while their broker is killed: plain records, and transactions of which some are aborted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+_TIMEOUT = 60.0  # seconds; a broker that was killed is back by then
+_PAUSE = 0.05  # seconds between two handfuls of records
+_HANDFUL = 20
+_TRANSACTION = 100  # records, at most
+_VALUE = 600  # bytes, at most
+
+
+class Production:
+    """Two producers, each in a thread of its own, from entering the block to leaving it.
+
+    Args:
+        bootstrap: the broker.
+        topic: where the records go.
+        partitions: how many it has.
+        seed: of what they produce; when is up to the machine.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._seed = seed
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._plain, self._transactional)]
+        self.happened: Counter[str] = Counter()
+        self.acknowledged: set[bytes] = set()
+        """Keys of plain records that the broker has confirmed: none of them may be lost."""
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The broker must be up, so that what is still to be sent arrives."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _plain(self) -> None:
+        chance = random.Random(f"plain {self._seed}")  # noqa: S311 - no secret
+        producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "acks": "all", "linger.ms": 5, "log_level": 2}
+        )
+        for number in itertools.count():
+            self._send(producer, chance, b"plain %d" % number, self._delivered)
+            if number % _HANDFUL == 0 and self._ended.wait(_PAUSE):
+                break
+        assert producer.flush(_TIMEOUT) == 0, "records were not sent"
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged.add(message.key() or b"")
+            self.happened["records confirmed"] += 1
+
+    def _transactional(self) -> None:
+        chance = random.Random(f"transactions {self._seed}")  # noqa: S311 - the same
+        numbers = itertools.count()
+        while not self._ended.is_set():
+            try:
+                producer = self._in_transactions()
+                while not self._ended.wait(2 * _PAUSE):
+                    self._transaction(producer, chance, next(numbers))
+            except KafkaException:  # the broker went away in its middle
+                self.happened["transactions broken off"] += 1
+        self._in_transactions()  # ends what was broken off: readers stop at a transaction that is open
+
+    def _in_transactions(self) -> Producer:
+        """A producer that takes the place of the one before it."""
+        producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "transactional.id": "soak", "linger.ms": 5, "log_level": 2}
+        )
+        producer.init_transactions(_TIMEOUT)
+        return producer
+
+    def _transaction(self, producer: Producer, chance: random.Random, number: int) -> None:
+        producer.begin_transaction()
+        for place in range(chance.randint(1, _TRANSACTION)):
+            self._send(producer, chance, b"transaction %d %d" % (number, place))
+        if chance.random() < 0.3:
+            producer.abort_transaction(_TIMEOUT)
+            self.happened["transactions aborted"] += 1
+        else:
+            producer.commit_transaction(_TIMEOUT)
+            self.happened["transactions committed"] += 1
+
+    def _send(
+        self,
+        producer: Producer,
+        chance: random.Random,
+        key: bytes,
+        delivered: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:
+        value = None if chance.random() < 0.01 else chance.randbytes(chance.randrange(_VALUE))
+        headers: list[tuple[str, str | bytes | None]] = [("n", b"%d" % n) for n in range(chance.randrange(3))]
+        partition = chance.randrange(self._partitions)
+        while True:
+            try:
+                producer.produce(
+                    self._topic, value, key, partition=partition, headers=headers, on_delivery=delivered
+                )
+            except BufferError:  # the broker is away
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return

@@ -1,0 +1,56 @@
+"""What the driver's clients do when a broker goes away and comes back; no Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sinksdk import RetriableException, TopicPartition
+from sinksdk.sources import Subscription
+from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
+from tests.kafka.broker import Broker, serving
+from tests.kafka.topics import create_topic
+
+pytestmark = pytest.mark.slow
+
+PARTITION = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """One to be killed."""
+    with serving() as made:
+        yield made
+
+
+def test_offsets_are_mirrored_again_once_the_coordinator_is_back(broker: Broker) -> None:
+    """Librdkafka's admin call for it times out for ever after a restart, or aborts the process."""
+    create_topic(broker.bootstrap, PARTITION.topic)
+    source = KafkaSource(KafkaClient(broker.bootstrap))
+    group = ConsumerGroup(source.cluster, "connect-archive")
+    written(group, 1)
+    broker.kill()
+    with pytest.raises(RetriableException, match="consumer group connect-archive"):
+        group.write({PARTITION: 2})
+    broker.start()
+
+    written(group, 3)
+
+    assert group.offsets([PARTITION]) == {PARTITION: 3}
+    assert list(source.partitions(Subscription(("orders",)))) == [PARTITION]
+
+
+def written(group: ConsumerGroup, offset: int) -> None:
+    """Write until it is done: the coordinator may still be loading."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            group.write({PARTITION: offset})
+        except RetriableException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return

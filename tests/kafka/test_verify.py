@@ -1,0 +1,166 @@
+"""``verify`` against a real broker; the archive is written by a task in the harness, without Spark."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from connectors.s3_archiver import __main__ as command
+from connectors.s3_archiver import kafka_log
+from connectors.s3_archiver.compare import Record
+from connectors.s3_archiver.kafka_log import KafkaLog
+from sinksdk import ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
+from tests.kafka.topics import Read, consume, create_topic, produce, unused_name
+from tests.s3_archiver.support import MINIMAL, Bench, bench
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """Plain records, a kept transaction and an aborted one."""
+    name = create_topic(bootstrap, unused_name("orders"))
+    produce(bootstrap, name, [None, b"", b"x" * 300_000, b"plain"])
+    produce(bootstrap, name, [b"no", b"no"], transaction=unused_name("aborted"), abort=True)
+    produce(bootstrap, name, [b"kept", b"kept"], transaction=unused_name("kept"))
+    return name
+
+
+def archive(records: Iterable[Read]) -> Bench:
+    """What a task makes of records that Kafka has."""
+    found = [
+        SinkRecord(
+            r.topic,
+            r.partition,
+            r.offset,
+            key=r.key,
+            value=r.value,
+            timestamp=r.timestamp,
+            headers=tuple(Header(key, value) for key, value in r.headers),
+        )
+        for r in records
+    ]
+    partition = TopicPartition(found[0].topic, 0)
+    b = bench(partition, flush_size=3)
+    b.harness.deliver(partition, SinkRecords.of(partition, found))
+    b.harness.revoke()
+    return b
+
+
+def verify(
+    b: Bench, topic: str, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: str
+) -> int:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"name": "archive", "config": {**MINIMAL, "topics": topic, **settings}}))
+    monkeypatch.setattr(command, "committed_offsets", lambda _store, _name: b.harness.committed)
+    return command.main(
+        ["verify", str(path), "--store", "sqlite:///x", "--bootstrap-servers", bootstrap],
+        connect=lambda _config, _endpoint=None: b.s3,
+    )
+
+
+def test_the_command_compares_with_kafka(
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Aborted records and markers are not missed; keys, values, headers and timestamps are the same."""
+    b = archive(consume(bootstrap, topic))
+
+    assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 0
+    assert f"6 records are the same as in the Kafka topic at {bootstrap}" in capsys.readouterr().out
+
+
+def test_a_record_that_is_not_archived_as_it_is_makes_the_archive_wrong(
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One is missing, one has another value: both are named."""
+    there = consume(bootstrap, topic)
+    b = archive([*there[:1], *there[2:4], there[4]._replace(value=b"other"), there[5]])
+
+    assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 1
+    output = capsys.readouterr().out
+    assert "offset 1 is in the Kafka topic" in output
+    assert "offset 7 has another value in the archive" in output
+
+
+def test_an_archive_of_uncommitted_records_is_compared_with_them(
+    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """consumer.override.isolation.level of the connector is the comparison's too."""
+    b = archive(consume(bootstrap, topic, isolation="read_uncommitted"))
+    settings = {"consumer.override.isolation.level": "read_uncommitted"}
+
+    assert verify(b, topic, bootstrap, tmp_path, monkeypatch, **settings) == 0
+    assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 1
+
+
+def test_records_the_log_has_no_more_are_told_apart(
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As retention and kafka-delete-records do."""
+    b = archive(consume(bootstrap, topic))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([KafkaPartition(topic, 0, 2)]).values():
+        deleted.result(60)
+
+    assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 0
+    output = capsys.readouterr().out
+    assert "2 archived records are no longer in" in output
+    assert "4 records are the same" in output
+
+
+@pytest.mark.parametrize(("policy", "why"), [("compact", "which is compacted"), ("delete", "")])
+def test_a_gap_is_explained_by_compaction_only(bootstrap: str, policy: str, why: str) -> None:
+    """The topic's own setting tells."""
+    topic = create_topic(bootstrap, unused_name("gap"), config={"cleanup.policy": policy})
+
+    assert KafkaLog({"bootstrap.servers": bootstrap}).why_gone(TopicPartition(topic, 0), 5) == why
+
+
+def test_reading_ends_below_the_commit(bootstrap: str, topic: str) -> None:
+    """What comes behind it is not asked for."""
+    log = KafkaLog({"bootstrap.servers": bootstrap})
+
+    found = list(log.records(TopicPartition(topic, 0), 3))
+
+    assert [r.offset for r in found] == [0, 1, 2]
+    assert found[0] == Record(0, found[0].timestamp, 0, b"k0", None, (("n", b"0"),))
+
+
+def test_a_topic_that_is_gone_cannot_be_compared(bootstrap: str) -> None:
+    """Neither whole nor wrong: said with its name."""
+    log = KafkaLog({"bootstrap.servers": bootstrap})
+
+    with pytest.raises(
+        ConnectException, match=r"no-such-topic-0 is not in Kafka at .*: was the topic deleted"
+    ):
+        list(log.records(TopicPartition("no-such-topic", 0), 3))
+
+
+def test_a_cluster_that_does_not_answer_cannot_be_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said with its address, after a while."""
+    monkeypatch.setattr(kafka_log, "_PATIENCE", 1.0)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        log = KafkaLog({"bootstrap.servers": address})
+
+        with pytest.raises(ConnectException, match=f"the Kafka cluster at {address} was asked for topic t"):
+            list(log.records(TopicPartition("t", 0), 3))

@@ -1,0 +1,133 @@
+"""Comparing with an original that forgets, as a Kafka topic does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from connectors.s3_archiver.compare import Record, compare
+from connectors.s3_archiver.verify import Report, verify
+from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from tests.s3_archiver.support import TP, Bench, bench, config
+
+RECORDS = [SinkRecord(*TP, offset=offset, value=b"%d" % offset, timestamp=7) for offset in range(10)]
+
+
+@dataclass
+class Log:
+    """A log that begins at an offset, and may be compacted."""
+
+    kept: Sequence[SinkRecord]
+    begin: int = 0
+    is_compacted: bool = False
+
+    def __str__(self) -> str:
+        return "the log"
+
+    def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
+        for r in self.kept:
+            if self.begin <= r.offset < end:
+                yield Record(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, ())
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+        if offset < self.begin:
+            return "which begins behind them"
+        return "which is compacted" if self.is_compacted else ""
+
+
+def archive(records: Sequence[SinkRecord] = RECORDS, b: Bench | None = None) -> Bench:
+    b = b or bench(flush_size=4)
+    b.harness.deliver(TP, SinkRecords.of(TP, records))
+    b.harness.revoke()
+    return b
+
+
+def compared(b: Bench, log: Log) -> Report:
+    report = verify(config(), b.s3, lambda: b.harness.committed)
+    compare(config(), b.s3, log, report)
+    return report
+
+
+def notes(report: Report) -> list[str]:
+    return [note for partition in report.partitions for note in partition.notes]
+
+
+def test_what_is_the_same_is_counted() -> None:
+    """And what is not committed yet is not missed."""
+    report = compared(archive(RECORDS[:8]), Log(RECORDS))
+
+    assert report.problems == []
+    assert notes(report) == ["orders-0: 8 records are the same as in the log"]
+
+
+def test_records_that_retention_removed_are_no_differences() -> None:
+    """They are counted, beside those that could be compared."""
+    report = compared(archive(), Log(RECORDS, begin=4))
+
+    assert report.problems == []
+    assert notes(report) == [
+        "orders-0: 4 archived records are no longer in the log, which begins behind them",
+        "orders-0: 6 records are the same as in the log",
+    ]
+
+
+def test_records_that_compaction_removed_are_no_differences() -> None:
+    """Anywhere in the log."""
+    report = compared(archive(), Log(RECORDS[1::2], is_compacted=True))
+
+    assert report.problems == []
+    assert "5 archived records are no longer in the log, which is compacted" in notes(report)[0]
+
+
+@pytest.mark.parametrize("offset", [4, 9])
+def test_a_record_that_nobody_removed_is_missed(offset: int) -> None:
+    """Behind the log's begin, where nothing is compacted: the archive holds what was never there."""
+    report = compared(archive(), Log([r for r in RECORDS if r.offset != offset], begin=4))
+
+    assert report.problems == [f"orders-0: offset {offset} is in the archive and not in the log"]
+
+
+def test_a_record_that_differs_is_found_also_where_the_log_forgets() -> None:
+    """Retention excuses what is gone, nothing else."""
+    changed = [*RECORDS[:6], replace(RECORDS[6], value=b"other"), *RECORDS[7:]]
+
+    report = compared(archive(), Log(changed, begin=4, is_compacted=True))
+
+    assert report.problems == ["orders-0: offset 6 has another value in the archive"]
+
+
+def test_what_the_connector_was_told_to_begin_behind_is_counted() -> None:
+    """As with auto.offset.reset=latest, offset.source=group, or offsets that were altered."""
+    b = bench(flush_size=4)
+    b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(3)})
+    b.harness._build()
+    b.harness.start()
+    b.harness.assign(TP)
+
+    report = compared(archive(RECORDS[3:], b), Log(RECORDS))
+
+    assert report.problems == []
+    assert "orders-0: 3 records of the log are not in the archive: the connector began behind them" in notes(
+        report
+    )
+
+
+def test_a_connector_that_began_at_the_end_has_nothing_to_compare() -> None:
+    """Its commit has no archive behind it yet."""
+    b = bench()
+    b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(10)})
+
+    report = compared(b, Log(RECORDS))
+
+    assert report.problems == []
+    assert "10 records of the log are not in the archive" in notes(report)[0]
+
+
+def test_only_the_first_differences_are_named() -> None:
+    """The others are counted."""
+    report = compared(archive(), Log([]))
+
+    assert len(report.problems) == 6
+    assert report.problems[-1] == "orders-0: 5 more records differ"
