@@ -35,6 +35,8 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Scans that differ in nothing but their files share compiled code; a number in its name prevents that.
     "spark.sql.codegen.useIdInClassName": "false",
+    # Spark's default less kafka: its older Kafka reader turns every row into an external one and back.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Records and bytes of an Arrow batch: rows of 1 MB come a few at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",

@@ -27,6 +27,9 @@ _SPARKS_OWN: Final = frozenset(
 _DEFAULTS: Final[Mapping[str, str]] = {
     # Connect's and the Java client's 500 make Spark go to the client's queue for every 500 records.
     "max.poll.records": "10000",
+    # A fetch at the log's end is answered after so long, and what Spark asks meanwhile waits behind it: with
+    # Kafka's 500 ms every partition would take half a second, however little is in it.
+    "fetch.max.wait.ms": "10",
     # A reader that calls a deleted topic into being again would hide that it is missing.
     "allow.auto.create.topics": "false",
 }
