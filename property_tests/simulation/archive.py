@@ -27,12 +27,14 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
-from sinksdk.store import MemoryStore, read_commits, table
+from sinksdk.store import MemoryStore, merge, table
 from sinksdk.store.base import Stored
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     TaskCountRecord,
+    TaskRecord,
+    Value,
     plan_key,
     plans_prefix,
     task_count_key,
@@ -43,6 +45,7 @@ from sinksdk.testing.simulation.world import Process, World
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Value)
 
 CONNECTOR = "archive"
 FLUSH_SIZE = 6
@@ -243,6 +246,7 @@ class Archive:
         )
         self.cluster.records.on_change = self._on_change
         self._bystander = Bystander(self.cluster.records.stored)
+        self._rows: dict[str, tuple[str, Any]] = {}
         self._decoded: set[Location] = set()
         self._visible: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
         self._highest: dict[TopicPartition, int] = {}
@@ -279,17 +283,36 @@ class Archive:
 
     def commits(self) -> dict[TopicPartition, Entry]:
         """What is committed."""
-        return read_commits(self._bystander, CONNECTOR).committed
+        count = self._row(task_count_key(CONNECTOR), TaskCountRecord)
+        if count is None or not count.planned:
+            return {}
+        base = self.plan(count.planned)
+        if base is None:
+            self.world.violation(f"the plan of generation {count.planned}, which counts, is gone")
+        records = [self._row(task_key(CONNECTOR, task), TaskRecord) for task in range(count.tasks)]
+        return merge(base, [record for record in records if record is not None]).committed
 
     def plan(self, generation: int) -> GenerationPlan | None:
         """A generation's plan, while it is kept."""
-        row = table.read(self._bystander, plan_key(CONNECTOR, generation), GenerationPlan)
-        return row.value if row else None
+        return self._row(plan_key(CONNECTOR, generation), GenerationPlan)
 
     def claimed(self) -> int:
         """The newest generation."""
-        row = table.read(self._bystander, task_count_key(CONNECTOR), TaskCountRecord)
-        return row.value.claimed if row else 0
+        count = self._row(task_count_key(CONNECTOR), TaskCountRecord)
+        return count.claimed if count else 0
+
+    def _row(self, key: str, model: type[V]) -> V | None:
+        """A record as it is now. Each version is decoded once: this is looked at after every change."""
+        stored = self.cluster.records.stored.get(key)
+        if stored is None:
+            return None
+        version, row = self._rows.get(key, (None, None))
+        if version != stored.version:
+            read = table.read(self._bystander, key, model)
+            assert read is not None
+            row = read.value
+            self._rows[key] = stored.version, row
+        return row
 
     def visible(self) -> dict[TopicPartition, list[int]]:
         """Offsets that readers of the bucket see, by partition, sorted."""

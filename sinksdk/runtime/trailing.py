@@ -21,41 +21,41 @@ class TrailingGaps:
     """Finds partitions whose unread offsets hold no record.
 
     Args:
-        source: is asked once for each range, and only for a partition whose end has not moved since the
-            last look: one that grows will be read anyway.
+        source: is asked only about a partition whose end has not moved since the last look, since one that
+            grows will be read anyway; and not again while a record that was found is unread.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._ends: dict[TopicPartition, int] = {}
-        self._asked: dict[TopicPartition, OffsetRange] = {}
+        self._unread: dict[TopicPartition, int] = {}
 
     def among(self, backlogs: Iterable[Backlog]) -> list[PlannedRange]:
         """Ranges that hold no record, to be committed without being read."""
-        found = []
-        for backlog in backlogs:
-            partition, unread = backlog.partition, OffsetRange(backlog.start, backlog.available.end)
-            is_steady = self._ends.get(partition) == unread.end
-            self._ends[partition] = unread.end
-            if unread.start >= unread.end or not is_steady or self._asked.get(partition) == unread:
-                continue
-            if not backlog.counted.records and self._is_empty(partition, unread):
-                found.append(
-                    PlannedRange(
-                        topic=partition.topic,
-                        partition=partition.partition,
-                        start=unread.start,
-                        end=unread.end,
-                        due=True,
-                    )
-                )
-        return found
+        return [
+            PlannedRange(
+                topic=b.partition.topic, partition=b.partition.partition, start=start, end=end, due=True
+            )
+            for b in backlogs
+            for start, end in [OffsetRange(b.start, b.available.end)]
+            if self._is_steady(b.partition, end)
+            and start < end
+            and self._is_empty(b, OffsetRange(start, end))
+        ]
 
-    def _is_empty(self, partition: TopicPartition, unread: OffsetRange) -> bool:
+    def _is_steady(self, partition: TopicPartition, end: int) -> bool:
+        before, self._ends[partition] = self._ends.get(partition), end
+        return before == end
+
+    def _is_empty(self, backlog: Backlog, unread: OffsetRange) -> bool:
+        partition = backlog.partition
+        if backlog.counted.records or self._unread.get(partition, -1) >= unread.start:
+            return False
         try:
-            is_empty = self._source.first_record(partition, unread) >= unread.end
+            first = self._source.first_record(partition, unread)
         except ConnectException as error:
             log.info("%s: whether %s holds records cannot be told now: %s", partition, unread, error)
             return False
-        self._asked[partition] = unread
-        return is_empty
+        if first < unread.end:
+            self._unread[partition] = first
+        return first >= unread.end

@@ -6,6 +6,7 @@ stand in lists, with ``topic`` and ``partition`` of their own, so that any topic
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
@@ -53,6 +54,7 @@ def progress_key(connector: str, task: int) -> str:
     return f"{_root(connector)}/progress/{task}"
 
 
+@functools.lru_cache(maxsize=256)
 def _root(connector: str) -> str:
     return f"connectors/{quote(connector, safe='')}"
 

@@ -46,12 +46,20 @@ def test_a_partition_that_grows_is_not_asked_about() -> None:
 
 
 def test_a_range_with_records_is_asked_about_once() -> None:
-    """What was found is remembered until commit or end move."""
-    source = Source(3)
-    waiting = Backlog(TP, OffsetRange(0, 5), 0)
+    """A record that was found is remembered while it is unread, however often the end moves and rests."""
+    source = Source(3, 5, 7)
+    ends = [5, 5, 6, 6, 8, 8]
 
-    assert looks(source, waiting, waiting, waiting, waiting) == [[], [], [], []]
+    assert looks(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in ends)) == [[]] * 6
     assert source.asked == 1
+
+
+def test_once_the_record_is_committed_what_follows_is_asked_about() -> None:
+    """The record at 3 is read; behind it there is only a marker."""
+    source = Source(3)
+    before, after = Backlog(TP, OffsetRange(0, 5), 0), Backlog(TP, OffsetRange(0, 5), 4)
+
+    assert looks(source, before, before, after, after) == [[], [], [(4, 5, True)], [(4, 5, True)]]
 
 
 def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
