@@ -46,15 +46,28 @@ class _Topic:
     def produce(self, count: int) -> None:
         """Append so many records and wait until they are safe."""
         is_aborted = self._is_transactional and (self.sent // _TRANSACTION) % _ABORTED == _ABORTED - 1
+        while True:
+            try:
+                self._send(count, abort=is_aborted)
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                self._decide(
+                    abort=True
+                )  # as Kafka asks for: what a restarted broker has broken is done again
+            else:
+                break
+        self.sent += count
+        self.kept += 0 if is_aborted else count
+
+    def _send(self, count: int, *, abort: bool) -> None:
         if self._is_transactional:
             self._producer.begin_transaction()
         for number in range(self.sent, self.sent + count):
             self._append(number)
         assert self._producer.flush(_TIMEOUT) == 0, "the broker did not take everything"
         if self._is_transactional:
-            self._decide(abort=is_aborted)
-        self.sent += count
-        self.kept += 0 if is_aborted else count
+            self._decide(abort=abort)
 
     def _append(self, number: int) -> None:
         value = b'{"topic":"%s","number":%d,"filler":"%060d"}' % (self.name.encode(), number, number * number)

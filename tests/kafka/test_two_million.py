@@ -23,7 +23,7 @@ PARTITIONS = 4
 RECORDS = 1_050_000  # of the plain and of the transactional topic
 COMPACTED = 260_000
 KEYS = 10_000
-SECONDS = 40.0  # over which the producer spreads them
+SECONDS = 75.0  # over which the producer spreads them
 TOPICS = ("plain", "transactional", "compacted")
 
 
@@ -77,7 +77,9 @@ def test_two_million_records_are_archived_as_a_plain_consumer_reads_them(
                 wait_until(lambda: bool(site.committed()), process, "the first commit")
                 assert producer.poll() is None, "the producer has ended: nothing was archived while it ran"
                 broker.restart()
-                kept = json.loads(producer.communicate(timeout=600)[0])
+                said = producer.communicate(timeout=600)[0]
+                assert producer.returncode == 0, "the producer has failed; what it said is above"
+                kept = json.loads(said)
             finally:
                 process.terminate()
                 code, output = ended(process)
