@@ -161,9 +161,9 @@ def driver_reads_its_claim_afresh(patch: Patch) -> None:
         forget(self)
         return claim(self)
 
-    def plan_afresh(self: Generations, *arguments: Any) -> GenerationPlan:
+    def plan_afresh(self: Generations, *arguments: Any, **named: Any) -> GenerationPlan:
         forget(self)
-        return plan(self, *arguments)
+        return plan(self, *arguments, **named)
 
     patch.setattr(Generations, "claim", claim_afresh)
     patch.setattr(Generations, "plan", plan_afresh)
