@@ -69,7 +69,7 @@ class _Seen:
 def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
     """Start the endpoint on a free port of this machine; it ends with the block."""
     with tempfile.TemporaryDirectory() as folder:
-        certificate = _make_certificate(Path(folder)) if tls else None
+        certificate = make_certificate(Path(folder)) if tls else None
         arguments = [str(certificate)] if certificate else []
         with subprocess.Popen(
             [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True
@@ -82,7 +82,7 @@ def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
                 process.terminate()
 
 
-def _make_certificate(folder: Path) -> Path:
+def make_certificate(folder: Path) -> Path:
     """Key and self-signed certificate for 127.0.0.1, in one file, good for a day."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

@@ -54,7 +54,7 @@ def read_config_file(path: Path) -> ConfigFile:
         message = f"the configuration {path} is no UTF-8 text: {error.reason} at byte {error.start}"
         raise ConfigException(message) from error
     if path.suffix == ".properties":
-        return ConfigFile(dict(_properties(text)))
+        return ConfigFile(dict(properties(text)))
     return _from_json(path, text)
 
 
@@ -133,8 +133,8 @@ def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _properties(text: str) -> Iterator[tuple[str, str]]:
-    """Java's properties, less its escapes: these files are UTF-8."""
+def properties(text: str) -> Iterator[tuple[str, str]]:
+    """Keys and values of Java properties, less their escapes: such files are UTF-8 today."""
     for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
         match = re.match(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*)", line)
         if match:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.config_file import ConfigFile, read_config_file
+from sinksdk.config_file import ConfigFile, properties, read_config_file
 
 Read = Callable[..., ConfigFile]
 
@@ -130,3 +130,11 @@ def test_a_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
     for name, message in [("absent", "No such file"), ("", "Is a directory"), ("binary", "is no UTF-8 text")]:
         with pytest.raises(ConfigException, match=message):
             read_config_file(tmp_path / name)
+
+
+def test_a_line_may_go_on_in_the_next_one() -> None:
+    """As in the JAAS settings of Kafka's documentation."""
+    assert dict(properties("sasl.jaas.config=Plain \\\n   username=x \\\n   password=y;\n! no\na:b\n")) == {
+        "sasl.jaas.config": "Plain username=x password=y;",
+        "a": "b",
+    }

@@ -6,7 +6,7 @@ import pytest
 
 from sinksdk import ConfigException
 from sinksdk.sources.kafka import KafkaClient
-from sinksdk.sources.kafka.librdkafka import parsed, translated
+from sinksdk.sources.kafka.librdkafka import translated
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="p\\"w;x" ;'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required password='secret' username=ada;"
@@ -107,11 +107,3 @@ def test_a_properties_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     """With its name."""
     with pytest.raises(ConfigException, match=r"gone\.properties cannot be read: No such file"):
         KafkaClient("here:9092", str(tmp_path / "gone.properties")).java()
-
-
-def test_a_line_may_go_on_in_the_next_one() -> None:
-    """As in the JAAS settings of Kafka's documentation."""
-    assert dict(parsed("sasl.jaas.config=Plain \\\n   username=x \\\n   password=y;\n! no\na:b\n")) == {
-        "sasl.jaas.config": "Plain username=x password=y;",
-        "a": "b",
-    }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sinksdk.config import resolve_references
+from sinksdk.config_file import properties
 from sinksdk.errors import ConfigException
 from sinksdk.sources.kafka import librdkafka
 
@@ -56,4 +57,4 @@ def _read(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ConfigException(f"the Kafka client properties {path} cannot be read: {why}") from None
-    return {key: resolve_references(value) for key, value in librdkafka.parsed(text)}
+    return {key: resolve_references(value) for key, value in properties(text)}

@@ -7,7 +7,7 @@ happens when a broker is restarted; only topic ids cannot be had otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
@@ -61,24 +61,22 @@ def asking(bootstrap: str, what: str) -> Iterator[None]:
 
 
 def bystander(
-    properties: Mapping[str, str], group: str, on_error: Callable[[KafkaError], None] | None = None
+    properties: Mapping[str, str], group: str, further: Mapping[str, Any] | None = None
 ) -> Consumer:
     """A consumer that subscribes to nothing and so is no member of its group.
 
     Args:
         properties: of confluent-kafka's clients.
         group: whose name it needs.
-        on_error: gets, while it is polled, what librdkafka reports on the side.
+        further: settings of librdkafka that only this consumer has.
 
     Raises:
         ConfigException: the properties are not accepted.
     """
     quiet = {"log_level": 2}  # what librdkafka logs of a broker that is away, the errors say as well
-    settings: dict[str, Any] = {**quiet, **properties, "group.id": group, "enable.auto.commit": False}
-    if on_error is not None:
-        settings["error_cb"] = on_error
+    own = {"group.id": group, "enable.auto.commit": False}
     try:
-        return Consumer(settings)
+        return Consumer({**quiet, **properties, **own, **(further or {})})
     except KafkaException as error:
         raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
 
@@ -97,7 +95,7 @@ class Cluster:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
-        self._consumer = bystander(properties, "sinksdk-bystander", self._note)
+        self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note})
         self._refusal = ""
         self._admin: AdminClient | None = None
         self._asked: tuple[frozenset[str], dict[str, Future[Any]]] | None = None

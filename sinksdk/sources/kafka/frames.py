@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.sources.columns import no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ def read_ranges(
     """The rows of ranges in one Spark partition, each range's rows together and in offset order."""
     wanted = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
     if not wanted:
-        return _nothing(spark)
+        return no_rows(spark)
     options = {
         "assign": json.dumps({topic: list(found) for topic, found in _by_topic(wanted).items()}),
         "startingOffsets": _offsets({p: offsets.start for p, offsets in wanted.items()}),
@@ -68,13 +69,3 @@ def _by_topic(values: Mapping[TopicPartition, Value]) -> dict[str, dict[int, Val
     for partition, value in sorted(values.items()):
         topics.setdefault(partition.topic, {})[partition.partition] = value
     return topics
-
-
-def _nothing(spark: SparkSession) -> DataFrame:
-    """No rows, in a partition that Spark does not optimise away: its task has other things to do."""
-    columns = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
-    columns += ", timestampType int, headers array<struct<key: string, value: binary>>"
-    casts = [
-        f"CAST(NULL AS {kind}) AS {name}" for name, _, kind in (c.partition(" ") for c in columns.split(", "))
-    ]
-    return spark.range(1, numPartitions=1).where("id < 0").selectExpr(*casts)

@@ -7,7 +7,7 @@ reading of records is Spark's business and left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from sinksdk.errors import ConfigException
@@ -41,13 +41,6 @@ _JAAS_LOGIN: Final = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 _JAAS_OPTION: Final = re.compile(
     r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)"""
 )
-
-
-def parsed(text: str) -> Iterator[tuple[str, str]]:
-    """Keys and values of Java properties, less their escapes: such files are UTF-8 today."""
-    for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
-        if match := re.match(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*)", line):
-            yield match[1], match[2].rstrip()
 
 
 def translated(java: Mapping[str, str]) -> dict[str, str]:

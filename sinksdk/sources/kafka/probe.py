@@ -5,30 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.sources.kafka.cluster import bystander
 
+_READING: Final[Mapping[str, Any]] = {
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
+}
 _PATIENCE: Final = 5.0  # seconds; who gets no answer takes it that there are records
 
 
 def first_offset(properties: Mapping[str, str], partition: TopicPartition, offsets: OffsetRange) -> int:
     """Offset of the first record in a range, its end when it holds none, its start when nobody answers."""
-    consumer = Consumer(
-        {
-            "log_level": 2,
-            **properties,
-            "group.id": "sinksdk-probe",  # asked for by librdkafka; nothing is ever committed to it
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
-        }
-    )
-    with closing(consumer):
+    with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
         consumer.assign([KafkaPartition(partition.topic, partition.partition, offsets.start)])
         deadline = time.monotonic() + _PATIENCE
         while (left := deadline - time.monotonic()) > 0:

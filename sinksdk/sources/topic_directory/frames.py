@@ -6,22 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.sources.columns import SPARK_TYPES, no_rows
 from sinksdk.sources.topic_directory.footers import DataFile, Shape, TimestampEncoding
 from sinksdk.sources.topic_directory.scans import scans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TYPES: Final = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key: string, value: binary>>",
-}
 _OPTIONAL: Final = ("timestampType", "headers")
 _GLOB: Final = str.maketrans({character: f"\\{character}" for character in r"{}[]*?\\"})
 
@@ -36,11 +27,11 @@ class RangeRead(NamedTuple):
 
 def read_ranges(spark: SparkSession, reads: Sequence[RangeRead]) -> DataFrame:
     """The rows of ranges, one range after the other, in one Spark partition."""
-    columns = [name for name in _TYPES if name not in _OPTIONAL or _any_has(reads, name)]
+    columns = [name for name in SPARK_TYPES if name not in _OPTIONAL or _any_has(reads, name)]
     frames = [
         _scan(spark, read, files, columns) for read in reads for files in scans(read.files, read.offsets)
     ]
-    frames = frames or [_nothing(spark, columns)]
+    frames = frames or [no_rows(spark, columns)]
     return frames[0] if len(frames) == 1 else union_all(frames).coalesce(1)
 
 
@@ -79,7 +70,7 @@ def _scan(
 
 
 def _schema(shape: Shape) -> str:
-    types = {name: kind for name, kind in _TYPES.items() if name in shape.columns}
+    types = {name: kind for name, kind in SPARK_TYPES.items() if name in shape.columns}
     if "timestamp" in types and shape.timestamps is not TimestampEncoding.TIMESTAMP:
         types["timestamp"] = "bigint"
     return ", ".join(f"{name} {kind}" for name, kind in types.items())
@@ -92,15 +83,9 @@ def _value(name: str, shape: Shape, partition: TopicPartition) -> str:
     if name == "partition":
         return f"INT({partition.partition})"
     if name not in shape.columns:
-        return f"CAST(NULL AS {_TYPES[name]})"
+        return f"CAST(NULL AS {SPARK_TYPES[name]})"
     if name == "timestamp" and shape.timestamps is TimestampEncoding.MILLISECONDS:
         return "timestamp_millis(timestamp)"
     if name == "timestamp" and shape.timestamps is TimestampEncoding.NANOSECONDS:
         return "timestamp_micros((timestamp - pmod(timestamp, 1000)) div 1000)"  # down, also before 1970
     return name
-
-
-def _nothing(spark: SparkSession, columns: Sequence[str]) -> DataFrame:
-    """No rows, in a partition that Spark does not optimise away: its task has other things to do."""
-    empty = spark.range(1, numPartitions=1).where("id < 0")
-    return empty.selectExpr(*(f"CAST(NULL AS {_TYPES[name]}) AS {name}" for name in columns))
