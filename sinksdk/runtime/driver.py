@@ -19,11 +19,13 @@ from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.lookout import Lookout
+from sinksdk.runtime.horizon import Horizon
+from sinksdk.runtime.lookout import Background, Lookout, in_a_thread
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.pacing import Pacing
-from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
+from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
 from sinksdk.runtime.registry import configure, register
+from sinksdk.runtime.restarts import Restarts
 from sinksdk.runtime.start_positions import first_positions
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
@@ -44,7 +46,6 @@ from sinksdk.store.records import (
 
 log = logging.getLogger(__name__)
 
-_SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
 _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
 _SUCCESSION_POLL = 0.25  # seconds
 
@@ -74,6 +75,7 @@ class ConnectorDriver:
         clock: time.
         signal: asks it to close.
         group: offsets kept outside, to begin from and to show commits in.
+        background: looks at the source while a generation runs.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class ConnectorDriver:
         clock: WallClock | None = None,
         signal: ClosingSignal | None = None,
         group: OffsetGroup | None = None,
+        background: Background = in_a_thread,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -108,17 +111,13 @@ class ConnectorDriver:
             skip_lost=config.on_data_loss == "skip",
         )
         self._generations = Generations(store, config.name)
-        self._lookout = Lookout.of(config, source, self._clock)
+        self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
         self._views = Views()
-        self._first: dict[TopicPartition, OffsetRange] | None = None
-        """What there was at the first look that left no topic in doubt."""
         self._until_caught_up = False
         self._pacing = Pacing(config.restart_backoff_ms / 1000, self._clock)
-        self._hopeless: PartitionOutcome | None = None
         self._topics: set[str] = set()
         self._skipped: set[TopicPartition] = set()
-        self._refused: dict[TopicPartition, PartitionOutcome] = {}
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -147,8 +146,12 @@ class ConnectorDriver:
         name = enter()
         self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
+        self._restarts = Restarts(self._config, self._status, self._pacing)
+        self._until_caught_up = until_caught_up
+        self._horizon = Horizon(
+            self._config, self._lookout, self._status, self._signal, self._clock, is_fixed=until_caught_up
+        )
         try:
-            self._until_caught_up = until_caught_up
             self._connector.start(self._config)
             if self._succession(name).await_turn():
                 self._loop()
@@ -205,10 +208,7 @@ class ConnectorDriver:
             )
             self._run(plan)
             self._give_way()
-            if self._hopeless is not None:
-                raise _given_up(self._config, self._hopeless)
-            if self._until_caught_up and self._refused:
-                raise _left_over(self._config, self._refused)
+            self._raise_if_it_is_over()
             if self._signal.is_final:
                 return
             claim = self._generations.claim()
@@ -229,6 +229,11 @@ class ConnectorDriver:
         positions = first_positions(available, reset, offsets)
         ids = self._ids({partition.topic for partition in positions})
         return self._generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
+
+    def _raise_if_it_is_over(self) -> None:
+        problem = self._restarts.given_up() or (self._restarts.left_over() if self._until_caught_up else None)
+        if problem is not None:
+            raise problem
 
     def _give_way(self) -> None:
         """Let a driver that asked for it take over; one that then does not come has died, and we go on."""
@@ -263,7 +268,7 @@ class ConnectorDriver:
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
                 if self._signal.is_final:
                     return None
-            backlogs = self._backlogs(claim, self._available())
+            backlogs = self._backlogs(claim, self._horizon.look())
             now = self._clock.time()
             ready = [b for b in backlogs if not self._pacing.is_waiting(b.partition)]
             decision = self._planner.decide(ready, now, flush=self._until_caught_up)
@@ -292,40 +297,11 @@ class ConnectorDriver:
         if not self._generations.is_newest():
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
-    def _available(self) -> dict[TopicPartition, OffsetRange]:
-        """What may be read. A source that is being written to just now is asked again."""
-        silent_since, is_told = self._clock.now(), False
-        while True:
-            try:
-                available = self._lookout.look()
-            except RetriableException as error:
-                is_outage = self._clock.now() - silent_since > _SILENCE and not is_told
-                is_told = is_told or is_outage
-                level = logging.WARNING if is_outage else logging.INFO
-                log.log(level, "connector %s: %s; looking again", self._config.name, error)
-                self._status.save_if_due()
-                if self._signal.wait(self._config.poll_interval_ms / 1000):
-                    return {}  # the end was asked for meanwhile
-                continue
-            self._status.miss(self._watch.certain)
-            alarm = self._watch.alarm()
-            if alarm is not None:
-                raise alarm
-            if self._first is None:
-                # A connector that is started again and again, and fails each time, shall not leave a file of
-                # the other topics' first records behind each time.
-                if self._watch.is_in_doubt:
-                    return {}
-                self._first = available
-            if self._until_caught_up:
-                return {p: self._first[p] for p in available if p in self._first}
-            return available
-
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
         """What there is before anything was read, once no topic is in doubt. None: the end was asked for."""
         while not self._signal.is_final:
-            available = self._available()
-            if self._first is not None:
+            available = self._horizon.look()
+            if self._horizon.is_known:
                 return available
             self._wait(self._clock.time(), math.inf)
             self._signal.answered()  # nothing runs: there is nothing to rebalance
@@ -416,7 +392,7 @@ class ConnectorDriver:
             self._generations,
             self._signal,
             graceful=self._config.graceful_timeout_ms / 1000,
-            is_hopeless=self._would_give_up,
+            is_hopeless=self._restarts.would_give_up,
             must_close=must_close,
             on_progress=on_progress,
             on_closing=lambda reason: self._listener.closing(plan.generation, reason),
@@ -436,7 +412,7 @@ class ConnectorDriver:
         if self._signal.is_final:
             self._tell_of_unclosed(outcomes)
         self._signal.answered()
-        self._learn(plan, outcomes)
+        self._restarts.learn(plan, outcomes)
         self._views.ended(outcomes)
         self._mirror.follow({o.partition: o.committed for o in outcomes if o.committed is not None})
         self._listener.ended(plan.generation, self._views.of(outcomes))
@@ -451,30 +427,6 @@ class ConnectorDriver:
                 self._config.name,
                 ", ".join(unclosed),
             )
-
-    def _learn(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
-        """Remember tails and failures; a failed partition waits before it is opened again."""
-        planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
-        for outcome in outcomes:
-            status = remember(self._status.of(outcome.partition), planned[outcome.partition], outcome)
-            self._status.update([status])
-            self._pacing.forget(outcome.partition)
-            self._refused.pop(outcome.partition, None)
-            if outcome.failure is None:
-                if _is_refused(planned[outcome.partition], outcome):
-                    self._refused[outcome.partition] = outcome
-                    self._pacing.refused(outcome.partition)
-                continue
-            if status.failures > self._config.restart_max_attempts:
-                self._hopeless = self._hopeless or outcome
-            if not (outcome.failure.at_once and status.failures == 1):
-                self._pacing.failed(outcome.partition, status.failures)
-        self._status.save()
-
-    def _would_give_up(self, progress: PartitionProgress) -> bool:
-        status = self._status.of(progress.topic_partition)
-        failures = status.failures if status else 0
-        return progress.failure is not None and failures >= self._config.restart_max_attempts
 
 
 def stop_connector(connector: SinkConnector, *, is_deleted: bool) -> None:
@@ -496,34 +448,3 @@ def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
 def _topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
     """Those that something is read of; an empty range only settles what was read before."""
     return {planned.topic for planned in ranges if planned.end > planned.start}
-
-
-def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
-    """Whether a task kept something back though all was delivered and the end was closing."""
-    return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
-
-
-def _left_over(
-    config: ConnectorConfig, refused: Mapping[TopicPartition, PartitionOutcome]
-) -> ConnectException:
-    parts = ", ".join(
-        f"{partition} up to {outcome.committed if outcome.committed is not None else 'nothing'} of "
-        f"{outcome.read_to} ({outcome.tail} records left)"
-        for partition, outcome in sorted(refused.items())
-    )
-    return ConnectException(
-        f"connector {config.name}: everything was delivered and the end was closing, but pre_commit returned "
-        f"only {parts}; return what is durable, and while context.is_closing() make everything durable"
-    )
-
-
-def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectException:
-    cause = outcome.failure.message if outcome.failure else "it reported nothing"
-    error = ConnectException(
-        f"connector {config.name} has FAILED: {outcome.partition} failed at offset {outcome.delivered}, "
-        f"{config.restart_max_attempts + 1} times in a row (restart.max.attempts is "
-        f"{config.restart_max_attempts}): {cause}"
-    )
-    if outcome.failure:
-        error.add_note(outcome.failure.trace)
-    return error

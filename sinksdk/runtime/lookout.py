@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Self
 
@@ -18,6 +18,14 @@ from sinksdk.sources import Source, Subscription
 log = logging.getLogger(__name__)
 
 _GLANCE = 5  # poll intervals between two glances
+
+Background = Callable[[Callable[[], None]], None]
+"""Runs something beside the driver's thread."""
+
+
+def in_a_thread(run: Callable[[], None]) -> None:
+    """Run in a thread of its own: one that hangs in a source keeps nobody from ending, as a pool's would."""
+    threading.Thread(target=run, name="lookout", daemon=True).start()
 
 
 def take_sight(source: Source, subscription: Subscription, at: float) -> Sight:
@@ -56,10 +64,18 @@ class Lookout:
         watch: told of each look.
         clock: time.
         interval: seconds between two glances.
+        background: runs a glance while the driver goes on.
     """
 
     def __init__(
-        self, source: Source, subscription: Subscription, watch: TopicWatch, *, clock: Clock, interval: float
+        self,
+        source: Source,
+        subscription: Subscription,
+        watch: TopicWatch,
+        *,
+        clock: Clock,
+        interval: float,
+        background: Background,
     ) -> None:
         self.watch = watch
         """Knows what is missing as of the last look."""
@@ -67,6 +83,7 @@ class Lookout:
         self._subscription = subscription
         self._clock = clock
         self._interval = interval
+        self._background = background
         self._read = Read()
         self._ids: Mapping[str, str] = {}
         self._next = 0.0
@@ -74,7 +91,9 @@ class Lookout:
         self._glance: Future[Sight] | None = None
 
     @classmethod
-    def of(cls, config: ConnectorConfig, source: Source, clock: Clock) -> Self:
+    def of(
+        cls, config: ConnectorConfig, source: Source, clock: Clock, background: Background = in_a_thread
+    ) -> Self:
         """As a connector's configuration says."""
         subscription = Subscription(config.topics, config.topics_regex)
         watch = TopicWatch(
@@ -84,7 +103,7 @@ class Lookout:
             waits=config.missing_topic_policy == "wait",
         )
         interval = _GLANCE * config.poll_interval_ms / 1000
-        return cls(source, subscription, watch, clock=clock, interval=interval)
+        return cls(source, subscription, watch, clock=clock, interval=interval, background=background)
 
     @property
     def ids(self) -> Mapping[str, str]:
@@ -143,7 +162,6 @@ class Lookout:
         self.watch.see(sight, self._read)
 
     def _start(self) -> None:
-        # A thread each time: one that hangs in a source must keep nobody from ending, as a pool's would.
         glance: Future[Sight] = Future()
         at = self._clock.now()
 
@@ -157,4 +175,4 @@ class Lookout:
                     glance.set_exception(error)
 
         self._glance = glance
-        threading.Thread(target=run, name="lookout", daemon=True).start()
+        self._background(run)

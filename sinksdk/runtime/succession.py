@@ -9,6 +9,7 @@ is dead, or frozen, does not answer; its silence is noticed by its heartbeats, w
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import platform
@@ -44,6 +45,7 @@ _numbers = count(1)
 _here: set[str] = set()  # drivers of this process that run
 
 
+@functools.cache
 def _host() -> str:
     """This machine, as far as process ids mean the same: a container has its own."""
     try:

@@ -22,6 +22,7 @@ FORMAT: Final = 1
 """Version of the values' format; a store with a higher one was written by a newer sinksdk."""
 
 _TRIES: Final = 3
+_ENCODER: Final = json.JSONEncoder(sort_keys=True)
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
 
 T = TypeVar("T")
@@ -55,6 +56,15 @@ class Stored(NamedTuple):
 
     body: str
     version: str
+
+
+def contents(body: str, where: str) -> dict[str, Any]:
+    """The value in a body, without the store's own fields. Raises ConnectException: a newer format."""
+    value: dict[str, Any] = json.loads(body)
+    if value.pop("format", None) != FORMAT:
+        raise ConnectException(f"{where} has a format this version of sinksdk does not know; upgrade it here")
+    del value["nonce"]
+    return value
 
 
 class Store(ABC):
@@ -92,16 +102,16 @@ class Store(ABC):
             StoreUnavailable: no answer.
             StoreRefused: it will not, ever; so all other methods.
         """
-        stored = self._ask(lambda: self._read(key), f"reading {key}")
-        if stored is None:
-            return None
-        value = json.loads(stored.body)
-        if value.pop("format", None) != FORMAT:
-            raise ConnectException(
-                f"store {self.url}: {key} has a format this version of sinksdk does not know; upgrade it here"
-            )
-        value.pop("nonce")
-        return Versioned(value, stored.version)
+        stored = self.stored(key)
+        return (
+            None
+            if stored is None
+            else Versioned(contents(stored.body, f"store {self.url}: {key}"), stored.version)
+        )
+
+    def stored(self, key: str) -> Stored | None:
+        """What :meth:`get` returns, not decoded: a reader may know it already. Raises as it does."""
+        return self._ask(lambda: self._read(key), f"reading {key}")
 
     def put(self, key: str, value: Mapping[str, Any], if_version: str | None) -> str:
         """Write a value if the key still has the given version (None: if it has no value).
@@ -119,7 +129,7 @@ class Store(ABC):
             message = f"{key}: a value must not have fields called {', '.join(sorted(own))}"
             raise ValueError(message)
         nonce = uuid.uuid4().hex
-        body = json.dumps({"format": FORMAT, "nonce": nonce, **value}, sort_keys=True)
+        body = _ENCODER.encode({"format": FORMAT, "nonce": nonce, **value})
         for _ in range(_TRIES):
             if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
                 return nonce

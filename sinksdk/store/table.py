@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Generic, NamedTuple, TypeVar
 
-from sinksdk.store.base import Store
+from sinksdk.store.base import Store, contents
 from sinksdk.store.records import Value
 
 V = TypeVar("V", bound=Value)
@@ -19,8 +20,18 @@ class Row(NamedTuple, Generic[V]):
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
     """The value of a key, None where there is none."""
-    found = store.get(key)
-    return None if found is None else Row(model.model_validate(found.value), found.version)
+    stored = store.stored(key)
+    return (
+        None
+        if stored is None
+        else Row(_decoded(model, stored.body, f"store {store.url}: {key}"), stored.version)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _decoded(model: type[V], body: str, where: str) -> V:
+    """What is looked at again and again mostly has not changed: decoded once, since values are frozen."""
+    return model.model_validate(contents(body, where))
 
 
 def write(store: Store, key: str, value: V, if_version: str | None) -> Row[V]:

@@ -85,7 +85,7 @@ class Log:
                 if world.dice.random() < 0.1:  # noqa: PLR2004 - now and then nothing came for a while
                     world.sleep(0.1)
                     yield None
-                count = world.dice.randint(1, 9)
+                count = world.dice.choice((1, 3, 9, 30))
                 yield _batch(at, rows[:count])
                 rows = rows[count:]
 
@@ -278,6 +278,7 @@ class Cluster:
                     launcher=_Launcher(self, name),
                     clock=self.world,
                     signal=signal,
+                    background=lambda glance: glance(),  # the only thread is the scheduler's
                 ).run(until_caught_up=until_caught_up)
                 end = "well"
             except Exception as error:
