@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from sinksdk.context import ClosingReason
@@ -25,6 +24,7 @@ from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.partition import PartitionState, offsets_of
+from sinksdk.engine.redelivery import Redelivery
 from sinksdk.engine.reports import Reports
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.two_phase import SecondPhase
@@ -34,16 +34,6 @@ from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPa
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A batch that ``put`` has not accepted yet."""
-
-    records: SinkRecords
-    attempts: Attempts
-    retry_at: float
-    converted: SinkRecords | None = None
 
 
 class WorkerSinkTask:
@@ -85,7 +75,7 @@ class WorkerSinkTask:
         self._clock = clock
         self._options = options or EngineOptions()
         self._states: dict[TopicPartition, PartitionState] = {}
-        self._pending: _Pending | None = None
+        self._pending: Redelivery | None = None
         self._reports = Reports()
         self._tallies = Tallies(self._options.ceiling)
         self._next_commit = clock.now() + self._options.commit_interval
@@ -195,7 +185,7 @@ class WorkerSinkTask:
             self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
             return
         self._tallies.begin(records.partition, offsets_of(records))
-        self._pending = _Pending(records, Attempts(self._options.retry), self._clock.now())
+        self._pending = Redelivery(records, Attempts(self._options.retry), self._clock.now(), self._label)
         self._attempt(self._pending)
 
     @property
@@ -281,7 +271,7 @@ class WorkerSinkTask:
 
     # -- put -------------------------------------------------------------------------------------
 
-    def _attempt(self, pending: _Pending) -> None:
+    def _attempt(self, pending: Redelivery) -> None:
         partition = pending.records.partition
         try:
             if pending.converted is None:  # once: what cannot be converted is reported once
@@ -306,21 +296,11 @@ class WorkerSinkTask:
                 self._fail(partition, refusal)
         self._heed_requests()
 
-    def _await_redelivery(self, pending: _Pending, error: RetriableException) -> None:
-        asked = self._context.take_timeout()
-        now = self._clock.now()
-        delay = pending.attempts.failed(now, error.retry_after if asked is None else asked)
-        if delay is not None:
-            pending.retry_at = now + delay
-            return
-        self._pending = None
-        what = "converting" if pending.converted is None else "put of"
-        spent = ConnectException(
-            f"{self._label}: {what} {pending.records.partition} at offset {pending.records.first_offset} "
-            f"failed {pending.attempts.failures} times, for as long as errors.retry.timeout allows: {error}"
-        )
-        spent.__cause__ = error
-        self._fail(pending.records.partition, spent)
+    def _await_redelivery(self, pending: Redelivery, error: RetriableException) -> None:
+        spent = pending.put_off(self._clock.now(), error, self._context.take_timeout())
+        if spent is not None:
+            self._pending = None
+            self._fail(pending.records.partition, spent)
 
     def _on_report(
         self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
+from sinksdk.testing import SinkTaskHarness
 
 P0 = TopicPartition("flights", 0)
 P1 = TopicPartition("flights", 1)
@@ -190,3 +192,16 @@ class Letters:
         self.records.append(record)
         self.futures.append(future)
         return future
+
+
+def opened(*partitions: object) -> tuple[SinkTaskHarness, World]:
+    """A started two-phase sink, and its outside world, which survives a crash."""
+    world = World()
+    harness = SinkTaskHarness(functools.partial(TwoPhaseSink, world))
+    harness.start()
+    harness.assign(*partitions or (P0,))
+    return harness, world
+
+
+def ids(tokens: object) -> list[str]:
+    return [token.id for token in tokens]

@@ -41,6 +41,17 @@ def test_the_same_batch_is_put_again_after_a_growing_delay() -> None:
     assert harness.task.taken == {P0: [0, 1]}
 
 
+def test_a_batch_that_is_put_off_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """RetriableException from put: one warning, with partition, offset and cause, however often it is tried."""
+    harness = retrying()
+    harness.task.faults["put"].extend(busy(4))
+    harness.deliver(P0, ["a", "b"])
+    while harness.worker.pending:
+        harness.advance(harness.worker.wait())
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert f"put of {P0} at offset 0 failed, it is tried again: busy" in said
+
+
 def test_nothing_is_put_before_the_delay_is_over() -> None:
     """RetriableException from put: no attempt before its time."""
     harness = retrying()

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import pickle
-
 import pytest
 
 from sinksdk import (
     ConnectException,
     FencedException,
     OffsetAndMetadata,
-    OffsetRange,
     RetriableException,
     SinkRecords,
     SinkTask,
     Token,
-    UnpublishableException,
 )
 from sinksdk.testing import SinkTaskHarness
-from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, World
-
-
-def opened(*partitions: object) -> tuple[SinkTaskHarness, World]:
-    """A started two-phase sink, and its outside world, which survives a crash."""
-    world = World()
-    harness = SinkTaskHarness(functools.partial(TwoPhaseSink, world))
-    harness.start()
-    harness.assign(*partitions or (P0,))
-    return harness, world
-
-
-def ids(tokens: object) -> list[str]:
-    return [token.id for token in tokens]
-
+from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, ids, opened
 
 # -- the good case -----------------------------------------------------------------------------------
 
@@ -366,143 +347,6 @@ def test_a_zombie_that_wakes_up_changes_nothing() -> None:
     zombie.lose()
     assert world.offsets(P0) == [0]
     assert world.undone == ["upload-0"]
-
-
-# -- withdrawal --------------------------------------------------------------------------------------
-
-
-def test_a_commit_that_can_never_be_published_is_withdrawn_by_name() -> None:
-    """UnpublishableException: the commit goes back to its offset, what it names is discarded, the rest is read again."""
-    harness, _ = opened()
-    harness.deliver(P0, ["a", "b"])
-    harness.commit()
-    harness.deliver(P0, ["c", "d"])
-
-    def gone(partition: object, tokens: list[Token]) -> None:
-        raise UnpublishableException("gone", offset=2, metadata="as before", discard=tokens)
-
-    harness.task.publish = gone
-    harness.commit()
-
-    assert harness.committed == {P0: OffsetAndMetadata(2, "as before")}
-    (entry,) = harness.log.saved.entries
-    assert entry.withdrawn_from == 4
-    assert [ids(call.arguments[1]) for call in harness.called("discard")] == [["upload-1"]]
-    failure = harness.outcome(P0).failure
-    assert failure is not None
-    assert failure.at_once
-    assert harness.names()[-1] == "close"
-
-
-def test_a_predecessors_commit_is_withdrawn_before_anything_is_opened() -> None:
-    """Found out by the next owner: its partition is not opened; the one after it starts at the lower offset."""
-    harness, _ = opened()
-    harness.deliver(P0, ["a", "b"])
-    harness.task.publish = failing_once(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        harness.commit()
-    harness.crash()
-
-    def gone(partition: object, tokens: list[Token]) -> None:
-        raise UnpublishableException("gone", offset=0, discard=tokens)
-
-    harness.task.publish = gone
-    harness.start()
-    harness.assign(P0)
-
-    assert "open" not in harness.names()[harness.names().index("discard") :]
-    assert harness.committed == {P0: OffsetAndMetadata(0)}
-    assert [ids(call.arguments[1]) for call in harness.called("discard")] == [["upload-0"]]
-
-
-def failing_once(error: BaseException) -> object:
-    def publish(partition: object, tokens: list[Token]) -> None:
-        raise error
-
-    return publish
-
-
-@pytest.mark.parametrize(
-    ("offset", "discard"), [(2, []), (5, []), (-1, []), (0, ["a token of somebody else"])]
-)
-def test_a_commit_is_not_withdrawn_to_what_it_never_was(offset: int, discard: list[str]) -> None:
-    """Only backwards, and only with tokens of this very commit: otherwise it stays, and the partition fails."""
-    harness, _ = opened()
-    harness.deliver(P0, ["a", "b"])
-
-    def wrong(partition: object, tokens: list[Token]) -> None:
-        raise UnpublishableException("gone", offset=offset, discard=discard)
-
-    harness.task.publish = wrong
-    harness.commit()
-
-    assert harness.committed[P0].offset == 2
-    assert ids(harness.committed[P0].tokens) == ["upload-0"]
-    assert harness.outcome(P0).failure is not None
-
-
-def test_a_fenced_task_withdraws_nothing() -> None:
-    """A zombie that finds its upload gone writes nothing: the successor has published it, or will find out."""
-    harness, _ = opened()
-    harness.deliver(P0, ["a"])
-    log = harness.log
-
-    def gone(partition: object, tokens: list[Token]) -> None:
-        harness.fence()
-        raise UnpublishableException("gone", offset=0, discard=tokens)
-
-    harness.task.publish = gone
-    with pytest.raises(FencedException):
-        harness.commit()
-
-    assert log.offsets[P0].offset == 1
-
-
-def test_what_is_unpublishable_travels() -> None:
-    """UnpublishableException: comes out of a pickle as it went in."""
-    error = UnpublishableException("gone", offset=3, metadata="m", discard=["t"])
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-
-    assert (str(copy), copy.offset, copy.metadata, copy.discard) == ("gone", 3, "m", ("t",))
-
-
-def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
-    """Regression: its generation's range begins at the commit of before; reading on lost what lay in between."""
-    harness, _ = opened()
-    harness.deliver(P0, ["a", "b"])
-    harness.task.publish = failing_once(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        harness.commit()
-    harness.crash()
-
-    def gone(partition: object, tokens: list[Token]) -> None:
-        raise UnpublishableException("gone", offset=0, discard=tokens)
-
-    harness.task.publish = gone
-    harness.start()
-    harness.assign(P0, limits=OffsetRange(2, 10))
-    harness.crash()
-    harness.start()
-    harness.assign(P0, P1, limits=OffsetRange(2, 10))
-    harness.deliver(P1, ["c"])
-
-    assert harness.called("open")[-1].arguments == ([P1],)
-    failure = harness.outcome(P0).failure
-    assert failure is not None
-    assert failure.at_once
-    assert "withdrawn to offset 0" in failure.message
-    assert harness.outcome(P1).failure is None
-
-
-def test_records_the_source_lost_are_no_withdrawal() -> None:
-    """A range may begin after the commit where the source has nothing in between: it is read."""
-    harness = SinkTaskHarness(Sink, committed={P0: 5})
-    harness.start()
-    harness.assign(P0, limits=OffsetRange(8, 20))
-    harness.deliver(P0, ["a"])
-    harness.commit()
-
-    assert harness.committed[P0].offset == 9
 
 
 def test_publishing_that_is_tried_again_does_not_hold_closing_up() -> None:

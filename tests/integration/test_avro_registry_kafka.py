@@ -1,0 +1,108 @@
+"""``sinksdk run`` on Avro records whose schemas a registry keeps: from Kafka, through Spark, to the task."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from tests.integration.refusing_site import RECORDS, Site, context
+from tests.kafka.spark_jars import spark_jars
+from tests.kafka.topics import consume
+from tests.registry_server import RegistryServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+REFUSE = {"name": "refuse", "type": "boolean"}
+FIRST = {"type": "record", "name": "Order", "fields": [REFUSE]}
+SECOND = {"type": "record", "name": "Order", "fields": [{"name": "note", "type": "string"}, REFUSE]}
+UNKNOWN = 4_711
+AVRO = {
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.basic.auth.credentials.source": "USER_INFO",
+    "value.converter.basic.auth.user.info": "reader:secret",
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer().running() as server:
+        server.credentials = "reader:secret"
+        assert server.register("orders-value", json.dumps(FIRST)) == 1
+        assert server.register("orders-value", json.dumps(SECOND)) == 2
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path, bootstrap: str) -> Site:
+    return Site(tmp_path, bootstrap)
+
+
+def is_unreadable(offset: int) -> bool:
+    return offset % 10 == 3
+
+
+def value(offset: int) -> bytes:
+    """By two schemas in turns; each tenth names one that nobody has registered."""
+    schema_id, schema = (1, FIRST) if offset % 2 else (2, SECOND)
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(
+        buffer, fastavro.parse_schema(schema), {"refuse": offset % 25 == 0, "note": "n" * (offset % 7)}
+    )
+    return struct.pack(">bI", 0, UNKNOWN if is_unreadable(offset) else schema_id) + buffer.getvalue()
+
+
+def run(site: Site, registry: RegistryServer, **more: str) -> tuple[int, str]:
+    source = ["--bootstrap-servers", site.bootstrap, "--kafka-jars", spark_jars()]
+    return site.run(source, **AVRO, **{"value.converter.schema.registry.url": registry.url}, **more)
+
+
+def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
+    site: Site, registry: RegistryServer
+) -> None:
+    """Each record is delivered by its own schema or a dead letter, once; each schema is asked for once a task."""
+    site.produce(value)
+
+    code, said = run(site, registry)
+
+    assert code == 0, said
+    assert "secret" not in said
+    assert site.committed() == {0: RECORDS, 1: RECORDS}
+    good = [offset for offset in range(RECORDS) if not is_unreadable(offset) and offset % 25]
+    assert [site.delivered(partition) for partition in range(2)] == [good, good]
+    letters = consume(site.bootstrap, site.letters)
+    assert len(letters) == 2 * (RECORDS - len(good))
+    for letter in letters:
+        offset = int(context(letter)["offset"] or b"")
+        assert letter.value == value(offset)
+        unreadable = is_unreadable(offset)
+        assert context(letter)["stage"] == (b"VALUE_CONVERTER" if unreadable else b"TASK_PUT")
+    for schema_id in (1, 2):
+        asked = sum(path.startswith(f"/schemas/ids/{schema_id}") for path in registry.requests)
+        assert 1 <= asked <= 2, f"schema {schema_id} was asked for {asked} times by two tasks"
+
+
+def test_a_registry_that_is_down_turns_no_record_into_a_dead_letter(
+    site: Site, registry: RegistryServer
+) -> None:
+    """An outage is not the records' fault: the partitions fail, nothing is dropped; once it is back all is done."""
+    site.produce(value)
+    registry.failing = 503
+
+    code, said = run(site, registry, **{"errors.retry.timeout": "2000"})
+
+    assert code == 1, said
+    assert registry.url in said
+    assert not any(site.committed().values())
+    assert not consume(site.bootstrap, site.letters)
+
+    registry.failing = None
+    code, said = run(site, registry)
+
+    assert code == 0, said
+    assert site.committed() == {0: RECORDS, 1: RECORDS}
