@@ -11,7 +11,7 @@ from typing import Final
 
 from sinksdk.context import ClosingReason
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.events import PartitionView
+from sinksdk.runtime.events import LOST, PartitionView
 from sinksdk.store.records import GenerationPlan
 
 CAUGHT_UP: Final = "caught up"
@@ -40,6 +40,7 @@ class Row:
         files: files since the start, None if the connector does not count any.
         size: bytes since the start, likewise.
         failure: why it failed, until it does better.
+        lost: offsets after its commit that the source no longer had, and that were skipped.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Row:
     files: int | None
     size: int | None
     failure: str | None = None
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ class Board:
             view.counts.get("files"),
             view.counts.get("bytes"),
             self._failures.get(view.partition),
+            view.counts.get(LOST, 0),
         )
 
 
@@ -208,6 +211,7 @@ def _total(rows: Sequence[Row]) -> Row:
         sum(row.rate for row in rows),
         _sum(row.files for row in rows),
         _sum(row.size for row in rows),
+        lost=sum(row.lost for row in rows),
     )
 
 

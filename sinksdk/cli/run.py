@@ -10,7 +10,7 @@ from rich.console import Console
 
 from sinksdk.cli.board import FAILED, Snapshot
 from sinksdk.cli.driving import drive
-from sinksdk.cli.formatting import counted, duration, size
+from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.plain import PlainProgress
@@ -65,6 +65,8 @@ def run(options: RunOptions) -> None:
         shown = progress.snapshot()
         if shown.generation or shown.state != FAILED:
             write(console, f"{shown.state}: {summary(shown)}", "bold")
+            if shown.total.lost:
+                write(console, lost(shown), "bold yellow")
 
 
 def _run(
@@ -96,3 +98,9 @@ def summary(shown: Snapshot) -> str:
         parts.append(f"{files} ({size(shown.total.size)})" if shown.total.size is not None else files)
     parts.append(duration(shown.seconds))
     return ", ".join(parts)
+
+
+def lost(shown: Snapshot) -> str:
+    """What the source had forgotten before it was read, by partition."""
+    each = ", ".join(f"{row.name}: {number(row.lost)}" for row in shown.rows if row.lost)
+    return f"lost before they were read, and skipped: {counted(shown.total.lost, 'offset')} ({each})"

@@ -17,7 +17,7 @@ from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.events import Listener, Silent
+from sinksdk.runtime.events import LOST, Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Background, Lookout, in_a_thread
@@ -48,9 +48,6 @@ log = logging.getLogger(__name__)
 
 _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
 _SUCCESSION_POLL = 0.25  # seconds
-
-LOST = "lost"
-"""Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
 
 
 class Launcher(Protocol):

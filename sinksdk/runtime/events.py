@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from sinksdk.context import ClosingReason
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
+
+LOST: Final = "lost"
+"""Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class PartitionView:
         position: offset after the last record read by a running task.
         end: where the source ended when it was last asked.
         records: records delivered in the running (or last) generation.
-        counts: what its task counted since this driver started: files, bytes, …
+        counts: what its task counted since this driver started: files, bytes, …; and :data:`LOST`.
         failure: why it ended early.
         tail: of ``records``, those above the commit, which will be read again; known once the
             generation has ended.

@@ -14,7 +14,7 @@ from sinksdk.cli.board import Board
 from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress, render
 from sinksdk.cli.plain import PlainProgress
-from sinksdk.cli.run import progress_on, summary
+from sinksdk.cli.run import lost, progress_on, summary
 from sinksdk.runtime.events import PartitionView
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
@@ -109,6 +109,16 @@ def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(board
     board.ended(1, [view(committed=1000, position=1000, records=1000, files=2, bytes=2_000_000)])
 
     assert summary(board.snapshot()) == "1,000 records committed, 2 files (2.0 MB), 0.0 s"
+
+
+def test_what_was_lost_is_told_by_partition(board: Board) -> None:
+    """on.data.loss=skip: the offsets that the source no longer had are counted, never silent."""
+    board.planned(plan(1, {0: 0, 1: 0, 2: 0}))
+    board.ended(1, [view(0, lost=1_200), view(1), view(2, lost=1)])
+
+    assert lost(board.snapshot()) == (
+        "lost before they were read, and skipped: 1,201 offsets (t-0: 1,200, t-2: 1)"
+    )
 
 
 def test_a_failure_stays_until_its_partition_does_better(board: Board) -> None:
