@@ -2,6 +2,7 @@
 
 Answers what an archiver asks: buckets exist, uploads are taken and forgotten, small objects (owner
 markers) are kept so that they can be read back. Counts requests, body bytes, and the size of each object.
+It can be told to refuse some objects' data.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from typing import Any
 _KEPT = 64 * 1024
 _STATISTICS = "/-/statistics"
 _OBJECTS = "/-/objects"
+_REFUSE = "/-/refuse/"
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,14 @@ class NullS3:
         """Objects that became whole since it was last asked, by path, with their sizes."""
         return self._ask(_OBJECTS)
 
+    def refuse(self, part: str) -> None:
+        """Answer 403 to data of objects whose path contains this, until :meth:`heal`."""
+        self._ask(_REFUSE + urllib.parse.quote(part))
+
+    def heal(self) -> None:
+        """Refuse nothing any more."""
+        self._ask(_REFUSE)
+
     def _ask(self, what: str) -> dict[str, int]:
         context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
         with urllib.request.urlopen(self.url + what, context=context) as answer:  # noqa: S310 - ours
@@ -63,6 +74,7 @@ class _Seen:
     kept: dict[str, bytes] = field(default_factory=dict)
     uploading: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
+    refused: str = ""  # part of a path, empty for none
 
 
 @contextlib.contextmanager
@@ -205,6 +217,11 @@ class _Connection:
     def _reply(self, method: str, path: str, query: str, body: bytes) -> tuple[str, bytes]:
         if path in (_STATISTICS, _OBJECTS):
             return "200 OK", _told(self._seen.counts if path == _STATISTICS else self._seen.whole)
+        if path.startswith(_REFUSE):
+            self._seen.refused = urllib.parse.unquote(path.removeprefix(_REFUSE))
+            return "200 OK", b"{}"
+        if method == "PUT" and self._seen.refused and self._seen.refused in urllib.parse.unquote(path):
+            return "403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>"
         if "uploadId=" in query or query.startswith("uploads"):
             return self._upload(method, path, query)
         self._seen.counts[f"{method} object"] += 1
