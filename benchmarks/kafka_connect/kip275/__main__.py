@@ -1,7 +1,8 @@
-"""``python -m benchmarks.kafka_connect.kip275``: one task's S3 fails; what does the rebalance cost the others?
+"""``python -m benchmarks.kafka_connect.kip275``: one task's S3 fails; what do the others read again?
 
-KIP-275's scene on a real broker, played by Kafka Connect and by sinksdk: the same topic, the same S3 endpoint
-that refuses one partition's data, and tasks that are slowed down by the same rule.
+KIP-275's scene on a real broker, played by Kafka Connect, as it is and with the assignor that lets tasks keep
+partitions in a rebalance, and by sinksdk: the same topic, the same S3 endpoint that refuses one partition's
+data, and tasks that are slowed down by the same rule.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.kafka_connect.kip275 import connect, ours
+from benchmarks.kafka_connect.kip275 import ours
+from benchmarks.kafka_connect.kip275.connect import Connect
 from benchmarks.kafka_connect.kip275.scene import FAST, RECORDS, VALUE, Loss
 from benchmarks.kafka_connect.topics import BROKER, Cluster
 from benchmarks.kafka_connect.worker import connect_worker
 from benchmarks.null_s3 import NullS3, null_s3
 from tests.kafka.broker import serving
 
-CONNECT, OURS = "Kafka Connect", "sinksdk"
+OURS = "sinksdk"
+_ASSIGNOR = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+CONNECTS: Mapping[str, Mapping[str, str]] = {
+    "Connect": {},
+    "Connect,\ncooperative": {"consumer.override.partition.assignment.strategy": _ASSIGNOR},
+}
 _DATA = ".avro"
 
 
@@ -46,7 +53,7 @@ class Played:
 
 
 def play() -> dict[str, Played]:
-    """Start everything, let both play, one after the other, and end it."""
+    """Start everything, let each play, one after the other, and end it."""
     with (
         serving(BROKER) as broker,
         null_s3(tls=False) as s3,
@@ -54,13 +61,14 @@ def play() -> dict[str, Played]:
     ):
         cluster, folder = Cluster(broker.bootstrap), Path(name)
         topic = cluster.fill("orders", VALUE, RECORDS)
+        found = {}
         with connect_worker(folder / "worker", cluster.bootstrap, s3) as worker:
-            theirs = connect.play(worker, cluster, topic, s3, folder / "connect")
-        their_files = _files(s3)
-        return {
-            CONNECT: Played(theirs, their_files),
-            OURS: Played(ours.play(cluster, topic, s3, folder / "sinksdk"), _files(s3)),
-        }
+            connect = Connect(worker, cluster, s3)
+            for number, (system, settings) in enumerate(CONNECTS.items()):
+                lost = connect.play(topic, folder / f"connect-{number}", settings)
+                found[system] = Played(lost, _files(s3))
+        lost = ours.play(cluster, topic, s3, folder / OURS)
+        return {**found, OURS: Played(lost, _files(s3))}
 
 
 def _files(s3: NullS3) -> int:
@@ -69,12 +77,15 @@ def _files(s3: NullS3) -> int:
 
 
 def table(played: Mapping[str, Played]) -> Table:
-    """Both systems side by side, a row for each task."""
+    """The systems side by side, a row for each task.
+
+    Records delivered before the rebalance, offsets committed right after it, and what was read again.
+    """
     made = Table(title="KIP-275's scene: one task's S3 fails, a rebalance follows", title_justify="left")
     made.add_column("task")
     for system in played:
-        for column in ("delivered before", "committed by it", "read again"):
-            made.add_column(f"{system}: {column}", justify="right")
+        for column in ("delivered", "committed", "read again"):
+            made.add_column(f"{system}\n{column}", justify="right")
     for partition in next(iter(played.values())).losses:
         name = f"{partition + 1}, whose S3 fails" if partition == FAST else str(partition + 1)
         made.add_row(name, *(cell for one in played.values() for cell in _cells(one.losses[partition])))
@@ -85,7 +96,8 @@ def table(played: Mapping[str, Played]) -> Table:
 
 
 def _cells(loss: Loss) -> list[str]:
-    return [f"{number:,}" for number in (loss.delivered, loss.committed, loss.read_again)]
+    committed = "kept open" if loss.is_kept else f"{loss.committed:,}"
+    return [f"{loss.delivered:,}", committed, f"{loss.read_again:,}"]
 
 
 if __name__ == "__main__":

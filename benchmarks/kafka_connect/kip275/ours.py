@@ -1,7 +1,7 @@
 """sinksdk plays the scene: a partition fails, and its driver is told to rebalance.
 
-``python -m benchmarks.kafka_connect.kip275.ours BOOTSTRAP ENDPOINT TOPIC JOURNAL`` is the driver, with a Spark
-session of its own; it prints the offsets that the second generation begins at, as JSON.
+``python -m benchmarks.kafka_connect.kip275.ours BOOTSTRAP ENDPOINT TOPIC JOURNAL`` is the driver, with a
+Spark session of its own; it prints the offsets that the second generation begins at, as JSON.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def play(cluster: Cluster, topic: Topic, s3: NullS3, journal: Path) -> dict[int,
     s3.refuse(REFUSED)
     here = [cluster.bootstrap, s3.url, topic.name, str(journal)]
     command = [sys.executable, "-m", "benchmarks.kafka_connect.kip275.ours", *here]
-    played = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=_PATIENCE)
-    after = {int(partition): offset for partition, offset in json.loads(played.stdout).items()}
+    driver = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=_PATIENCE)
+    after = {int(partition): offset for partition, offset in json.loads(driver.stdout).items()}
     assert committed(cluster.group(f"connect-{_NAME}"), topic) == topic.records
-    return losses(lives(journal), after)
+    played = lives(journal)
+    return losses(played, played, after)
 
 
 class _Director(Silent):

@@ -1,4 +1,4 @@
-"""The archiver with tasks that are slowed down and tell what they are handed, as ``PacedS3SinkTask`` in Java."""
+"""The archiver, slowed down, and telling what its tasks are handed, as ``PacedS3SinkTask`` in Java."""
 
 from __future__ import annotations
 

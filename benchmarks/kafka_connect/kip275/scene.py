@@ -6,7 +6,6 @@ is handed records: ``open PARTITION`` and ``put PARTITION FIRST NEXT``.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,11 +28,13 @@ class Loss:
         delivered: records that were handed to its task before it.
         committed: its committed offset right after it.
         read_again: records handed to a task later that had been delivered before; each time they were.
+        is_kept: whether its task kept it, with the file that was open.
     """
 
     delivered: int
     committed: int
     read_again: int
+    is_kept: bool = False
 
 
 @dataclass
@@ -69,30 +70,35 @@ def lives(journal: Path) -> Mapping[int, Sequence[Life]]:
     return found
 
 
-def losses(played: Mapping[int, Sequence[Life]], committed: Mapping[int, int]) -> dict[int, Loss]:
+def losses(
+    played: Mapping[int, Sequence[Life]], seen: Mapping[int, Sequence[Life]], committed: Mapping[int, int]
+) -> dict[int, Loss]:
     """What the one rebalance of a scene cost each partition.
 
     Args:
         played: the lives of the whole scene.
+        seen: those right after the rebalance.
         committed: offsets right after the rebalance.
 
     Raises:
-        ValueError: a partition was not opened exactly twice, or did not go on at its commit: this is
-            another scene.
+        ValueError: a partition was opened more than twice, or did not go on at its commit: this is another
+            scene.
     """
     return {
-        partition: _loss(partition, opened, committed[partition])
+        partition: _loss(partition, opened, seen[partition][0].end, committed[partition])
         for partition, opened in sorted(played.items())
     }
 
 
-def _loss(partition: int, opened: Sequence[Life], committed: int) -> Loss:
-    if len(opened) != 2:
+def _loss(partition: int, opened: Sequence[Life], delivered: int, committed: int) -> Loss:
+    if len(opened) > 2:
         message = f"partition {partition} was opened {len(opened)} times, in a scene with one rebalance"
         raise ValueError(message)
-    before, after = opened
-    went_on = next(itertools.chain((first for first, _ in after.puts), [committed]))
+    if len(opened) == 1:
+        return Loss(delivered, committed, 0, is_kept=True)
+    after = opened[1]
+    went_on = after.puts[0][0] if after.puts else committed
     if went_on != committed:
         message = f"partition {partition} is committed up to {committed} and was read again from {went_on}"
         raise ValueError(message)
-    return Loss(before.end, committed, after.below(before.end))
+    return Loss(delivered, committed, after.below(delivered))
