@@ -2,13 +2,12 @@
 
 Answers what an archiver asks: buckets exist, uploads are taken and forgotten, small objects (owner
 markers) are kept so that they can be read back. Counts requests, body bytes, and the size of each object.
+It can be told to refuse some objects' data.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import ipaddress
 import json
 import socket
 import ssl
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 _KEPT = 64 * 1024
-_STATISTICS = "/-/statistics"
-_OBJECTS = "/-/objects"
+_OURS = "/-/"
+_STATISTICS = _OURS + "statistics"
+_OBJECTS = _OURS + "objects"
+_REFUSE = _OURS + "refuse/"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,14 @@ class NullS3:
         """Objects that became whole since it was last asked, by path, with their sizes."""
         return self._ask(_OBJECTS)
 
+    def refuse(self, part: str) -> None:
+        """Answer 403 to data of objects whose path contains this, until :meth:`heal`."""
+        self._ask(_REFUSE + urllib.parse.quote(part))
+
+    def heal(self) -> None:
+        """Refuse nothing any more."""
+        self._ask(_REFUSE)
+
     def _ask(self, what: str) -> dict[str, int]:
         context = ssl.create_default_context(cafile=self.certificate) if self.certificate else None
         with urllib.request.urlopen(self.url + what, context=context) as answer:  # noqa: S310 - ours
@@ -63,11 +73,18 @@ class _Seen:
     kept: dict[str, bytes] = field(default_factory=dict)
     uploading: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
+    refused: str = ""
+
+    def refuses(self, path: str) -> bool:
+        """Whether data of this object is refused."""
+        return bool(self.refused) and self.refused in urllib.parse.unquote(path)
 
 
 @contextlib.contextmanager
 def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
     """Start the endpoint on a free port of this machine; it ends with the block."""
+    from benchmarks.certificate import make_certificate  # the endpoint itself is run as a script
+
     with tempfile.TemporaryDirectory() as folder:
         certificate = make_certificate(Path(folder)) if tls else None
         arguments = [str(certificate)] if certificate else []
@@ -80,40 +97,6 @@ def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
                 yield NullS3(f"{'https' if tls else 'http'}://127.0.0.1:{port}", certificate)
             finally:
                 process.terminate()
-
-
-def make_certificate(folder: Path) -> Path:
-    """Key and self-signed certificate for 127.0.0.1, in one file, good for a day."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "null S3")])
-    now = dt.datetime.now(dt.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "null-s3.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
 
 
 class _Connection:
@@ -203,10 +186,22 @@ class _Connection:
         self._stream.sendall(head.encode() + (b"" if method == "HEAD" else content))
 
     def _reply(self, method: str, path: str, query: str, body: bytes) -> tuple[str, bytes]:
-        if path in (_STATISTICS, _OBJECTS):
-            return "200 OK", _told(self._seen.counts if path == _STATISTICS else self._seen.whole)
+        if path.startswith(_OURS):
+            return "200 OK", self._obey(path)
+        if method == "PUT" and self._seen.refuses(path):
+            return "403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>"
         if "uploadId=" in query or query.startswith("uploads"):
             return self._upload(method, path, query)
+        return self._object(method, path, body)
+
+    def _obey(self, path: str) -> bytes:
+        """What the benchmark itself asks for, or wants to be done."""
+        if path.startswith(_REFUSE):
+            self._seen.refused = urllib.parse.unquote(path.removeprefix(_REFUSE))
+            return b"{}"
+        return _told(self._seen.counts if path == _STATISTICS else self._seen.whole)
+
+    def _object(self, method: str, path: str, body: bytes) -> tuple[str, bytes]:
         self._seen.counts[f"{method} object"] += 1
         is_bucket = path.strip("/").count("/") == 0
         if method == "PUT":

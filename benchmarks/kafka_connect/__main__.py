@@ -34,15 +34,13 @@ from benchmarks.kafka_connect.rows import (
     topic_rows,
 )
 from benchmarks.kafka_connect.side import Side
-from benchmarks.kafka_connect.topics import Cluster, Topic
+from benchmarks.kafka_connect.topics import BROKER, Cluster, Topic
 from benchmarks.kafka_connect.worker import connect_worker
 from benchmarks.null_s3 import NullS3, null_s3
 from benchmarks.table import Row, show
 from tests.kafka.broker import serving
 
 CODECS = ("zstandard", "null")
-# Kafka's own default: a group's first members are waited for, so that not each of them is a rebalance.
-BROKER = {"group.initial.rebalance.delay.ms": "3000"}
 _FAR_ENOUGH = 4  # times the short topic's records; a slope between closer lengths is noise
 REBALANCE_AFTER = 0.4  # of a topic
 

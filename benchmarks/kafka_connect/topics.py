@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from sinksdk.sources.kafka import ConsumerGroup, KafkaClient
 from sinksdk.sources.kafka.cluster import Cluster as KafkaCluster
 
 PARTITIONS = 4
+# Kafka's own default: a group's first members are waited for, so that not each of them is a rebalance.
+BROKER = {"group.initial.rebalance.delay.ms": "3000"}
 _VARIETY = 4096  # different values; more would be the producer's time, and no compressor looks back that far
 _PRODUCER = {
     "linger.ms": 50,
@@ -87,10 +90,16 @@ class Cluster:
 
 def committed(group: ConsumerGroup, topic: Topic) -> int:
     """Records of the topic that a consumer group has committed."""
-    try:
-        return sum(group.offsets([TopicPartition(topic.name, n) for n in range(PARTITIONS)]).values())
-    except RetriableException:
-        return 0  # the broker has only just begun to keep groups
+    return sum(offsets(group, topic).values())
+
+
+def offsets(group: ConsumerGroup, topic: Topic) -> dict[int, int]:
+    """What a consumer group has committed, by partition; 0 where it has nothing."""
+    found: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
+    with suppress(RetriableException):  # the broker has only just begun to keep groups
+        asked = [TopicPartition(topic.name, number) for number in found]
+        found.update({place.partition: offset for place, offset in group.offsets(asked).items()})
+    return found
 
 
 def _produce(producer: Producer, **record: Any) -> None:

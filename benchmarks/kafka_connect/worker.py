@@ -100,9 +100,13 @@ class Worker:
 
     def check(self, name: str) -> None:
         """Raise what made a task fail, if one did."""
+        failed = self.failed(name)
+        assert not failed, next(iter(failed.values()))
+
+    def failed(self, name: str) -> dict[int, str]:
+        """The tasks that have failed, by number, and what made them."""
         status = self._call("GET", f"/connectors/{name}/status")
-        failed = [task["trace"] for task in status["tasks"] if task["state"] == "FAILED"]
-        assert not failed, failed[0]
+        return {task["id"]: task["trace"] for task in status["tasks"] if task["state"] == "FAILED"}
 
     def consumed(self) -> list[Consumed]:
         """What each consumer so far has handed to its task, in no order."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -55,3 +56,16 @@ def test_part_of_a_kept_object_can_be_read(endpoint: NullS3) -> None:
     ask(endpoint, "PUT", "/bucket/range", b"0123456789")
     assert ask(endpoint, "GET", "/bucket/range", Range="bytes=2-4") == b"234"
     assert ask(endpoint, "GET", "/bucket/range", Range="bytes=7-") == b"789"
+
+
+def test_refused_objects_take_no_data_until_it_heals(endpoint: NullS3) -> None:
+    """Data of a path that has the text in it, however it is quoted, is answered 403; that of others is not."""
+    endpoint.objects()
+    endpoint.refuse("partition=3/")
+    for target in ("/bucket/partition=3/a", "/bucket/partition%3D3/a?partNumber=1&uploadId=upload"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            ask(endpoint, "PUT", target, b"12345")
+    ask(endpoint, "PUT", "/bucket/partition=2/a", b"12345")
+    endpoint.heal()
+    ask(endpoint, "PUT", "/bucket/partition=3/a", b"123")
+    assert endpoint.objects() == {"/bucket/partition=2/a": 5, "/bucket/partition=3/a": 3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.null_s3 import make_certificate
+from benchmarks.certificate import make_certificate
 
 
 class Certificate(NamedTuple):

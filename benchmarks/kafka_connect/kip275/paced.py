@@ -1,0 +1,57 @@
+"""The archiver, slowed down, and telling what its tasks are handed, as ``PacedS3SinkTask`` in Java."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from benchmarks.kafka_connect.kip275.scene import FAST, RATE, SLOW_FROM
+from connectors.s3_archiver import S3ArchiverConnector
+from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk import SinkRecords, SinkTask, TopicPartition
+
+
+class PacedConfig(S3ArchiverConfig):
+    """The archiver's, and where the journal is."""
+
+    journal: str = Field(description="The file that has what tasks were handed.")
+
+
+class PacedTask(S3ArchiverTask):
+    """All partitions but one are slow from some offset on, and a journal has what was handed over."""
+
+    def start(self, config: S3ArchiverConfig) -> None:
+        """See :class:`sinksdk.SinkTask`."""
+        super().start(config)
+        assert isinstance(config, PacedConfig)
+        self._journal = Path(config.journal)
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """See :class:`sinksdk.SinkTask`."""
+        super().open(partitions)
+        self._tell("".join(f"open {place.partition}\n" for place in partitions))
+
+    def put(self, records: SinkRecords) -> None:
+        """See :class:`sinksdk.SinkTask`."""
+        first, end = records.first_offset, records.next_offset
+        self._tell(f"put {records.partition.partition} {first} {end}\n")
+        if records.partition.partition != FAST:
+            time.sleep(max(end - max(first, SLOW_FROM), 0) / RATE)
+        super().put(records)
+
+    def _tell(self, lines: str) -> None:
+        """One write to a file opened for appending: lines of several tasks do not mix."""
+        with self._journal.open("a") as journal:
+            journal.write(lines)
+
+
+class PacedArchiver(S3ArchiverConnector):
+    """The archiver with these tasks."""
+
+    config_class: ClassVar[type[S3ArchiverConfig]] = PacedConfig
+    task_class: ClassVar[type[SinkTask]] = PacedTask

@@ -1,0 +1,32 @@
+"""KIP-275's scene on a real broker: one partition's S3 fails, a rebalance follows; what do the others lose?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kafka_connect.kip275 import ours
+from benchmarks.kafka_connect.kip275.scene import FAST, RECORDS, VALUE, Loss
+from benchmarks.kafka_connect.topics import Cluster
+from benchmarks.null_s3 import null_s3
+from tests.kafka.spark_jars import spark_jars
+from tests.kafka.topics import unused_name
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+def test_tasks_in_mid_file_commit_what_they_were_handed_and_read_nothing_again(
+    tmp_path: Path, bootstrap: str
+) -> None:
+    """The others begin again exactly where the rebalance came; only the failed partition is read again."""
+    spark_jars()  # skips here, where they cannot be had
+    cluster = Cluster(bootstrap)
+    with null_s3(tls=False) as s3:
+        topic = cluster.fill(unused_name("orders"), VALUE, RECORDS)
+        found = ours.play(cluster, topic, s3, tmp_path / "journal")
+
+    others = [loss for partition, loss in found.items() if partition != FAST]
+    assert all(10_000 <= loss.delivered < RECORDS for loss in others), "the rebalance missed the middle"
+    assert others == [Loss(loss.delivered, committed=loss.delivered, read_again=0) for loss in others]
+    assert found[FAST] == Loss(delivered=RECORDS, committed=0, read_again=RECORDS)
