@@ -186,7 +186,7 @@ class ConnectorDriver:
         while True:
             # Only after the claim: a driver that does not come to claim changes nothing. Each time: one that
             # was overtaken may have written its own in between, though no task will ever see it.
-            record = configure(self._store, self._config.name, self._raw)
+            record = configure(self._store, self._config.name, self._raw, "RUNNING")
             claim = self._begin(claim, record)
             committed = {p: entry.offset for p, entry in claim.committed.items()}
             self._views.committed(committed)

@@ -21,6 +21,8 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
+    config_key,
+    connector_prefix,
     noted,
     plan_key,
     plans_prefix,
@@ -135,6 +137,46 @@ class Generations:
         committed = {**claim.committed, **entries}
         self.plan(replace(claim, committed=committed), (), config_version, config, topic_ids=topic_ids)
         return self.claim()
+
+    def alter(
+        self,
+        claim: Claim,
+        offsets: Mapping[TopicPartition, int | None],
+        config_version: int,
+        config: Mapping[str, str],
+    ) -> None:
+        """Commit offsets by hand, as a generation of its own without tasks; None takes a commit away.
+
+        Raises:
+            FencedException: a newer driver exists.
+            ConnectException: a commit has tokens that are not published yet: they would be lost.
+        """
+        unpublished = [str(p) for p in sorted(offsets) if (e := claim.committed.get(p)) and e.publish]
+        if unpublished:
+            raise ConnectException(
+                f"connector {self._connector}: what is committed of {', '.join(unpublished)} is not "
+                f"published yet; resume the connector until it is, stop it, and alter its offsets then"
+            )
+        committed = {p: entry for p, entry in claim.committed.items() if p not in offsets}
+        committed |= {
+            p: Entry.of(p, OffsetAndMetadata(offset), claim.generation)
+            for p, offset in offsets.items()
+            if offset is not None
+        }
+        self.plan(replace(claim, committed=committed), (), config_version, config)
+
+    def forget(self) -> None:
+        """Remove everything but the task count record, which says from now on that nothing is planned.
+
+        A claim comes first: it fences everybody else. Done again after a crash, it finishes.
+
+        Raises:
+            FencedException: a newer driver exists.
+        """
+        self._advance(TaskCountRecord(claimed=self.claim().generation))
+        for key in self._store.list(connector_prefix(self._connector)):
+            if key not in (task_count_key(self._connector), config_key(self._connector)):
+                self._remove(key)
 
     def plan(
         self,
@@ -305,12 +347,16 @@ class Generations:
         """Remove plans no driver and no task can need any more."""
         for key in self._store.list(plans_prefix(self._connector)):
             if key < plan_key(self._connector, generation):
-                found = self._store.get(key)
-                if found is not None:
-                    try:
-                        self._store.delete(key, found.version)
-                    except Conflict:
-                        log.debug("%s was written while it was being pruned; it stays", key)
+                self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        """Remove a key that nobody needs any more, and that somebody late may still write."""
+        found = self._store.stored(key)
+        if found is not None:
+            try:
+                self._store.delete(key, found.version)
+            except Conflict:
+                log.debug("%s was written while it was being removed; it stays", key)
 
     def _fenced(self) -> FencedException:
         return FencedException(

@@ -1,13 +1,59 @@
-"""Connectors as the store knows them: configuration, incarnation, target state."""
+"""Connectors as the store knows them: configuration, incarnation, target state, orders."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+from sinksdk.errors import ConnectException
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import ConnectorRecord, config_key
+from sinksdk.store.records import CONNECTORS, ConnectorRecord, TargetState, config_key, connector_of
+
+Order = Literal["restart", "restart_failed", "rebalance", "flush"]
+
+
+class ConnectorNotFoundException(ConnectException):
+    """No connector has this name."""
+
+
+class ConnectorExistsException(ConnectException):
+    """A connector of this name is there already."""
+
+
+class ConnectorDeletedException(ConnectException):
+    """The connector is being deleted: until that is done, its name stays taken."""
+
+
+def names(store: Store) -> list[str]:
+    """All connectors, sorted; also those that are being deleted. Raises StoreUnavailable."""
+    found = (connector_of(key) for key in store.list(CONNECTORS))
+    return sorted(name for name in found if name is not None)
+
+
+def find(store: Store, connector: str) -> ConnectorRecord:
+    """A connector's record. Raises ConnectorNotFoundException, StoreUnavailable."""
+    row = table.read(store, config_key(connector), ConnectorRecord)
+    if row is None:
+        raise ConnectorNotFoundException(f"store {store.url} has no connector '{connector}'")
+    return row.value
+
+
+def create(
+    store: Store, connector: str, config: Mapping[str, Any], target_state: TargetState = "RUNNING"
+) -> ConnectorRecord:
+    """A new connector, a new incarnation of its name.
+
+    Raises:
+        ConnectorExistsException: it is there already.
+        ConnectorDeletedException: it is being deleted.
+    """
+    record = _created(config, target_state)
+    try:
+        return table.write(store, config_key(connector), record, None).value
+    except Conflict as error:
+        _refuse_deleted(connector, find(store, connector))
+        raise ConnectorExistsException(f"connector '{connector}' already exists") from error
 
 
 def register(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
@@ -15,53 +61,106 @@ def register(store: Store, connector: str, config: Mapping[str, Any]) -> Connect
 
     An existing configuration stays as it is: a driver that does not come to claim a generation must
     change nothing for the one that runs.
+
+    Raises:
+        ConnectorDeletedException: it is being deleted.
     """
-    while True:
-        row = table.read(store, config_key(connector), ConnectorRecord)
-        if row is not None and not row.value.deleted:
-            return row.value
-        try:
-            return table.write(
-                store, config_key(connector), _created(config), row.version if row else None
-            ).value
-        except Conflict:
-            continue  # somebody else creates it too: look what became of it
+    return _change(store, connector, lambda record: record, otherwise=lambda: _created(config))
 
 
-def configure(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
-    """Make the store's configuration equal to this one and the target state RUNNING.
-
-    A name that is not there yet is created as a new incarnation; a changed configuration gets the
-    next version.
+def configure(
+    store: Store, connector: str, config: Mapping[str, Any], target_state: TargetState | None = None
+) -> ConnectorRecord:
+    """Make the store's configuration equal to this one. A changed one gets the next version.
 
     Args:
+        store: where.
+        connector: its name; one that is not there yet is created as a new incarnation.
         config: as written: dotted names, references unresolved.
+        target_state: what it shall be from now on; None: as before, RUNNING for a new one.
+
+    Raises:
+        ConnectorDeletedException: it is being deleted.
     """
-    wanted = _texts(config)
+    wanted = texts(config)
+
+    def changed(record: ConnectorRecord) -> ConnectorRecord:
+        version = record.version if record.config == wanted else record.version + 1
+        target = target_state or record.target_state
+        return record.model_copy(update={"config": wanted, "version": version, "target_state": target})
+
+    return _change(store, connector, changed, otherwise=lambda: _created(config, target_state or "RUNNING"))
+
+
+def aim(store: Store, connector: str, target_state: TargetState) -> ConnectorRecord:
+    """Change what a connector shall be. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+    return _change(store, connector, lambda record: record.model_copy(update={"target_state": target_state}))
+
+
+def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
+    """Ask for something that is done once. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+
+    def asked(record: ConnectorRecord) -> ConnectorRecord:
+        orders = record.orders.model_copy(update={what: getattr(record.orders, what) + 1})
+        return record.model_copy(update={"orders": orders})
+
+    return _change(store, connector, asked)
+
+
+def mark_deleted(store: Store, connector: str) -> ConnectorRecord:
+    """From now on the connector is being deleted; nothing brings it back. Raises ConnectorNotFoundException."""
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
-        if row is None or row.value.deleted:
-            record = _created(config)
-        elif row.value.config != wanted:
-            record = row.value.model_copy(
-                update={"config": wanted, "version": row.value.version + 1, "target_state": "RUNNING"}
-            )
-        elif row.value.target_state != "RUNNING":
-            record = row.value.model_copy(update={"target_state": "RUNNING"})
-        else:
+        if row is None:
+            raise ConnectorNotFoundException(f"store {store.url} has no connector '{connector}'")
+        if row.value.deleted:
             return row.value
+        marked = row.value.model_copy(update={"deleted": True})
+        try:
+            return table.write(store, config_key(connector), marked, row.version).value
+        except Conflict:
+            continue
+
+
+def texts(config: Mapping[str, Any]) -> dict[str, str]:
+    """A configuration as it is kept: JSON scalars as texts, keys without a value left out."""
+    return {key: _as_text(value) for key, value in config.items() if value is not None}
+
+
+def _change(
+    store: Store,
+    connector: str,
+    changed: Callable[[ConnectorRecord], ConnectorRecord],
+    otherwise: Callable[[], ConnectorRecord] | None = None,
+) -> ConnectorRecord:
+    """Change a record by compare-and-set, as often as somebody else is faster."""
+    while True:
+        row = table.read(store, config_key(connector), ConnectorRecord)
+        if row is not None:
+            _refuse_deleted(connector, row.value)
+            record = changed(row.value)
+            if record == row.value:
+                return record
+        elif otherwise is not None:
+            record = otherwise()
+        else:
+            raise ConnectorNotFoundException(f"store {store.url} has no connector '{connector}'")
         try:
             return table.write(store, config_key(connector), record, row.version if row else None).value
         except Conflict:
-            continue  # somebody else configures it too: the last one holds
+            continue
 
 
-def _created(config: Mapping[str, Any]) -> ConnectorRecord:
-    return ConnectorRecord(config=_texts(config), incarnation=uuid.uuid4().hex)
+def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
+    if record.deleted:
+        raise ConnectorDeletedException(
+            f"connector '{connector}' is being deleted; wait until that is done, or let 'sinksdk delete "
+            f"{connector}' finish it where no driver is alive"
+        )
 
 
-def _texts(config: Mapping[str, Any]) -> dict[str, str]:
-    return {key: _as_text(value) for key, value in config.items() if value is not None}
+def _created(config: Mapping[str, Any], target_state: TargetState = "RUNNING") -> ConnectorRecord:
+    return ConnectorRecord(config=texts(config), incarnation=uuid.uuid4().hex, target_state=target_state)
 
 
 def _as_text(value: Any) -> str:

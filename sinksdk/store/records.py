@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,11 +17,27 @@ from sinksdk.context import ClosingReason
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
 
 STORE_KEY = "store"
+CONNECTORS = "connectors/"
+"""What the keys of all connectors begin with."""
+
+TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
+"""Connect's target states."""
 
 
 def config_key(connector: str) -> str:
     """Configuration, incarnation, target state."""
     return f"{_root(connector)}/config"
+
+
+def connector_prefix(connector: str) -> str:
+    """What all keys of a connector begin with."""
+    return f"{_root(connector)}/"
+
+
+def connector_of(key: str) -> str | None:
+    """The name of the connector whose configuration a key holds, None for other keys."""
+    root, _, last = key.rpartition("/")
+    return unquote(root.removeprefix(CONNECTORS)) if last == "config" else None
 
 
 def task_count_key(connector: str) -> str:
@@ -56,7 +72,7 @@ def progress_key(connector: str, task: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _root(connector: str) -> str:
-    return f"connectors/{quote(connector, safe='')}"
+    return f"{CONNECTORS}{quote(connector, safe='')}"
 
 
 class Value(BaseModel):
@@ -75,21 +91,39 @@ class StoreIdentity(Value):
     id: str
 
 
+class Orders(Value):
+    """How often an operator has asked for something that is done once: whoever drives compares with what he did.
+
+    Args:
+        restart: stop the connector and all its tasks, and start them again.
+        restart_failed: open failed partitions again, at once and with all their attempts.
+        rebalance: end the running generation early, closing.
+        flush: commit everything that is there now, tails included.
+    """
+
+    restart: int = 0
+    restart_failed: int = 0
+    rebalance: int = 0
+    flush: int = 0
+
+
 class ConnectorRecord(Value):
-    """A connector as it was configured.
+    """A connector as an operator wants it.
 
     Args:
         config: the configuration as written, references unresolved.
         version: counts its changes.
         incarnation: new each time the name is created.
         target_state: what the operator wants.
+        orders: what else was asked for.
         deleted: being deleted: outside resources are cleaned up before this record goes.
     """
 
     config: dict[str, str]
     version: int = 1
     incarnation: str
-    target_state: Literal["RUNNING", "PAUSED", "STOPPED"] = "RUNNING"
+    target_state: TargetState = "RUNNING"
+    orders: Orders = Orders()
     deleted: bool = False
 
 

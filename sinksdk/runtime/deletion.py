@@ -1,0 +1,86 @@
+"""Deleting a connector, step by step; each may be done again after a crash (KIP-883).
+
+By then nothing of the connector runs: its tasks have closed and committed, or a claim fences them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+
+from sinksdk.connector import Connector
+from sinksdk.errors import ConnectException
+from sinksdk.runtime.generation import Generations
+from sinksdk.store import Conflict, Store, table
+from sinksdk.store.records import ConnectorRecord, config_key
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_TIMEOUT = 5.0
+"""Seconds a connector's ``stop`` may take (Connect's CONNECTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS)."""
+
+
+def stop_connector(
+    connector: Connector, name: str, *, is_deleted: bool, timeout: float = SHUTDOWN_TIMEOUT
+) -> bool:
+    """Call ``stop`` once, as its author declared it, with or without KIP-883's flag.
+
+    Args:
+        connector: which.
+        name: its name, for messages.
+        is_deleted: whether it is stopped because it is being deleted.
+        timeout: seconds it may take.
+
+    Returns:
+        Whether it came back in time. One that hangs is left behind in its thread and reported; what ``stop``
+        raises is logged. Neither holds anybody up.
+    """
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            if inspect.signature(connector.stop).parameters:
+                connector.stop(is_deleted)
+            else:
+                connector.stop()
+        except Exception:
+            log.exception("connector %s: stop(is_deleted=%s) raised", name, is_deleted)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run, name=f"stop of {name}", daemon=True)
+    thread.start()
+    if done.wait(timeout):
+        return True
+    log.error(
+        "connector %s: stop(is_deleted=%s) has not returned for %g s; it is left behind in thread '%s'%s",
+        name,
+        is_deleted,
+        timeout,
+        thread.name,
+        ", what it should have cleaned up may still be there" if is_deleted else "",
+    )
+    return False
+
+
+def remove(store: Store, connector: str) -> None:
+    """Remove a connector's records; the task count record stays, so that nothing of it ever comes back.
+
+    The configuration goes last: until then a start finishes the deletion before anything else.
+
+    Raises:
+        FencedException: somebody else is at it.
+        ConnectException: the connector is not being deleted.
+    """
+    row = table.read(store, config_key(connector), ConnectorRecord)
+    if row is None:
+        return
+    if not row.value.deleted:
+        message = f"connector '{connector}' is not being deleted; its records stay"
+        raise ConnectException(message)
+    Generations(store, connector).forget()
+    try:
+        store.delete(config_key(connector), row.version)
+    except Conflict:
+        log.debug("connector %s: somebody else has finished the deletion", connector)

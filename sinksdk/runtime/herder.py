@@ -1,0 +1,118 @@
+"""Connectors as an operator handles them, from any machine that reaches the store.
+
+Nothing here runs a connector: every wish is a record in the store, and the driver that runs the connector
+sees it within a second or two. Where no driver is alive, what must not wait for one is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
+from sinksdk.runtime import registry
+from sinksdk.runtime.generation import Generations
+from sinksdk.store import Store, read_commits
+from sinksdk.store.records import ConnectorRecord, TargetState
+
+
+class ConnectorRunsException(ConnectException):
+    """This is possible only while the connector is stopped (Connect's 400 for its offsets)."""
+
+
+class Herder:
+    """All connectors of one store.
+
+    Args:
+        store: where they are kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def connectors(self) -> list[str]:
+        """Names of all connectors, sorted."""
+        return registry.names(self._store)
+
+    def connector(self, name: str) -> ConnectorRecord:
+        """What is wanted of a connector. Raises ConnectorNotFoundException."""
+        return registry.find(self._store, name)
+
+    def create(
+        self, name: str, config: Mapping[str, Any], target_state: TargetState = "RUNNING"
+    ) -> ConnectorRecord:
+        """A new connector, which a driver may run from now on. Its configuration is not checked here.
+
+        Raises:
+            ConnectorExistsException: there is one of that name.
+            ConnectorDeletedException: there was one, and its deletion is not done yet.
+        """
+        return registry.create(self._store, name, config, target_state)
+
+    def configure(self, name: str, config: Mapping[str, Any]) -> ConnectorRecord:
+        """Replace the configuration, or create the connector; what runs closes and begins again with it."""
+        return registry.configure(self._store, name, config)
+
+    def pause(self, name: str) -> ConnectorRecord:
+        """Close what runs, and read nothing until :meth:`resume`."""
+        return registry.aim(self._store, name, "PAUSED")
+
+    def stop(self, name: str) -> ConnectorRecord:
+        """As :meth:`pause`; offsets may be altered then (KIP-875)."""
+        return registry.aim(self._store, name, "STOPPED")
+
+    def resume(self, name: str) -> ConnectorRecord:
+        """Run again."""
+        return registry.aim(self._store, name, "RUNNING")
+
+    def restart(self, name: str, *, only_failed: bool = False) -> ConnectorRecord:
+        """Stop the connector and its tasks, and start them again; or only what has failed."""
+        return registry.order(self._store, name, "restart_failed" if only_failed else "restart")
+
+    def rebalance(self, name: str) -> ConnectorRecord:
+        """End the running generation early: everything is flushed, committed, and assigned anew."""
+        return registry.order(self._store, name, "rebalance")
+
+    def flush(self, name: str) -> ConnectorRecord:
+        """Commit everything that is there now, tails included."""
+        return registry.order(self._store, name, "flush")
+
+    def offsets(self, name: str) -> dict[TopicPartition, int]:
+        """Next offset to read of each partition that something is committed of."""
+        self.connector(name)
+        return {p: entry.offset for p, entry in sorted(read_commits(self._store, name).committed.items())}
+
+    def alter_offsets(
+        self, name: str, offsets: Mapping[TopicPartition, int | None]
+    ) -> dict[TopicPartition, int]:
+        """Commit other offsets, by hand; only while the connector is STOPPED (KIP-875).
+
+        They are a generation of their own: whatever still ran as a zombie is fenced by it.
+
+        Args:
+            name: the connector's.
+            offsets: next offset to read of each partition named; None: as if nothing had been committed.
+
+        Returns:
+            What is committed now.
+
+        Raises:
+            ConnectorNotFoundException: there is none of that name.
+            ConnectorRunsException: its target state is not STOPPED.
+            ConnectException: a partition has a commit that is not published yet.
+        """
+        record = self.connector(name)
+        if record.target_state != "STOPPED" or record.deleted:
+            raise ConnectorRunsException(
+                f"connector '{name}' is to be {record.target_state}: its offsets are altered only while it is "
+                f"stopped ('sinksdk stop {name}')"
+            )
+        generations = Generations(self._store, name)
+        claim = generations.claim()
+        generations.alter(claim, offsets, record.version, record.config)
+        return self.offsets(name)
+
+    def reset_offsets(self, name: str) -> None:
+        """As if nothing had ever been committed; only while the connector is STOPPED. Raises as altering does."""
+        self.alter_offsets(name, dict.fromkeys(self.offsets(name)))

@@ -1,0 +1,208 @@
+"""What an operator may ask of a connector, as records in the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.runtime.deletion import remove
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.herder import ConnectorRunsException, Herder
+from sinksdk.runtime.registry import (
+    ConnectorDeletedException,
+    ConnectorExistsException,
+    ConnectorNotFoundException,
+    mark_deleted,
+)
+from sinksdk.store import MemoryStore, TaskLedger, read_commits, take_over
+from sinksdk.store.records import PlannedRange, TaskPlan, task_count_key
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def herder(store: MemoryStore) -> Herder:
+    return Herder(store)
+
+
+def running_task(store: MemoryStore, name: str) -> TaskLedger:
+    """A task of a generation that reads both partitions."""
+    generations = Generations(store, name)
+    ranges = tuple(PlannedRange(topic="t", partition=p, start=0, end=100) for p in (0, 1))
+    plan = generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
+    taken = take_over(store, name, plan.generation, 0)
+    assert taken is not None
+    return taken.ledger
+
+
+def test_connectors_are_listed_by_name(herder: Herder) -> None:
+    """Whatever characters a name has."""
+    for name in ("orders", "a/b", "ünï", "a"):
+        herder.create(name, {"topics": "t"})
+
+    assert herder.connectors() == ["a", "a/b", "orders", "ünï"]
+
+
+def test_a_name_is_created_once(herder: Herder) -> None:
+    """Connect's 409."""
+    herder.create("c", {"topics": "t"})
+
+    with pytest.raises(ConnectorExistsException, match="'c' already exists"):
+        herder.create("c", {"topics": "other"})
+    assert herder.connector("c").config == {"topics": "t"}
+
+
+def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
+    """KIP-980: with an initial state."""
+    assert herder.create("c", {}, "STOPPED").target_state == "STOPPED"
+
+
+@pytest.mark.parametrize(
+    "wish", ["connector", "pause", "resume", "stop", "restart", "rebalance", "flush", "offsets"]
+)
+def test_nothing_is_asked_of_a_connector_that_is_not_there(herder: Herder, wish: str) -> None:
+    """Connect's 404."""
+    with pytest.raises(ConnectorNotFoundException, match="no connector 'c'"):
+        getattr(herder, wish)("c")
+
+
+def test_only_a_changed_configuration_has_a_new_version(herder: Herder) -> None:
+    """A driver restarts what it runs when the version differs; numbers and booleans are texts."""
+    first = herder.configure("c", {"topics": "t", "tasks.max": 1, "flag": True})
+    same = herder.configure("c", {"tasks.max": "1", "topics": "t", "flag": "true"})
+    other = herder.configure("c", {"tasks.max": "2", "topics": "t", "flag": "true"})
+
+    assert (first.version, same.version, other.version) == (1, 1, 2)
+    assert first.incarnation == other.incarnation
+
+
+def test_configuring_leaves_the_target_state_alone(herder: Herder) -> None:
+    """As in Connect: a paused connector stays paused."""
+    herder.create("c", {"topics": "t"})
+    herder.pause("c")
+
+    assert herder.configure("c", {"topics": "other"}).target_state == "PAUSED"
+    assert [herder.stop("c").target_state, herder.resume("c").target_state] == ["STOPPED", "RUNNING"]
+
+
+def test_orders_are_counted(herder: Herder) -> None:
+    """Whoever drives compares with what he has done: an order is followed once, and none is lost."""
+    herder.create("c", {"topics": "t"})
+    herder.restart("c")
+    herder.restart("c", only_failed=True)
+    herder.rebalance("c")
+    herder.rebalance("c")
+    orders = herder.flush("c").orders
+
+    assert (orders.restart, orders.restart_failed, orders.rebalance, orders.flush) == (1, 1, 2, 1)
+
+
+def test_offsets_are_altered_only_while_stopped(herder: Herder) -> None:
+    """KIP-875: 400 otherwise."""
+    herder.create("c", {"topics": "t"})
+    for state in (herder.resume, herder.pause):
+        state("c")
+        with pytest.raises(ConnectorRunsException, match="'sinksdk stop c'"):
+            herder.alter_offsets("c", {T0: 5})
+
+
+def test_altered_offsets_are_committed(herder: Herder, store: MemoryStore) -> None:
+    """Those named change or go, the others stay; the next generation begins there."""
+    herder.create("c", {"topics": "t"})
+    running_task(store, "c").commit({T0: OffsetAndMetadata(10), T1: OffsetAndMetadata(20)})
+    herder.stop("c")
+
+    assert herder.alter_offsets("c", {T0: 5}) == {T0: 5, T1: 20}
+    assert herder.alter_offsets("c", {T1: None}) == {T0: 5}
+    assert Generations(store, "c").claim().committed.keys() == {T0}
+    herder.reset_offsets("c")
+    assert herder.offsets("c") == {}
+
+
+def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) -> None:
+    """A task that still runs, unknown to anybody, commits nothing over what an operator has set."""
+    herder.create("c", {"topics": "t"})
+    zombie = running_task(store, "c")
+    zombie.commit({T0: OffsetAndMetadata(10)})
+    herder.stop("c")
+    herder.alter_offsets("c", {T0: 3})
+
+    with pytest.raises(FencedException):
+        zombie.commit({T0: OffsetAndMetadata(20)})
+    assert herder.offsets("c") == {T0: 3}
+
+
+def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:
+    """Its tokens would be lost, and with them the records: the connector must publish them first."""
+    herder.create("c", {"topics": "t"})
+    task = running_task(store, "c")
+    task.prepare({T0: [Token("upload")]})
+    task.commit({T0: OffsetAndMetadata(10, publish=[Token("upload")])})
+    herder.stop("c")
+
+    with pytest.raises(ConnectException, match="t-0 is not published yet; resume"):
+        herder.alter_offsets("c", {T0: 0})
+    assert herder.alter_offsets("c", {T1: 7}) == {T0: 10, T1: 7}
+
+
+def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: MemoryStore) -> None:
+    """KIP-618, KIP-883 (D11): fencing goes on, everything else is gone, and the name is free again."""
+    before = herder.create("c", {"topics": "t"})
+    zombie = running_task(store, "c")
+    zombie.commit({T0: OffsetAndMetadata(10)})
+    mark_deleted(store, "c")
+    remove(store, "c")
+
+    assert store.list("connectors/c/") == [task_count_key("c")]
+    with pytest.raises(FencedException):
+        zombie.commit({T0: OffsetAndMetadata(20)})
+    again = herder.create("c", {"topics": "t"})
+    assert again.incarnation != before.incarnation
+    assert read_commits(store, "c").committed == {}
+    assert running_task(store, "c").committed(T0) is None
+
+
+def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder, store: MemoryStore) -> None:
+    """No operator's command brings back what another one is deleting."""
+    herder.create("c", {"topics": "t"})
+    mark_deleted(store, "c")
+
+    for wish in (herder.pause, herder.resume, herder.restart, lambda name: herder.create(name, {})):
+        with pytest.raises(ConnectorDeletedException, match="'c' is being deleted"):
+            wish("c")
+
+
+def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemoryStore) -> None:
+    """Each removal may have been the last one before the crash: the next attempt finishes."""
+
+    class Crashing(MemoryStore):
+        def __init__(self, after: int) -> None:
+            super().__init__()
+            self.left = after
+
+        def _remove(self, key: str, if_version: str) -> bool:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            return super()._remove(key, if_version)
+
+    crashes = 0
+    for after in range(10):
+        crashing = Crashing(after)
+        Herder(crashing).create("c", {"topics": "t"})
+        running_task(crashing, "c").commit({T0: OffsetAndMetadata(10)})
+        mark_deleted(crashing, "c")
+        try:
+            remove(crashing, "c")
+        except KeyboardInterrupt:
+            crashes += 1
+            assert Herder(crashing).connectors() == ["c"], "the name is free though something is left"
+            crashing.left = 100
+            remove(crashing, "c")
+        assert crashing.list("connectors/") == [task_count_key("c")]
+    assert 2 <= crashes < 10
