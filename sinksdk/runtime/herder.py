@@ -105,8 +105,8 @@ class Herder:
         record = self.connector(name)
         if record.target_state != "STOPPED" or record.deleted:
             raise ConnectorRunsException(
-                f"connector '{name}' is to be {record.target_state}: its offsets are altered only while it is "
-                f"stopped ('sinksdk stop {name}')"
+                f"connector '{name}' is to be {record.target_state}: its offsets are altered only while "
+                f"it is stopped ('sinksdk stop {name}')"
             )
         generations = Generations(self._store, name)
         claim = generations.claim()
@@ -114,5 +114,5 @@ class Herder:
         return self.offsets(name)
 
     def reset_offsets(self, name: str) -> None:
-        """As if nothing had ever been committed; only while the connector is STOPPED. Raises as altering does."""
+        """As if nothing had ever been committed. Raises as :meth:`alter_offsets`."""
         self.alter_offsets(name, dict.fromkeys(self.offsets(name)))

@@ -108,7 +108,7 @@ def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
 
 
 def mark_deleted(store: Store, connector: str) -> ConnectorRecord:
-    """From now on the connector is being deleted; nothing brings it back. Raises ConnectorNotFoundException."""
+    """From now on it is being deleted; nothing brings it back. Raises ConnectorNotFoundException."""
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None:

@@ -92,7 +92,7 @@ class StoreIdentity(Value):
 
 
 class Orders(Value):
-    """How often an operator has asked for something that is done once: whoever drives compares with what he did.
+    """How often an operator has asked for what is done once; a driver compares with how often it did it.
 
     Args:
         restart: stop the connector and all its tasks, and start them again.
