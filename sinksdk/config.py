@@ -115,6 +115,12 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         description="Milliseconds a generation that was asked to close may take to flush and commit; "
         "then its Spark job is cancelled. (Connect's 5,000 is too short for uploads.)",
     )
+    connector_shutdown_timeout_ms: int = Field(
+        default=5_000,
+        ge=0,
+        alias="connector.shutdown.graceful.timeout.ms",
+        description="Milliseconds the connector's own `stop` may take; then it is left behind and reported.",
+    )
     restart_max_attempts: int = Field(
         default=5,
         ge=0,

@@ -100,7 +100,10 @@ class Connector:
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         """Release what ``start`` set up; with ``is_deleted``, clean up outside resources too (KIP-883).
 
-        May be called again after a crash: clean-up must be idempotent.
+        A connector that is deleted while it does not run (paused, stopped, failed) is made anew and started
+        for it, as far as ``start`` succeeds; then ``stop(True)`` comes without any task in between. It may
+        be called again after a crash: clean-up must be idempotent. It has
+        ``connector.shutdown.graceful.timeout.ms`` (5,000); then it is left behind, and reported.
         """
 
 

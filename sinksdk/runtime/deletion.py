@@ -9,20 +9,25 @@ import inspect
 import logging
 import threading
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector
 from sinksdk.errors import ConnectException
+from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.generation import Generations
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import ConnectorRecord, config_key
 
 log = logging.getLogger(__name__)
 
-SHUTDOWN_TIMEOUT = 5.0
-"""Seconds a connector's ``stop`` may take (Connect's CONNECTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS)."""
-
 
 def stop_connector(
-    connector: Connector, name: str, *, is_deleted: bool, timeout: float = SHUTDOWN_TIMEOUT
+    connector: Connector,
+    name: str,
+    *,
+    is_deleted: bool,
+    timeout: float,
+    start_with: ConnectorConfig | None = None,
+    background: Background = in_a_thread,
 ) -> bool:
     """Call ``stop`` once, as its author declared it, with or without KIP-883's flag.
 
@@ -31,6 +36,9 @@ def stop_connector(
         name: its name, for messages.
         is_deleted: whether it is stopped because it is being deleted.
         timeout: seconds it may take.
+        start_with: call ``start`` with this before: what does not run has nothing to clean up with.
+            ``stop`` is called whatever becomes of that.
+        background: runs it beside the caller's thread.
 
     Returns:
         Whether it came back in time. One that hangs is left behind in its thread and reported; what ``stop``
@@ -40,6 +48,8 @@ def stop_connector(
 
     def run() -> None:
         try:
+            if start_with is not None:
+                _start(connector, name, start_with)
             if inspect.signature(connector.stop).parameters:
                 connector.stop(is_deleted)
             else:
@@ -49,19 +59,26 @@ def stop_connector(
         finally:
             done.set()
 
-    thread = threading.Thread(target=run, name=f"stop of {name}", daemon=True)
-    thread.start()
+    background(run)
     if done.wait(timeout):
         return True
     log.error(
-        "connector %s: stop(is_deleted=%s) has not returned for %g s; it is left behind in thread '%s'%s",
+        "connector %s: stop(is_deleted=%s) has not returned for %g s; its thread is left behind%s",
         name,
         is_deleted,
         timeout,
-        thread.name,
         ", what it should have cleaned up may still be there" if is_deleted else "",
     )
     return False
+
+
+def _start(connector: Connector, name: str, config: ConnectorConfig) -> None:
+    try:
+        connector.start(config)
+    except Exception:
+        log.warning(
+            "connector %s: start raised before its deletion; stop is called all the same", name, exc_info=True
+        )
 
 
 def remove(store: Store, connector: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import traceback
@@ -16,15 +15,17 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
+from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.clock import SystemWallClock, WallClock
+from sinksdk.runtime.deletion import stop_connector
 from sinksdk.runtime.events import LOST, Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.horizon import Horizon
-from sinksdk.runtime.lookout import Background, Lookout, in_a_thread
+from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
-from sinksdk.runtime.registry import configure, register
+from sinksdk.runtime.registry import deploy, register
 from sinksdk.runtime.restarts import Restarts
 from sinksdk.runtime.start_positions import first_positions
 from sinksdk.runtime.status import StatusKeeper
@@ -33,6 +34,7 @@ from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervi
 from sinksdk.runtime.topics import Read, excused
 from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.runtime.views import Views
+from sinksdk.runtime.wishes import Wishes
 from sinksdk.sources import Source
 from sinksdk.store import Store, identify
 from sinksdk.store.records import (
@@ -73,6 +75,9 @@ class ConnectorDriver:
         signal: asks it to close.
         group: offsets kept outside, to begin from and to show commits in.
         background: looks at the source while a generation runs.
+        wishes: what an operator wants of it.
+        record: where the configuration comes from, if it is the store's own; None: it becomes the store's
+            once the driver has claimed a generation.
     """
 
     def __init__(
@@ -89,6 +94,8 @@ class ConnectorDriver:
         signal: ClosingSignal | None = None,
         group: OffsetGroup | None = None,
         background: Background = in_a_thread,
+        wishes: Wishes | None = None,
+        record: ConnectorRecord | None = None,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -108,6 +115,10 @@ class ConnectorDriver:
             skip_lost=config.on_data_loss == "skip",
         )
         self._generations = Generations(store, config.name)
+        self._wishes = wishes or Wishes(store, config.name, self._clock)
+        self._record = record
+        self._background = background
+        self._is_flushing = False
         self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
         self._views = Views()
@@ -124,8 +135,11 @@ class ConnectorDriver:
         """End the running generation early; the next one follows with another assignment."""
         self._signal.ask(ClosingReason.REBALANCE, final=False)
 
-    def run(self, *, until_caught_up: bool = False) -> None:
+    def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         """Run until :meth:`close`, or until everything there is now is committed, tails included.
+
+        Returns:
+            Why an operator wants the connector stopped; None when he does not.
 
         Raises:
             ConfigException: the connector refuses to start.
@@ -134,7 +148,7 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
-        record = register(self._store, self._config.name, self._raw)
+        record = self._record or register(self._store, self._config.name, self._raw)
         self._connector.identity = ConnectorIdentity(
             identify(self._store), self._config.name, record.incarnation
         )
@@ -148,10 +162,11 @@ class ConnectorDriver:
         self._horizon = Horizon(
             self._config, self._lookout, self._status, self._signal, self._clock, is_fixed=until_caught_up
         )
+        reason: ClosingReason | None = None
         try:
             self._connector.start(self._config)
             if self._succession(name).await_turn():
-                self._loop()
+                reason = self._loop()
                 self._status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
@@ -162,7 +177,14 @@ class ConnectorDriver:
         finally:
             leave(name)
             self._mirror.close()
-            stop_connector(self._connector, is_deleted=False)
+            stop_connector(
+                self._connector,
+                self._config.name,
+                is_deleted=reason is ClosingReason.DELETE,
+                timeout=self._config.connector_shutdown_timeout_ms / 1000,
+                background=self._background,
+            )
+        return reason
 
     def _wait_for_turn(self, timeout: float) -> bool:
         """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
@@ -180,13 +202,13 @@ class ConnectorDriver:
             graceful=self._config.graceful_timeout_ms / 1000,
         )
 
-    def _loop(self) -> None:
+    def _loop(self) -> ClosingReason | None:
         claim = self._generations.claim()
         self._status.become("RUNNING")
+        # Only after the claim: a driver that does not come to claim changes nothing.
+        record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
+        self._wishes.follow(record)
         while True:
-            # Only after the claim: a driver that does not come to claim changes nothing. Each time: one that
-            # was overtaken may have written its own in between, though no task will ever see it.
-            record = configure(self._store, self._config.name, self._raw, "RUNNING")
             claim = self._begin(claim, record)
             committed = {p: entry.offset for p, entry in claim.committed.items()}
             self._views.committed(committed)
@@ -194,7 +216,7 @@ class ConnectorDriver:
             self._mirror.follow(committed)
             decision = self._await_work(claim)
             if decision is None:
-                return
+                return self._wishes.closing()
             plan = self._generations.plan(
                 claim,
                 self._tasks(decision, claim),
@@ -206,8 +228,8 @@ class ConnectorDriver:
             self._run(plan)
             self._give_way()
             self._raise_if_it_is_over()
-            if self._signal.is_final:
-                return
+            if self._is_ended():
+                return self._wishes.closing()
             claim = self._generations.claim()
             self._pacing.discarded(
                 (planned.topic_partition for task in plan.tasks for planned in task.ranges),
@@ -226,6 +248,11 @@ class ConnectorDriver:
         positions = first_positions(available, reset, offsets)
         ids = self._ids({partition.topic for partition in positions})
         return self._generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
+
+    def _is_ended(self) -> bool:
+        """Whether the process shall end, or an operator wants the connector stopped."""
+        self._wishes.look()
+        return self._signal.is_final or self._wishes.closing() is not None
 
     def _raise_if_it_is_over(self) -> None:
         problem = self._restarts.given_up() or (self._restarts.left_over() if self._until_caught_up else None)
@@ -263,12 +290,14 @@ class ConnectorDriver:
         while True:
             if self._signal.reason is not None:
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
-                if self._signal.is_final:
-                    return None
+            if self._is_ended():
+                return None
+            self._follow_orders()
             backlogs = self._backlogs(claim, self._horizon.look())
             now = self._clock.time()
             ready = [b for b in backlogs if not self._pacing.is_waiting(b.partition)]
-            decision = self._planner.decide(ready, now, flush=self._until_caught_up)
+            decision = self._planner.decide(ready, now, flush=self._until_caught_up or self._is_flushing)
+            self._is_flushing = False
             if decision.ranges:
                 return decision
             is_done = len(ready) == len(backlogs) and not self._watch.is_in_doubt
@@ -280,6 +309,34 @@ class ConnectorDriver:
             self._listener.progress(self._views.of())
             self._wait(now, decision.due_at)
 
+    def _follow_orders(self) -> None:
+        """What was ordered while nothing runs."""
+        self._wishes.take("rebalance")  # the next generation is assigned anew in any case
+        self._is_flushing = self._wishes.take("flush") or self._is_flushing
+        if self._wishes.take("restart_failed"):
+            self._forgive()
+
+    def _forgive(self) -> None:
+        """What failed is opened again, at once and with all its attempts."""
+        self._status.forgive()
+        self._pacing.forget_all()
+
+    def _must_close(self, topics: set[str]) -> ClosingReason | None:
+        """Why the running generation shall close, other than for its own tasks' failures."""
+        self._lookout.glance()
+        self._wishes.look()
+        if (reason := self._wishes.closing()) is not None:
+            return reason
+        if self._wishes.take("restart_failed"):
+            self._forgive()
+            return ClosingReason.REBALANCE  # what failed is opened by the next generation
+        if self._wishes.take("rebalance"):
+            return ClosingReason.REBALANCE
+        if self._wishes.take("flush"):
+            self._is_flushing = True
+            return ClosingReason.DUE
+        return ClosingReason.FAILURE if self._watch.must_close(topics) else None
+
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether a partition is opened though nothing new is there: to publish, or to discard."""
         entry = claim.committed.get(partition)
@@ -289,7 +346,8 @@ class ConnectorDriver:
 
     def _wait(self, now: float, due_at: float) -> None:
         recheck = self._watch.recheck_at - self._clock.now()
-        delay = min(self._config.poll_interval_ms / 1000, due_at - now, recheck, *self._pacing.delays())
+        most = min(self._config.poll_interval_ms / 1000, self._wishes.interval)
+        delay = min(most, due_at - now, recheck, *self._pacing.delays())
         self._signal.wait(max(delay, 0.0))
         if not self._generations.is_newest():
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
@@ -379,10 +437,6 @@ class ConnectorDriver:
             self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
             self._listener.progress(self._views.of(progress))
 
-        def must_close() -> bool:
-            self._lookout.glance()
-            return self._watch.must_close(topics)
-
         supervisor = Supervisor(
             self._store,
             self._config.name,
@@ -390,7 +444,7 @@ class ConnectorDriver:
             self._signal,
             graceful=self._config.graceful_timeout_ms / 1000,
             is_hopeless=self._restarts.would_give_up,
-            must_close=must_close,
+            must_close=lambda: self._must_close(topics),
             on_progress=on_progress,
             on_closing=lambda reason: self._listener.closing(plan.generation, reason),
             clock=self._clock,
@@ -424,17 +478,6 @@ class ConnectorDriver:
                 self._config.name,
                 ", ".join(unclosed),
             )
-
-
-def stop_connector(connector: SinkConnector, *, is_deleted: bool) -> None:
-    """Call ``stop`` as its author declared it, with or without KIP-883's flag; what it raises is logged."""
-    try:
-        if inspect.signature(connector.stop).parameters:
-            connector.stop(is_deleted)
-        else:
-            connector.stop()
-    except Exception:
-        log.exception("stop of %s raised", type(connector).__name__)
 
 
 def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Self
 
@@ -12,20 +12,13 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.topics import Read, Sight, TopicWatch
 from sinksdk.sources import Source, Subscription
 
 log = logging.getLogger(__name__)
 
 _GLANCE = 5  # poll intervals between two glances
-
-Background = Callable[[Callable[[], None]], None]
-"""Runs something beside the driver's thread."""
-
-
-def in_a_thread(run: Callable[[], None]) -> None:
-    """Run in a thread of its own: one that hangs in a source keeps nobody from ending, as a pool's would."""
-    threading.Thread(target=run, name="lookout", daemon=True).start()
 
 
 def take_sight(source: Source, subscription: Subscription, at: float) -> Sight:

@@ -29,6 +29,11 @@ class Pacing:
         """It did well: it may be opened at any time."""
         self._open_at.pop(partition, None)
 
+    def forget_all(self) -> None:
+        """Everything may be opened, and discarded, at any time."""
+        self._open_at.clear()
+        self._discards.clear()
+
     def failed(self, partition: TopicPartition, failures: int) -> None:
         """It failed, so many times in a row."""
         self._open_at[partition] = self._clock.now() + self._backoff * 2 ** min(failures - 1, _MOST_DOUBLINGS)

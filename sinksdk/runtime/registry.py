@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import CONNECTORS, ConnectorRecord, TargetState, config_key, connector_of
 
@@ -68,16 +68,13 @@ def register(store: Store, connector: str, config: Mapping[str, Any]) -> Connect
     return _change(store, connector, lambda record: record, otherwise=lambda: _created(config))
 
 
-def configure(
-    store: Store, connector: str, config: Mapping[str, Any], target_state: TargetState | None = None
-) -> ConnectorRecord:
-    """Make the store's configuration equal to this one. A changed one gets the next version.
+def configure(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
+    """Make a connector's configuration equal to this one. A changed one gets the next version.
 
     Args:
         store: where.
         connector: its name; one that is not there yet is created as a new incarnation.
         config: as written: dotted names, references unresolved.
-        target_state: what it shall be from now on; None: as before, RUNNING for a new one.
 
     Raises:
         ConnectorDeletedException: it is being deleted.
@@ -85,11 +82,39 @@ def configure(
     wanted = texts(config)
 
     def changed(record: ConnectorRecord) -> ConnectorRecord:
-        version = record.version if record.config == wanted else record.version + 1
-        target = target_state or record.target_state
-        return record.model_copy(update={"config": wanted, "version": version, "target_state": target})
+        if record.config == wanted:
+            return record
+        return record.model_copy(update={"config": wanted, "version": record.version + 1})
 
-    return _change(store, connector, changed, otherwise=lambda: _created(config, target_state or "RUNNING"))
+    return _change(store, connector, changed, otherwise=lambda: _created(config))
+
+
+def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
+    """The configuration that a driver brings becomes the connector's, and RUNNING its target state.
+
+    Args:
+        store: where.
+        connector: its name; one that is not there yet is created.
+        config: as written.
+        generation: the driver's first claim.
+
+    Raises:
+        FencedException: a driver with a newer claim has brought its own.
+        ConnectorDeletedException: the connector is being deleted.
+    """
+    wanted = texts(config)
+
+    def changed(record: ConnectorRecord) -> ConnectorRecord:
+        if record.claimed > generation:
+            raise FencedException(f"connector {connector}: a newer driver has taken over; this one ends")
+        version = record.version if record.config == wanted else record.version + 1
+        update = {"config": wanted, "version": version, "target_state": "RUNNING", "claimed": generation}
+        return record.model_copy(update=update)
+
+    def created() -> ConnectorRecord:
+        return _created(config).model_copy(update={"claimed": generation})
+
+    return _change(store, connector, changed, otherwise=created)
 
 
 def aim(store: Store, connector: str, target_state: TargetState) -> ConnectorRecord:

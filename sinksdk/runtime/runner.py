@@ -19,7 +19,7 @@ UncaughtHandler = Callable[[BaseException], None]
 class Driver(Protocol):
     """What is run: :class:`~sinksdk.runtime.driver.ConnectorDriver`."""
 
-    def run(self, *, until_caught_up: bool = False) -> None:
+    def run(self, *, until_caught_up: bool = False) -> object:
         """Run to the end."""
         ...
 

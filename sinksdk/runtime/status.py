@@ -68,6 +68,11 @@ class StatusKeeper:
             self._missing = missing
             self.save()
 
+    def current_driver(self) -> str:
+        """Who drives the connector as of now: somebody else, if he wrote the status last."""
+        row = table.read(self._store, self._key, ConnectorStatus)
+        return row.value.driver if row else self._driver
+
     def save_if_due(self) -> None:
         """Write the status if the last time is long enough ago."""
         if self._clock.now() - self._written >= _INTERVAL:

@@ -106,8 +106,8 @@ class Supervisor:
         signal: asks to close.
         graceful: seconds the tasks have for closing.
         is_hopeless: whether a partition's failure ends the connector; then the others close.
-        must_close: whether the generation shall close for another reason than its own tasks' failures: a
-            topic that is gone. Asked every second or so; must not block.
+        must_close: why the generation shall close, other than for its own tasks' failures: an operator
+            wants it, a topic is gone. Asked every second or so; must not block.
         on_progress: told of all tasks' positions.
         on_closing: told that the tasks were asked to close.
         clock: time.
@@ -122,7 +122,7 @@ class Supervisor:
         *,
         graceful: float,
         is_hopeless: Callable[[PartitionProgress], bool],
-        must_close: Callable[[], bool] = lambda: False,
+        must_close: Callable[[], ClosingReason | None] = lambda: None,
         on_progress: Callable[[Sequence[PartitionProgress]], None],
         on_closing: Callable[[ClosingReason], None],
         clock: Clock,
@@ -220,9 +220,11 @@ class Supervisor:
             self._is_followed = True
         progress = self._progress(plan)
         self._on_progress(progress)
-        is_lost = self._must_close() or any(map(self._is_hopeless, progress))
-        if self._signal.reason is None and is_lost:
-            self._signal.ask(ClosingReason.FAILURE, final=False)  # the driver decides what comes after
+        reason = self._must_close()
+        if reason is None and any(map(self._is_hopeless, progress)):
+            reason = ClosingReason.FAILURE
+        if self._signal.reason is None and reason is not None:
+            self._signal.ask(reason, final=False)  # the driver decides what comes after
 
     def _ask_to_close(self, reason: ClosingReason) -> None:
         self._generations.ask_to_close(Closing(reason=reason, timeout=self._graceful))

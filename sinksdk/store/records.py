@@ -116,6 +116,7 @@ class ConnectorRecord(Value):
         incarnation: new each time the name is created.
         target_state: what the operator wants.
         orders: what else was asked for.
+        claimed: the newest generation whose driver has brought its own configuration.
         deleted: being deleted: outside resources are cleaned up before this record goes.
     """
 
@@ -124,6 +125,7 @@ class ConnectorRecord(Value):
     incarnation: str
     target_state: TargetState = "RUNNING"
     orders: Orders = Orders()
+    claimed: int = 0
     deleted: bool = False
 
 

@@ -1,0 +1,98 @@
+"""What an operator wants of a connector that runs here, and has not got yet."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sinksdk.context import ClosingReason
+from sinksdk.engine.clock import Clock
+from sinksdk.errors import FencedException
+from sinksdk.runtime.registry import Order
+from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
+from sinksdk.store.records import ConnectorRecord, TargetState, config_key
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.5  # seconds between two looks into a near store
+
+_CLOSING: Final[dict[TargetState, ClosingReason]] = {
+    "PAUSED": ClosingReason.PAUSE,
+    "STOPPED": ClosingReason.STOP,
+}
+
+
+class Wishes:
+    """Compares the connector's record with what was last done about it.
+
+    Args:
+        store: where it stands.
+        connector: the connector's name.
+        clock: time.
+    """
+
+    def __init__(self, store: Store, connector: str, clock: Clock) -> None:
+        self._store = store
+        self._connector = connector
+        self._clock = clock
+        # A store that is paid by the request is asked less often.
+        self.interval = max(_LOOK, store.closing_poll / 2)
+        """Seconds between two looks."""
+        self._next = 0.0
+        self._done: ConnectorRecord | None = None
+        self._now: ConnectorRecord | None = None
+
+    def follow(self, record: ConnectorRecord) -> None:
+        """From now on whatever differs from this is a wish."""
+        self._done = self._now = record
+        self._next = self._clock.now() + self.interval
+
+    def look(self) -> None:
+        """Look when it is time. Of a store that does not answer nothing new is learnt."""
+        if self._clock.now() < self._next:
+            return
+        self._next = self._clock.now() + self.interval
+        try:
+            row = table.read(self._store, config_key(self._connector), ConnectorRecord)
+        except (StoreUnavailable, StoreRefused) as error:
+            log.warning("connector %s: what is wanted of it is unknown: %s", self._connector, error)
+            return
+        self._now = row.value if row else None
+
+    def closing(self) -> ClosingReason | None:
+        """Why what runs shall close and the connector be stopped; None while it shall run on.
+
+        Raises:
+            FencedException: it is not this driver's any more.
+        """
+        now, done = self._now, self._done
+        if done is None:
+            return None  # nothing is followed yet
+        if now is None or now.incarnation != done.incarnation or now.claimed > done.claimed:
+            raise FencedException(
+                f"connector {self._connector}: it was deleted, or a newer driver has taken over, while this "
+                f"one was not heard of; it ends and touches nothing more"
+            )
+        if now.deleted:
+            return ClosingReason.DELETE
+        if now.target_state != "RUNNING":
+            return _CLOSING[now.target_state]
+        if now.version != done.version or now.orders.restart != done.orders.restart:
+            return ClosingReason.REBALANCE
+        return None
+
+    def has_changed(self) -> bool:
+        """Whether anything at all is wanted now that was not before; for a connector that does not run."""
+        return self._now != self._done
+
+    def take(self, order: Order) -> bool:
+        """Whether something was ordered since it was last done; from now on it counts as done."""
+        now, done = self._now, self._done
+        if now is None or done is None:
+            return False
+        wanted = getattr(now.orders, order)
+        if wanted == getattr(done.orders, order):
+            return False
+        orders = done.orders.model_copy(update={order: wanted})
+        self._done = done.model_copy(update={"orders": orders})
+        return True

@@ -1,0 +1,345 @@
+"""A connector follows what its operator wants: run, pause, stop, configure, restart, delete."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    SinkConnector,
+)
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
+from sinksdk.runtime.supervisor import ClosingSignal
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store.records import ConnectorRecord, ConnectorStatus, status_key, task_count_key
+from tests.runtime.test_driver import P0, InProcess, Source, Task
+
+RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "restart.backoff.ms": "1"}
+
+
+class Outside:
+    """What connectors do outside: their calls, in order; and how they behave."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.start: Callable[[], None] = lambda: None
+        self.stop: Callable[[bool], None] = lambda is_deleted: None
+
+
+class Connector(SinkConnector):
+    task_class = Task
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    def start(self, config: Any) -> None:
+        self._outside.calls.append(f"start {config.tasks_max}")
+        self._outside.start()
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        self._outside.calls.append(f"stop {is_deleted}")
+        self._outside.stop(is_deleted)
+
+
+class Scene:
+    """A connector in the store, and a process that runs it."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.herder = Herder(self.store)
+        self.outside = Outside()
+        self.source = Source({P0: 10})
+        self.launcher = InProcess(self.store, Task)
+        self.signal = ClosingSignal()
+
+    def config(self, record: ConnectorRecord) -> ConnectorConfig:
+        return ConnectorConfig.parse(record.config)
+
+    def worker(self, *, brings_config: bool = False, stays: bool = True) -> WorkerConnector:
+        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+            raw = record.config if record else RAW
+            return ConnectorDriver(
+                store=self.store,
+                source=self.source,
+                connector=Connector(self.outside),
+                config=ConnectorConfig.parse(raw),
+                raw=raw,
+                launcher=self.launcher,
+                signal=self.signal,
+                wishes=wishes,
+                record=record,
+            )
+
+        return WorkerConnector(
+            self.store,
+            "c",
+            driver,
+            lambda record: (Connector(self.outside), self.config(record)),
+            brings_config=brings_config,
+            stays=stays,
+            signal=self.signal,
+        )
+
+    @contextmanager
+    def running(self, **options: bool) -> Iterator[threading.Thread]:
+        """A process that runs the connector while the block does."""
+        thread = threading.Thread(target=self._run, args=(self.worker(**options),), daemon=True)
+        self.error: BaseException | None = None
+        thread.start()
+        try:
+            yield thread
+        finally:
+            self.signal.ask(ClosingReason.SHUTDOWN)
+            thread.join(10)
+            assert not thread.is_alive()
+
+    def _run(self, worker: WorkerConnector) -> None:
+        try:
+            worker.run()
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+
+    def state(self) -> str:
+        row = table.read(self.store, status_key("c"), ConnectorStatus)
+        return row.value.state if row else ""
+
+    def committed(self) -> int:
+        found = committed_offsets(self.store, "c").get(P0)
+        return found.offset if found else 0
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = Scene()
+    made.herder.create("c", RAW)
+    return made
+
+
+def soon(condition: Callable[[], bool], what: str) -> None:
+    """Within two seconds."""
+    give_up = time.monotonic() + 2.0
+    while not condition():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.01)
+
+
+def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> None:
+    """Within a second or so; what was produced meanwhile is read afterwards (D1: pausing is no deletion)."""
+    with scene.running():
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        scene.herder.pause("c")
+        soon(lambda: scene.state() == "PAUSED", "it was not paused")
+        scene.source.ends[P0] = 20
+        time.sleep(0.1)
+        assert scene.committed() == 10
+        assert scene.outside.calls == ["start 1", "stop False"]
+        scene.herder.resume("c")
+        soon(lambda: scene.committed() == 20, "it did not go on")
+        assert scene.state() == "RUNNING"
+    assert scene.outside.calls == ["start 1", "stop False"] * 2
+
+
+def test_offsets_altered_while_it_is_stopped_hold_when_it_goes_on(scene: Scene) -> None:
+    """KIP-875: the claim of whoever altered them does not fence the process that will go on."""
+    with scene.running():
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        scene.herder.stop("c")
+        soon(lambda: scene.state() == "STOPPED", "it was not stopped")
+        scene.herder.alter_offsets("c", {P0: 4})
+        scene.herder.resume("c")
+        soon(lambda: scene.committed() == 10, "it did not go on")
+    starts = [task.ranges[0].start for plan in scene.launcher.plans for task in plan.tasks]
+    assert starts == [0, 4]
+    assert scene.error is None
+
+
+def test_a_new_configuration_is_a_new_start(scene: Scene) -> None:
+    """Closing commits first; the connector is stopped, and another one started with the new configuration."""
+    with scene.running():
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        scene.herder.configure("c", {**RAW, "tasks.max": 3})
+        soon(lambda: scene.outside.calls[-1] == "start 3", "it was not started anew")
+    assert scene.outside.calls == ["start 1", "stop False", "start 3", "stop False"]
+
+
+def test_restarting_stops_and_starts_the_connector(scene: Scene) -> None:
+    """With all its tasks."""
+    with scene.running():
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        scene.herder.restart("c")
+        soon(lambda: scene.outside.calls.count("start 1") == 2, "it was not restarted")
+
+
+def test_a_failed_connector_waits_for_its_operator(scene: Scene) -> None:
+    """FAILED with the cause; a restart, a new configuration, or a deletion is what it waits for."""
+
+    def refuse() -> None:
+        message = "no bucket"
+        raise ConfigException(message)
+
+    scene.outside.start = refuse
+    with scene.running() as thread:
+        soon(lambda: scene.state() == "FAILED", "it did not fail")
+        row = table.read(scene.store, status_key("c"), ConnectorStatus)
+        assert row is not None
+        assert "ConfigException: no bucket" in (row.value.trace or "")
+        assert thread.is_alive()
+        scene.outside.start = lambda: None
+        scene.herder.restart("c", only_failed=True)
+        soon(lambda: scene.committed() == 10, "it was not restarted")
+        assert scene.state() == "RUNNING"
+
+
+def test_a_process_for_one_connector_ends_when_that_fails(scene: Scene) -> None:
+    """`sinksdk run` has an exit code."""
+
+    def refuse() -> None:
+        message = "no bucket"
+        raise ConnectException(message)
+
+    scene.outside.start = refuse
+    with scene.running(stays=False, brings_config=True) as thread:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert isinstance(scene.error, ConnectException)
+
+
+def test_a_configuration_that_is_brought_becomes_the_connectors(scene: Scene) -> None:
+    """And RUNNING its target state, whatever it was."""
+    scene.herder.configure("c", {**RAW, "tasks.max": 7})
+    scene.herder.pause("c")
+    with scene.running(brings_config=True):
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        record = scene.herder.connector("c")
+    assert (record.config["tasks.max"], record.target_state) == ("1", "RUNNING")
+
+
+def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
+    """stop(True), once, after its tasks; then the records go, and the process ends."""
+    with scene.running() as thread:
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        mark_deleted(scene.store, "c")
+        thread.join(5)
+        assert not thread.is_alive()
+    assert scene.outside.calls == ["start 1", "stop True"]
+    assert scene.store.list("connectors/c/") == [task_count_key("c")]
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, state: str) -> None:
+    """D4: the KIP is silent, Connect would skip it; here a connector is made and started for it."""
+    with scene.running() as thread:
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        (scene.herder.pause if state == "PAUSED" else scene.herder.stop)("c")
+        soon(lambda: scene.state() == state, f"it was not {state}")
+        mark_deleted(scene.store, "c")
+        thread.join(5)
+        assert not thread.is_alive()
+    assert scene.outside.calls == ["start 1", "stop False", "start 1", "stop True"]
+    assert scene.herder.connectors() == []
+
+
+def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
+    """D5: start raised, so nothing may be there to stop; what it made before it raised must go all the same."""
+
+    def refuse() -> None:
+        message = "half-way"
+        raise ConnectException(message)
+
+    scene.outside.start = refuse
+    with scene.running() as thread:
+        soon(lambda: scene.state() == "FAILED", "it did not fail")
+        mark_deleted(scene.store, "c")
+        thread.join(5)
+        assert not thread.is_alive()
+    assert scene.outside.calls[-1] == "stop True"
+    assert scene.outside.calls.count("stop True") == 1
+
+
+def test_a_deletion_that_a_crash_ended_is_finished_first(scene: Scene) -> None:
+    """D10: the next process calls stop(True) again, with the old configuration, and removes the rest."""
+    with scene.running():
+        soon(lambda: scene.committed() == 10, "nothing was read")
+    scene.outside.calls.clear()
+    scene.signal = ClosingSignal()
+    mark_deleted(scene.store, "c")
+    scene.worker().run()
+
+    assert scene.outside.calls == ["start 1", "stop True"]
+    assert scene.store.list("connectors/c/") == [task_count_key("c")]
+
+
+def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scene) -> None:
+    """D7: the old process finds another incarnation under its name; it ends, and stops what it ran with False."""
+    with scene.running() as thread:
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        row = scene.store.stored("connectors/c/config")
+        assert row is not None
+        scene.store.delete("connectors/c/config", row.version)
+        scene.herder.create("c", RAW)
+        thread.join(5)
+        assert not thread.is_alive()
+    assert isinstance(scene.error, FencedException)
+    assert scene.outside.calls == ["start 1", "stop False"]
+    assert scene.herder.connectors() == ["c"]
+
+
+@pytest.mark.parametrize("behaviour", ["hangs", "raises"])
+def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
+    scene: Scene, behaviour: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D2, D3: after its time it is left behind, or what it raised is logged; either is reported."""
+    never = threading.Event()
+
+    def stop(is_deleted: bool) -> None:
+        if behaviour == "raises":
+            message = "the queue says no"
+            raise ConnectException(message)
+        never.wait(10)
+
+    scene.outside.stop = stop
+    scene.herder.configure("c", {**RAW, "connector.shutdown.graceful.timeout.ms": "100"})
+    with scene.running() as thread:
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        mark_deleted(scene.store, "c")
+        thread.join(3)
+        assert not thread.is_alive()
+    never.set()
+    said = {"hangs": "has not returned for 0.1 s", "raises": "the queue says no"}[behaviour]
+    assert said in caplog.text
+    assert scene.herder.connectors() == []
+
+
+def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
+    """Where the store shall have the configuration, it must be there."""
+    mark_deleted(scene.store, "c")
+    scene.worker().run()
+
+    with pytest.raises(ConnectorNotFoundException):
+        scene.worker().run()
+
+
+def test_flushing_commits_what_would_wait(scene: Scene) -> None:
+    """Everything that is there when it is asked for, tails included; then it goes on as before."""
+    scene.herder.configure("c", {**RAW})
+    with scene.running():
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        scene.herder.flush("c")
+        scene.herder.rebalance("c")
+        scene.source.ends[P0] = 15
+        soon(lambda: scene.committed() == 15, "it did not go on")
+    assert scene.error is None
