@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -71,28 +71,40 @@ def check_file(path: Path) -> Checked:
         ConfigException: there is no configuration to check: file missing, no JSON.
     """
     file = read_config_file(path)
+    found = check_config(file.config)
+    return replace(
+        found,
+        config=None if file.problems else found.config,
+        problems=[*file.problems, *found.problems],
+        warnings=[*file.warnings, *found.warnings],
+    )
+
+
+def check_config(raw: Mapping[str, str]) -> Checked:
+    """Check a configuration: no I/O besides the references in it.
+
+    Args:
+        raw: dotted names and texts as written, references unresolved.
+    """
     try:
-        connector = _connector(file.config.get("connector.class", ""))
+        connector = _connector(raw.get("connector.class", ""))
     except ConfigException as error:
         # The keys of an unknown connector cannot be judged, those of all connectors can.
-        _, common = ConnectorConfig.check(file.config)
-        return Checked(
-            file.config, problems=[*file.problems, *error.problems, *common], warnings=file.warnings
-        )
+        _, common = ConnectorConfig.check(raw)
+        return Checked(raw, problems=[*error.problems, *common])
     model = connector.config_class
-    options = model.judge(file.config)
-    config, problems = model.check(file.config)
+    options = model.judge(raw)
+    config, problems = model.check(raw)
     if config is not None:
         problems = _validate(connector, config)
-    problems = [*file.problems, *problems]
     return Checked(
-        file.config,
+        raw,
         connector,
         None if problems else config,
         problems,
-        [*file.warnings, *_unresolved(options, file.config)],
+        list(_unresolved(options, raw)),
         options,
-        _notes(model, file.config),
+        _notes(model, raw),
     )
 
 

@@ -81,7 +81,9 @@ def _run(
     )
     with progress, spark:
         configure_logging(verbose=options.verbose)  # once stderr is what the live table makes of it
-        drive(ready.driver(spark, progress), signals, progress, until_caught_up=options.until_caught_up)
+        drive(
+            ready.worker(spark.launcher, progress), signals, progress, until_caught_up=options.until_caught_up
+        )
 
 
 def progress_on(console: Console, connector: str) -> LiveProgress | PlainProgress:

@@ -44,19 +44,12 @@ class SparkOnDemand:
         tell: Callable[[str], None],
     ) -> None:
         self._ready = ready
-        self._template = GenerationSpec(
-            ready.store_url,
-            identify(ready.store),
-            ready.config.name,
-            0,
-            python_path,
-            verbose,
-            ready.dead_letters,
-        )
+        self._python_path = python_path
+        self._verbose = verbose
         self._is_stopping = is_stopping
         self._tell = tell
         self._session: SparkSession | None = None
-        self._launcher: SparkLauncher | None = None
+        self._launcher = self.launcher(ready)
 
     def __enter__(self) -> Self:
         return self
@@ -71,27 +64,68 @@ class SparkOnDemand:
         Raises:
             ConfigException: Spark could not be started.
         """
-        if self._launcher is None and not self._is_stopping():
+        return self._launcher.launch(plan)
+
+    def launcher(self, ready: Startable) -> LauncherOnDemand:
+        """Launches generations of another connector, or of the same with another configuration."""
+        spec = GenerationSpec(
+            ready.store_url,
+            identify(ready.store),
+            ready.config.name,
+            0,
+            self._python_path,
+            self._verbose,
+            ready.dead_letters,
+        )
+        return LauncherOnDemand(self, ready, spec)
+
+    def session(self) -> SparkSession | None:
+        """Spark, started if need be; None when the end was asked for meanwhile. Raises ConfigException."""
+        if self._is_stopping():
+            return None
+        if self._session is None:
             try:
-                self._launcher = self._start()
+                self._session = self._start()
             except ConnectException:
                 if not self._is_stopping():  # a signal to the process group may end a JVM that just starts
                     raise
-        if self._launcher is None or self._is_stopping():
-            return _NeverStarted()
-        return self._launcher.launch(plan)
+        return None if self._is_stopping() else self._session
 
-    def _start(self) -> SparkLauncher:
+    def _start(self) -> SparkSession:
         # Loading pyspark takes a second: only once it is needed.
-        from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415
         from sinksdk.spark.session import create_session  # noqa: PLC0415
 
         ready = self._ready
         self._tell(f"starting Spark on {ready.master}")
-        self._session = create_session(
-            f"sinksdk {ready.config.name}", ready.master, extra_conf=ready.spark_conf
-        )
-        return SparkLauncher(self._session, ready.opened.source, columns_read(ready), self._template)
+        return create_session(f"sinksdk {ready.config.name}", ready.master, extra_conf=ready.spark_conf)
+
+
+class LauncherOnDemand:
+    """Launches one connector's generations on a Spark that may have to be started first.
+
+    Args:
+        spark: which Spark.
+        ready: whose generations.
+        spec: what each of them has in common.
+    """
+
+    def __init__(self, spark: SparkOnDemand, ready: Startable, spec: GenerationSpec) -> None:
+        self._spark = spark
+        self._ready = ready
+        self._spec = spec
+        self._launcher: SparkLauncher | None = None
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        """Start a generation's job. Raises ConfigException when Spark could not be started."""
+        session = self._spark.session()
+        if session is None:
+            return _NeverStarted()
+        if self._launcher is None:
+            from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415 - loads pyspark
+
+            source, columns = self._ready.opened.source, columns_read(self._ready)
+            self._launcher = SparkLauncher(session, source, columns, self._spec)
+        return self._launcher.launch(plan)
 
 
 def columns_read(ready: Startable) -> Collection[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sinksdk.cli.checks import Checked, check_file
+from sinksdk.cli.checks import Checked, check_config, check_file
 from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
 from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
@@ -19,11 +19,15 @@ from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
+from sinksdk.runtime.supervisor import ClosingSignal
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import Source, Subscription
 from sinksdk.spark.conf import parse_conf
 from sinksdk.spark.kafka_jars import with_kafka
 from sinksdk.spark.master import check_master
 from sinksdk.store import Store, open_store, s3_address
+from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.sql_address import SQLITE, sql_address
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ class Startable:
         master: Spark's master URL.
         spark_conf: Spark's own settings.
         dead_letters: the cluster that takes its dead letters, if it has any.
+        source: how its source was named.
     """
 
     checked: Checked
@@ -57,9 +62,59 @@ class Startable:
     master: str
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     dead_letters: KafkaClient | None = None
+    source: SourceOptions = field(default_factory=SourceOptions)
 
-    def driver(self, launcher: Launcher, listener: Listener) -> ConnectorDriver:
-        """What runs it."""
+    def with_config(self, raw: Mapping[str, str]) -> Startable:
+        """The same with another configuration of the connector: checked, and what it needs opened.
+
+        Raises:
+            ConfigException: every problem at once.
+        """
+        checked = check_config(raw)
+        if checked.problems or checked.connector is None or checked.config is None:
+            raise ConfigException(checked.problems)
+        opened = open_source(self.source, checked.config)
+        assert opened is not None  # noqa: S101 - there is a configuration
+        return replace(
+            self,
+            checked=checked,
+            connector=checked.connector,
+            config=checked.config,
+            opened=opened,
+            dead_letters=prepare_dead_letters(self.source, checked.config),
+        )
+
+    def worker(
+        self,
+        launcher: Callable[[Startable], Launcher],
+        listener: Listener,
+        signal: ClosingSignal | None = None,
+    ) -> WorkerConnector:
+        """What runs it, with this configuration first, then as its operator wants.
+
+        Args:
+            launcher: makes what launches generations.
+            listener: watches.
+            signal: asks for the end.
+        """
+        signal = signal or ClosingSignal()
+
+        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+            ready = self if record is None else self.with_config(record.config)
+            return ready.driver(launcher(ready), listener, signal=signal, wishes=wishes, record=record)
+
+        def connector(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+            checked = check_config(record.config)
+            if checked.connector is None or checked.config is None:
+                raise ConfigException(checked.problems)
+            return checked.connector, checked.config
+
+        return WorkerConnector(
+            self.store, self.config.name, driver, connector, brings_config=True, signal=signal
+        )
+
+    def driver(self, launcher: Launcher, listener: Listener, **more: Any) -> ConnectorDriver:
+        """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
         return ConnectorDriver(
             store=self.store,
             source=self.opened.source,
@@ -69,6 +124,7 @@ class Startable:
             raw=self.checked.raw,
             launcher=launcher,
             listener=listener,
+            **more,
         )
 
 
@@ -124,6 +180,7 @@ def prepare(
         master,
         conf,
         dead_letters,
+        source,
     )
 
 

@@ -30,7 +30,7 @@ Drivers = Callable[[ConnectorRecord | None, Wishes], Driver]
 Raises ConfigException when the configuration cannot work."""
 
 Connectors = Callable[[ConnectorRecord], tuple[Connector, ConnectorConfig]]
-"""Makes a connector that does not run and is being deleted, with its configuration. Raises ConfigException."""
+"""Makes a connector that is deleted and does not run, with its configuration. Raises ConfigException."""
 
 
 class WorkerConnector:
