@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.sources import Source, TopicDirectory
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient
 
 _OVERRIDES = "consumer.override."
 
@@ -35,6 +40,11 @@ class SourceOptions:
         return bool(self.bootstrap_servers)
 
     @property
+    def absolute_config(self) -> str:
+        """The file of properties, as processes with other working directories find it."""
+        return str(Path(self.kafka_config).absolute()) if self.kafka_config else ""
+
+    @property
     def jars(self) -> Sequence[str]:
         """The jars that were named."""
         return [jar.strip() for jar in self.kafka_jars.split(",") if jar.strip()]
@@ -56,10 +66,12 @@ class OpenedSource:
     Args:
         source: where records come from.
         group: the consumer group of the connector; None where the source has none.
+        client: how executors reach the Kafka cluster, if it is one.
     """
 
     source: Source
     group: OffsetGroup | None = None
+    client: KafkaClient | None = None
 
 
 def open_source(options: SourceOptions, config: ConnectorConfig | None) -> OpenedSource | None:
@@ -89,7 +101,8 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
             f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
         ) from error
     overrides = config.overrides(_OVERRIDES)
-    source = KafkaSource(KafkaClient(options.bootstrap_servers, options.kafka_config), overrides)
+    client = KafkaClient(options.bootstrap_servers, options.absolute_config)
+    source = KafkaSource(client, overrides)
     try:
         source.cluster.topic_names()
     except RetriableException as error:
@@ -103,4 +116,4 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
             f"and, where the cluster wants SASL or TLS, --kafka-config ({error})"
         ) from error
     group = overrides.get("group.id", f"connect-{config.name}")
-    return OpenedSource(source, ConsumerGroup(source.cluster, group))
+    return OpenedSource(source, ConsumerGroup(source.cluster, group), client)

@@ -52,6 +52,7 @@ class SparkOnDemand:
             python_path,
             verbose,
             ready.dead_letters,
+            ready.opened.client,
         )
         self._is_stopping = is_stopping
         self._tell = tell

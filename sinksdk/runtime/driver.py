@@ -203,6 +203,8 @@ class ConnectorDriver:
                 # Those of commits too: they may be older than the remembering of ids.
                 topic_ids=self._ids(_topics_read(decision.ranges) | {p.topic for p in claim.committed}),
             )
+            # From here on it matters whether a topic is still the one that was planned.
+            self._lookout.compare_with(Read(committed, plan.topic_ids))
             self._run(plan)
             self._give_way()
             self._raise_if_it_is_over()
