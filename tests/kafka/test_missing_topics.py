@@ -187,7 +187,7 @@ def test_replaced_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
         produce(bootstrap, topic, [b"old" * (size // 3)] * rows, partition=partition)
     with kafka_site(tmp_path, bootstrap, topic) as site:
         site.configure(
-            flush_size=4, tasks_max=1, offset_flush_interval_ms=300, missing_topic_grace_ms=1_000,
+            flush_size=4, tasks_max=1, offset_flush_interval_ms=300, missing_topic_grace_ms=20_000,
             task_shutdown_graceful_timeout_ms=8_000,
         )  # fmt: skip
         process = site.start("--until-caught-up", master="local[1]")
