@@ -24,13 +24,14 @@ _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
 _FEW: Final = 10  # topics that are asked for by name; beyond that, all topics are one question
 _LATEST, _EARLIEST = -1, -2  # "timestamps" that stand for a log's end and start
-_GONE: Final = frozenset(
+GONE: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's names for its own errors
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
+"""Errors of a topic or partition that is not there, or no longer."""
 _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
 _DENIED: Final = _REFUSED | frozenset(
     {
@@ -129,7 +130,7 @@ class Cluster:
         for name, topic in self._described(topics).items():
             if topic.error is None:
                 found[name] = [TopicPartition(name, number) for number in sorted(topic.partitions)]
-            elif topic.error.code() not in _GONE:
+            elif topic.error.code() not in GONE:
                 with asking(self.bootstrap, f"topic {name}"):
                     raise KafkaException(topic.error)
         return found
@@ -151,7 +152,7 @@ class Cluster:
                     message = f"the Kafka cluster at {self.bootstrap} has not told the id of topic {name} yet"
                     raise RetriableException(message) from None
                 except KafkaException as error:
-                    if error.args[0].code() not in _GONE:
+                    if error.args[0].code() not in GONE:
                         self._asked = None
                         raise
         self._asked = None
@@ -202,6 +203,6 @@ class Cluster:
             for row in self._consumer.offsets_for_times(rows, timeout=_TIMEOUT):
                 if row.error is None:
                     found[TopicPartition(row.topic, row.partition)] = row.offset
-                elif row.error.code() not in _GONE:
+                elif row.error.code() not in GONE:
                     raise KafkaException(row.error)
         return found
