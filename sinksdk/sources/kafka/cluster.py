@@ -79,7 +79,9 @@ def bystander(
     try:
         return Consumer({**quiet, **properties, **own, **(further or {})})
     except KafkaException as error:
-        raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
+        raise ConfigException(
+            f"the Kafka client properties are not accepted: {error.args[0].str()}"
+        ) from error
 
 
 class Cluster:
@@ -99,7 +101,7 @@ class Cluster:
         self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note})
         self._refusal = ""
         self._admin: AdminClient | None = None
-        self._asked: tuple[frozenset[str], dict[str, Future[Any]]] | None = None
+        self._asked: dict[str, Future[Any]] = {}
 
     def refusal(self) -> str:
         """Why the last broker that was tried lets this client not in; empty if none said so.
@@ -144,7 +146,7 @@ class Cluster:
         if not self.partitions(topics):  # an answer also shows that the admin client will get one
             return {}
         found = {}
-        for name, future in self._descriptions(frozenset(topics)).items():
+        for name, future in self._descriptions(topics).items():
             with asking(self.bootstrap, f"the id of topic {name}"):
                 try:
                     found[name] = str(future.result(_TIMEOUT).topic_id)
@@ -153,9 +155,7 @@ class Cluster:
                     raise RetriableException(message) from None
                 except KafkaException as error:
                     if error.args[0].code() not in GONE:
-                        self._asked = None
                         raise
-        self._asked = None
         return found
 
     def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
@@ -177,18 +177,26 @@ class Cluster:
 
     def _described(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
         with asking(self.bootstrap, "its topics"):
+            found: dict[str, TopicMetadata] = {}
             if len(topics) > _FEW:
                 everything = self._consumer.list_topics(timeout=_TIMEOUT).topics
-                return {name: everything[name] for name in topics if name in everything}
-            return {name: self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name] for name in topics}
+                found = {name: everything[name] for name in topics if name in everything}
+            # Asked for all topics, Kafka passes over those that the user may not describe.
+            for name in [name for name in topics if name not in found]:
+                found[name] = self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name]
+            return found
 
-    def _descriptions(self, topics: frozenset[str]) -> dict[str, Future[Any]]:
-        """Answers that are on their way; a question that has no answer yet is not asked twice."""
-        if self._asked is None or self._asked[0] != topics:
+    def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
+        """Answers that are on their way; a question that has no answer yet is not asked twice.
+
+        What was answered before this look is asked again: that may be minutes ago.
+        """
+        asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
+        if further := sorted(set(topics) - asked.keys()):
             self._admin = self._admin or AdminClient({"log_level": 2, **self._connection()})
-            asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=_FOR_EVER)
-            self._asked = topics, asked
-        return self._asked[1]
+            asked |= self._admin.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
+        self._asked = asked
+        return {name: asked[name] for name in sorted(topics)}
 
     def _connection(self) -> dict[str, str]:
         """The properties without those that only consumers have."""
