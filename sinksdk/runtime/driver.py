@@ -128,7 +128,7 @@ class ConnectorDriver:
         """Run until :meth:`close`, or until everything there is now is committed, tails included.
 
         Raises:
-            ConfigException: the connector refuses to start.
+            ConfigException: the connector refuses to start, or where it begins cannot be said.
             MissingSourceTopicException: a subscribed topic is not there, or no longer; what was read of
                 the others was committed first.
             FencedException: a newer driver has taken over.
