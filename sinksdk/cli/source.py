@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from sinksdk.sources.kafka import KafkaClient
 
 _OVERRIDES = "consumer.override."
+_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]]+):(\d{1,5})")
+_PORTS: Final = range(1, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,26 @@ class SourceOptions:
         return [jar.strip() for jar in self.kafka_jars.split(",") if jar.strip()]
 
     def check(self) -> None:
-        """Raise ConfigException unless exactly one source is named."""
+        """Raise ConfigException unless exactly one source is named, in words that can be understood."""
         if bool(self.directory) == bool(self.bootstrap_servers):
             message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
             raise ConfigException(message)
         if self.directory and (self.kafka_config or self.kafka_jars):
             message = "--kafka-config and --kafka-jars go with --bootstrap-servers"
             raise ConfigException(message)
+        if self.is_kafka and (problems := list(_problems(self.bootstrap_servers))):
+            raise ConfigException(problems)
+
+
+def _problems(servers: str) -> Iterator[str]:
+    """Addresses that not both clients understand: librdkafka makes one up where Java's client fails."""
+    addresses = [address.strip() for address in servers.split(",") if address.strip()]
+    if not addresses:
+        yield "--bootstrap-servers names no broker: HOST:PORT, several separated by commas"
+    for address in addresses:
+        parts = _ADDRESS.fullmatch(address)
+        if not parts or int(parts[1]) not in _PORTS:
+            yield f"--bootstrap-servers: '{address}' is no HOST:PORT, as in broker.example:9092"
 
 
 @dataclass(frozen=True, slots=True)
