@@ -11,13 +11,13 @@ Values become text, as written; references in them stay unresolved.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sinksdk.errors import ConfigException
+from sinksdk.properties_file import read_properties
 
 _STRIMZI = "KafkaConnector"
 _OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two: what Connect's GET answers
@@ -54,8 +54,16 @@ def read_config_file(path: Path) -> ConfigFile:
         message = f"the configuration {path} is no UTF-8 text: {error.reason} at byte {error.start}"
         raise ConfigException(message) from error
     if path.suffix == ".properties":
-        return ConfigFile(dict(properties(text)))
+        return _from_properties(path, text)
     return _from_json(path, text)
+
+
+def _from_properties(path: Path, text: str) -> ConfigFile:
+    found = list(read_properties(text, f"the configuration {path}"))
+    problems = [
+        f"line {entry.line} has no key in front of '{entry.separator}'" for entry in found if not entry.key
+    ]
+    return ConfigFile({entry.key: entry.value for entry in found if entry.key}, problems)
 
 
 def _from_json(path: Path, text: str) -> ConfigFile:
@@ -131,11 +139,3 @@ def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence
 
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def properties(text: str) -> Iterator[tuple[str, str]]:
-    """Keys and values of Java properties, less their escapes: such files are UTF-8 today."""
-    for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
-        match = re.match(r"\s*([^\s#!=:][^\s=:]*)\s*[=:]?\s*(.*)", line)
-        if match:
-            yield match.group(1), match.group(2).rstrip()

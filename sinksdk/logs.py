@@ -20,8 +20,29 @@ class _WithoutTraces(logging.Formatter):
             record.exc_info = trace
 
 
+class Outage:
+    """What fails again and again is warned of once, until it has worked in between.
+
+    Args:
+        log: where to.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._is_told = False
+
+    def failed(self, message: str, *arguments: object) -> None:
+        """It has failed, maybe not for the first time."""
+        self._log.log(logging.DEBUG if self._is_told else logging.WARNING, message, *arguments, exc_info=True)
+        self._is_told = True
+
+    def worked(self) -> None:
+        """It has worked."""
+        self._is_told = False
+
+
 def configure_logging(*, verbose: bool) -> None:
-    """Log sinksdk's errors to stderr, one line each; with ``verbose`` everything, with stack traces.
+    """Log sinksdk's warnings and errors to stderr, one line each; with ``verbose`` everything, with traces.
 
     Does nothing where logging is configured already.
     """
@@ -33,4 +54,4 @@ def configure_logging(*, verbose: bool) -> None:
     handler.setFormatter(logging.Formatter(pattern) if verbose else _WithoutTraces(pattern))
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    logging.getLogger("sinksdk").setLevel(logging.DEBUG if verbose else logging.ERROR)
+    logging.getLogger("sinksdk").setLevel(logging.DEBUG if verbose else logging.WARNING)

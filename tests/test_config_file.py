@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.config_file import ConfigFile, properties, read_config_file
+from sinksdk.config_file import ConfigFile, read_config_file
 
 Read = Callable[..., ConfigFile]
 
@@ -132,9 +132,18 @@ def test_a_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
             read_config_file(tmp_path / name)
 
 
-def test_a_line_may_go_on_in_the_next_one() -> None:
+def test_a_line_may_go_on_in_the_next_one(read: Read) -> None:
     """As in the JAAS settings of Kafka's documentation."""
-    assert dict(properties("sasl.jaas.config=Plain \\\n   username=x \\\n   password=y;\n! no\na:b\n")) == {
+    text = "sasl.jaas.config=Plain \\\n   username=x \\\n   password=y;\n! no \\\na:b\\:c\n"
+
+    assert read(text, "a.properties").config == {
         "sasl.jaas.config": "Plain username=x password=y;",
-        "a": "b",
+        "a": "b:c",
     }
+
+
+def test_a_value_without_a_key_is_a_problem(read: Read) -> None:
+    """Regression: such a line of a properties file was left out without a word."""
+    file = read("name=a\n=b\n", "a.properties")
+
+    assert (file.config, file.problems) == ({"name": "a"}, ["line 2 has no key in front of '='"])

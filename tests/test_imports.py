@@ -16,7 +16,7 @@ import sinksdk
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
     *("connector", "task", "context", "records", "errors", "plugins"),
-    *("config", "config_file", "converter_settings", "error_settings"),
+    *("config", "config_file", "properties_file", "converter_settings", "error_settings"),
     *("compatibility", "connect_options"),
 )
 

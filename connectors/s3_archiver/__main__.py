@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from connectors.s3_archiver.client import Connect, connect
+from connectors.s3_archiver.client import Connect
 from connectors.s3_archiver.compare import Original, compare
 from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.connecting import connect
 from connectors.s3_archiver.report import show
 from connectors.s3_archiver.topic_directory import TopicDirectory
 from connectors.s3_archiver.verify import verify

@@ -132,13 +132,6 @@ class S3(Protocol):
         ...
 
 
-def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> S3:
-    """boto3's client for a configuration; see :class:`Connect`."""
-    from connectors.s3_archiver import boto_client  # noqa: PLC0415 - only who talks to S3 should load boto3
-
-    return boto_client.connect(config, endpoint)
-
-
 class Connect(Protocol):
     """Makes a client for a configuration; ``endpoint`` overrides the configured one."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from connectors.s3_archiver.client import Connect, connect
+from connectors.s3_archiver.client import Connect
 from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.connecting import connect
 from connectors.s3_archiver.errors import NO_ANSWER, S3Error, S3Trouble
 from connectors.s3_archiver.owner import Owners
 from connectors.s3_archiver.task import S3ArchiverTask

@@ -81,7 +81,9 @@ class KafkaLog:
             settings: dict[str, Any] = {**self._properties, **_READING, "error_cb": self._note}
             return Consumer(settings)
         except KafkaException as error:
-            raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
+            raise ConfigException(
+                f"the Kafka client properties are not accepted: {error.args[0].str()}"
+            ) from error
 
     def _check(self, consumer: Consumer, partition: TopicPartition) -> None:
         """A consumer would wait for a topic that is not there."""

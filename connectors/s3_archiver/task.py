@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from connectors.s3_archiver.chain import Archived
-from connectors.s3_archiver.client import Connect, connect
+from connectors.s3_archiver.client import Connect
 from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.connecting import connect
 from connectors.s3_archiver.files import FileFactory, Grain
 from connectors.s3_archiver.publishing import Publisher
 from connectors.s3_archiver.sending import Patience, Sending

@@ -227,7 +227,7 @@ def _pending_uploads(config: S3ArchiverConfig, s3: S3, topics: Iterable[str], co
     """Uploads under way: a running task's, or a dead one's that the next generation discards."""
     layout = config.layout()
     committed = {token.id for offset in commits.values() for token in offset.tokens}
-    notes = []
+    notes, empty = [], 0
     for topic in topics:
         for upload in s3.list_uploads(config.s3_bucket_name, layout.folder(topic)):
             location = Location(config.s3_bucket_name, upload.key)
@@ -237,6 +237,13 @@ def _pending_uploads(config: S3ArchiverConfig, s3: S3, topics: Iterable[str], co
             elif size:
                 what = f"{size} bytes, is a running task's, or will be discarded when the connector starts"
             else:
-                what = "empty, costs nothing"
+                empty += 1
+                continue
             notes.append(f"upload {upload.upload_id} of {location}: {what}")
+    if empty:
+        notes.append(
+            "1 upload is empty; it costs nothing"
+            if empty == 1
+            else f"{empty} uploads are empty; they cost nothing"
+        )
     return notes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sinksdk.cli.source import SourceOptions
@@ -36,9 +35,7 @@ def prepare_dead_letters(options: SourceOptions, config: ConnectorConfig) -> Kaf
         raise ConfigException(
             f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
         ) from error
-    # Executors have working directories of their own.
-    properties = str(Path(options.kafka_config).absolute()) if options.kafka_config else ""
-    source = KafkaClient(options.bootstrap_servers, properties) if options.is_kafka else None
+    source = KafkaClient(options.bootstrap_servers, options.absolute_config) if options.is_kafka else None
     client = dead_letter_client(config, source)
     ensure_topic(config, client)
     return client

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.sources import Source, TopicDirectory
 
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient
+
 _OVERRIDES = "consumer.override."
+_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]]+):(\d{1,5})")
+_PORTS: Final = range(1, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +43,36 @@ class SourceOptions:
         return bool(self.bootstrap_servers)
 
     @property
+    def absolute_config(self) -> str:
+        """The file of properties, as processes with other working directories find it."""
+        return str(Path(self.kafka_config).absolute()) if self.kafka_config else ""
+
+    @property
     def jars(self) -> Sequence[str]:
         """The jars that were named."""
         return [jar.strip() for jar in self.kafka_jars.split(",") if jar.strip()]
 
     def check(self) -> None:
-        """Raise ConfigException unless exactly one source is named."""
+        """Raise ConfigException unless exactly one source is named, in words that can be understood."""
         if bool(self.directory) == bool(self.bootstrap_servers):
             message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
             raise ConfigException(message)
         if self.directory and (self.kafka_config or self.kafka_jars):
             message = "--kafka-config and --kafka-jars go with --bootstrap-servers"
             raise ConfigException(message)
+        if self.is_kafka and (problems := list(_problems(self.bootstrap_servers))):
+            raise ConfigException(problems)
+
+
+def _problems(servers: str) -> Iterator[str]:
+    """Addresses that not both clients understand: librdkafka makes one up where Java's client fails."""
+    addresses = [address.strip() for address in servers.split(",") if address.strip()]
+    if not addresses:
+        yield "--bootstrap-servers names no broker: HOST:PORT, several separated by commas"
+    for address in addresses:
+        parts = _ADDRESS.fullmatch(address)
+        if not parts or int(parts[1]) not in _PORTS:
+            yield f"--bootstrap-servers: '{address}' is no HOST:PORT, as in broker.example:9092"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +82,12 @@ class OpenedSource:
     Args:
         source: where records come from.
         group: the consumer group of the connector; None where the source has none.
+        client: how executors reach the Kafka cluster, if it is one.
     """
 
     source: Source
     group: OffsetGroup | None = None
+    client: KafkaClient | None = None
 
 
 def open_source(options: SourceOptions, config: ConnectorConfig | None) -> OpenedSource | None:
@@ -89,7 +117,8 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
             f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
         ) from error
     overrides = config.overrides(_OVERRIDES)
-    source = KafkaSource(KafkaClient(options.bootstrap_servers, options.kafka_config), overrides)
+    client = KafkaClient(options.bootstrap_servers, options.absolute_config)
+    source = KafkaSource(client, overrides)
     try:
         source.cluster.topic_names()
     except RetriableException as error:
@@ -103,4 +132,4 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
             f"and, where the cluster wants SASL or TLS, --kafka-config ({error})"
         ) from error
     group = overrides.get("group.id", f"connect-{config.name}")
-    return OpenedSource(source, ConsumerGroup(source.cluster, group))
+    return OpenedSource(source, ConsumerGroup(source.cluster, group), client)

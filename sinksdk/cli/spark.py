@@ -76,6 +76,7 @@ class SparkOnDemand:
             self._python_path,
             self._verbose,
             ready.dead_letters,
+            ready.opened.client,
         )
         return LauncherOnDemand(self, ready, spec)
 

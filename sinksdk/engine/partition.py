@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.records import SinkRecords, TopicPartition
+from sinksdk.records import OffsetAndMetadata, SinkRecords, TopicPartition
 
 
 @dataclass(slots=True)
@@ -88,6 +88,24 @@ class PartitionState:
         """Forget what a commit covers."""
         while self._uncommitted and self._uncommitted[0].next <= offset:
             self._uncommitted.popleft()
+
+    def has_news(self, floor: int) -> bool:
+        """Whether there is more to commit than this offset, which is committed."""
+        return self.position > floor or (self.exhausted and self.end is not None and self.end > floor)
+
+    def up_to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+        """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
+        if self.exhausted and self.end is not None and offset.offset == self.position < self.end:
+            self.position = self.end
+            return OffsetAndMetadata(self.end, offset.metadata, offset.publish)
+        return offset
+
+    def take_range_end(self, floor: int) -> bool:
+        """Go to the end of a range that ended in gaps, if all before is committed; whether that is news."""
+        if not self.exhausted or self.end is None or floor < self.position or self.end <= self.position:
+            return False
+        self.position = self.end
+        return True
 
     def tail(self, committed: int) -> int:
         """How many accepted records lie above a commit: counted, since offsets have gaps."""

@@ -29,6 +29,7 @@ from sinksdk.engine.reports import Reports
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.validation import committable
+from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
@@ -53,6 +54,7 @@ class WorkerSinkTask:
         raw_config: configuration as written, for ``context.configs()``.
         options: intervals, retries, converters.
         dead_letters: where errant records go, if anywhere.
+        vouch: whether topics are still those that were planned; asked before each commit.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class WorkerSinkTask:
         raw_config: Mapping[str, str] | None = None,
         options: EngineOptions | None = None,
         dead_letters: DeadLetters | None = None,
+        vouch: Vouch = no_doubt,
     ) -> None:
         self._task = task
         self._label = f"{name}, generation {generation}"
         self._config = config
         self._commits = GuardedCommitLog(commits)
         self._clock = clock
+        self._vouch = vouch
         self._options = options or EngineOptions()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: Redelivery | None = None
@@ -211,7 +215,7 @@ class WorkerSinkTask:
         """A periodic commit of all open partitions."""
         self._context.commit_requested = False  # before pre_commit, which may ask for another one
         self._next_commit = self._clock.now() + self._options.commit_interval
-        self._commit(self.assignment(), None)
+        self._commit(self.assignment(), None, is_last=False)
 
     def finish(self, partition: TopicPartition, closing: ClosingReason | None) -> None:
         """A partition's whole range has been read: commit, closing or not, and close it."""
@@ -315,8 +319,11 @@ class WorkerSinkTask:
         partitions: Collection[TopicPartition],
         closing: ClosingReason | None,
         deadline: float | None = None,
+        *,
+        is_last: bool = True,
     ) -> None:
         """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit."""
+        partitions = self._vouched(partitions, is_last=is_last)
         offered = {
             partition: OffsetAndMetadata(self._states[partition].position)
             for partition in sorted(partitions)
@@ -326,6 +333,22 @@ class WorkerSinkTask:
             self._write(self._pre_commit(offered, closing, deadline), deadline)
         self._heed_requests()
         self._write_range_ends(partitions)
+
+    def _vouched(
+        self, partitions: Collection[TopicPartition], *, is_last: bool
+    ) -> Collection[TopicPartition]:
+        """Those of which something may be committed: their topics are still the ones that were planned.
+
+        Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
+        commit is read again.
+        """
+        asked = {p.topic for p in partitions if self._states[p].has_news(self._floor(p))}
+        doubts = self._vouch(asked) if asked else {}
+        for partition in partitions:
+            error = doubts.get(partition.topic)
+            if error is not None and (is_last or not isinstance(error, RetriableException)):
+                self._note_failure(partition, error)
+        return [p for p in partitions if p.topic not in doubts]
 
     def _pre_commit(
         self,
@@ -353,7 +376,7 @@ class WorkerSinkTask:
     def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None) -> None:
         """Commit, then publish what the commit carries."""
         changed = {
-            partition: self._up_to_range_end(partition, offset)
+            partition: self._states[partition].up_to_range_end(offset)
             for partition, offset in accepted.items()
             if self._is_news(partition, offset)
         }
@@ -369,24 +392,13 @@ class WorkerSinkTask:
         metadata = committed.metadata if committed else ""
         return bool(offset.offset > self._floor(partition) or offset.tokens or offset.metadata != metadata)
 
-    def _up_to_range_end(self, partition: TopicPartition, offset: OffsetAndMetadata) -> OffsetAndMetadata:
-        """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
-        state = self._states[partition]
-        if state.exhausted and state.end is not None and offset.offset == state.position < state.end:
-            state.position = state.end
-            return OffsetAndMetadata(state.end, offset.metadata, offset.publish)
-        return offset
-
     def _write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Ranges that ended in gaps after everything delivered was committed before."""
         ends = {}
         for partition in partitions:
             state, committed = self._states[partition], self._commits.committed(partition)
-            if not state.exhausted or state.failure or self._floor(partition) < state.position:
-                continue
-            if state.end is not None and state.end > state.position:
-                state.position = state.end
-                ends[partition] = OffsetAndMetadata(state.end, committed.metadata if committed else "")
+            if not state.failure and state.take_range_end(self._floor(partition)):
+                ends[partition] = OffsetAndMetadata(state.position, committed.metadata if committed else "")
         if ends:
             self._commits.commit(ends)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sinksdk.config import ConnectorConfig
@@ -27,7 +27,7 @@ from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
 from sinksdk.runtime.registry import deploy, register
 from sinksdk.runtime.restarts import Restarts
-from sinksdk.runtime.start_positions import first_positions
+from sinksdk.runtime.start_positions import final_offsets, first_positions
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
@@ -142,7 +142,7 @@ class ConnectorDriver:
             Why an operator wants the connector stopped; None when he does not.
 
         Raises:
-            ConfigException: the connector refuses to start.
+            ConfigException: the connector refuses to start, or where it begins cannot be said.
             MissingSourceTopicException: a subscribed topic is not there, or no longer; what was read of
                 the others was committed first.
             FencedException: a newer driver has taken over.
@@ -225,6 +225,8 @@ class ConnectorDriver:
                 # Those of commits too: they may be older than the remembering of ids.
                 topic_ids=self._ids(_topics_read(decision.ranges) | {p.topic for p in claim.committed}),
             )
+            # From here on it matters whether a topic is still the one that was planned.
+            self._lookout.compare_with(Read(committed, plan.topic_ids))
             self._run(plan)
             self._give_way()
             self._raise_if_it_is_over()
@@ -237,14 +239,20 @@ class ConnectorDriver:
             )
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
-        """A connector's very first generation: commit where it begins, unless that is at the beginning."""
+        """A connector's very first generation: commit where it begins, unless that is at the beginning.
+
+        Raises:
+            ConfigException: where that is cannot be said.
+        """
         group, reset = self._config.offset_source == "group", self._config.auto_offset_reset
         if not claim.is_first or (reset == "earliest" and not group):
             return claim
         available = self._first_look()
         if available is None:
             return claim  # the end was asked for: the next start is still the first one
-        offsets = self._group.offsets(available.keys()) if group and self._group is not None else None
+        offsets = self._offsets_of_group(available.keys()) if group else {}
+        if offsets is None:
+            return claim
         positions = first_positions(available, reset, offsets)
         ids = self._ids({partition.topic for partition in positions})
         return self._generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
@@ -253,6 +261,20 @@ class ConnectorDriver:
         """Whether the process shall end, or an operator wants the connector stopped."""
         self._wishes.look()
         return self._signal.is_final or self._wishes.closing() is not None
+
+    def _offsets_of_group(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int] | None:
+        """Where to begin; None: the end was asked for."""
+        group = self._group
+        if group is None:
+            return {}
+        while not self._signal.is_final:
+            offsets = self._horizon.patiently(lambda: final_offsets(group, partitions))
+            if offsets is not None:
+                return offsets
+            self._signal.answered()  # nothing runs: there is nothing to rebalance
+        return None
 
     def _raise_if_it_is_over(self) -> None:
         problem = self._restarts.given_up() or (self._restarts.left_over() if self._until_caught_up else None)

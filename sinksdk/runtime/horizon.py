@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine.clock import Clock
@@ -11,6 +13,8 @@ from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.supervisor import ClosingSignal
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +67,7 @@ class Horizon:
             MissingSourceTopicException: a topic is certainly missing.
             ConnectException: what is there cannot be read.
         """
-        available = self._look_patiently()
+        available = self.patiently(self._lookout.look)
         if available is None:
             return {}
         self._status.miss(self._lookout.watch.certain)
@@ -80,11 +84,19 @@ class Horizon:
             return {p: self._first[p] for p in available if p in self._first}
         return available
 
-    def _look_patiently(self) -> dict[TopicPartition, OffsetRange] | None:
+    def patiently(self, ask: Callable[[], Answer]) -> Answer | None:
+        """What a question is answered with, asked again for as long as the answer is to try later.
+
+        Args:
+            ask: the question.
+
+        Returns:
+            None when the end, or a rebalance, was asked for meanwhile.
+        """
         silent_since, is_told = self._clock.now(), False
         while True:
             try:
-                return self._lookout.look()
+                return ask()
             except RetriableException as error:
                 is_outage = self._clock.now() - silent_since > _SILENCE and not is_told
                 is_told = is_told or is_outage

@@ -31,6 +31,13 @@ class OffsetGroup(Protocol):
         """Make its offsets these; others stay. Raises ConnectException when nobody answers."""
         ...
 
+    def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether somebody may still commit to it; ``offsets`` are what it has.
+
+        Raises RetriableException when nobody answers.
+        """
+        ...
+
 
 class OffsetMirror:
     """Writes committed offsets to a group, the latest ones only.

@@ -6,13 +6,30 @@ must find what came meanwhile when it is started again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
-from sinksdk.errors import OffsetOutOfRangeException
+from sinksdk.errors import ConfigException
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.mirror import OffsetGroup
 
 Reset = Literal["earliest", "latest", "none"]
+
+
+def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """What a group has committed of these partitions, if nobody can commit more to it.
+
+    Raises:
+        ConfigException: somebody still can.
+        RetriableException: nobody answers.
+    """
+    offsets = group.offsets(partitions)
+    if group.is_in_use(offsets):
+        raise ConfigException(
+            f"'offset.source' is 'group', but {group} is in use: does the connector still run in Kafka "
+            f"Connect? Records would be read twice: stop it first; nothing was read"
+        )
+    return offsets
 
 
 def first_positions(
@@ -28,20 +45,20 @@ def first_positions(
         group: offsets another consumer has committed.
 
     Raises:
-        OffsetOutOfRangeException: a group's offset is beyond what the source holds, or ``reset`` is
+        ConfigException: a group's offset is beyond what the source holds, or ``reset`` is
             ``none`` and a partition has no offset.
     """
     positions = {p: offset for p, offset in (group or {}).items() if p in available}
     for partition, offset in positions.items():
         end = available[partition].end
         if offset > end:
-            raise OffsetOutOfRangeException(
+            raise ConfigException(
                 f"{partition}: the consumer group is at offset {offset}, but the source ends at {end}: the "
                 f"topic was deleted and created again; reset the group's offset, or take 'offset.source' out"
             )
     unknown = sorted(available.keys() - positions.keys())
     if unknown and reset == "none":
-        raise OffsetOutOfRangeException(
+        raise ConfigException(
             f"{', '.join(map(str, unknown))}: nothing is committed, and auto.offset.reset is 'none': set it "
             f"to 'earliest' or 'latest', or give the connector the offsets of a consumer group with "
             f"offset.source=group"

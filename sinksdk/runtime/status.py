@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from sinksdk.errors import ConnectException
+from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
@@ -43,6 +44,7 @@ class StatusKeeper:
         self._trace: str | None = None
         self._missing: tuple[str, ...] = ()
         self._written = clock.now()
+        self._outage = Outage(log)
 
     def of(self, partition: TopicPartition) -> PartitionStatus | None:
         """What is remembered of a partition."""
@@ -91,11 +93,12 @@ class StatusKeeper:
         )
         try:
             self._version = table.write(self._store, self._key, status, self._version).version
+            self._outage.worked()
         except Conflict:
             self._find_version()
             self._save_over(status)
         except ConnectException as error:
-            log.warning("the connector's status was not written: %s", error)
+            self._outage.failed("the connector's status cannot be written: %s", error)
 
     def _save_over(self, status: ConnectorStatus) -> None:
         """Once more, over what somebody else has written; the next time is soon enough after that."""
@@ -109,4 +112,4 @@ class StatusKeeper:
             found = self._store.get(self._key)
             self._version = found.version if found else None
         except ConnectException as error:
-            log.warning("the connector's status cannot be read: %s", error)
+            self._outage.failed("the connector's status cannot be read: %s", error)

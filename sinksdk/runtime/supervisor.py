@@ -13,6 +13,7 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.logs import Outage
 from sinksdk.runtime.generation import Generations
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.records import (
@@ -138,6 +139,7 @@ class Supervisor:
         self._on_closing = on_closing
         self._clock = clock
         self._is_followed = False
+        self._outage = Outage(log)
         self._ask = max(
             _ASK, store.closing_poll / 2
         )  # a store that is paid by the request is asked less often
@@ -201,8 +203,9 @@ class Supervisor:
         """A store that gives no answer, or refuses, ends no generation: its tasks decide for themselves."""
         try:
             self._look(plan)
+            self._outage.worked()
         except (StoreUnavailable, StoreRefused) as error:
-            log.warning("generation %d: %s; looking again", plan.generation, error)
+            self._outage.failed("generation %d: %s; looking again", plan.generation, error)
 
     def _look(self, plan: GenerationPlan) -> None:
         if not self._generations.is_newest():

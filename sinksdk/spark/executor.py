@@ -24,10 +24,10 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import configure_logging
+from sinksdk.logs import Outage, configure_logging
 from sinksdk.plugins import connector_class
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
-from sinksdk.spark.outside import open_dead_letters, schema_registry
+from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.task_result import TaskResult, to_row
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
 from sinksdk.store.base import Conflict
@@ -62,6 +62,7 @@ class GenerationSpec:
         python_path: folders to import the connector from, besides the installed packages.
         verbose: log everything, with stack traces.
         kafka: the cluster that takes dead letters, if the connector has any.
+        source: the Kafka cluster that records come from, if they come from one.
     """
 
     store_url: str
@@ -71,6 +72,7 @@ class GenerationSpec:
     python_path: tuple[str, ...] = ()
     verbose: bool = False
     kafka: KafkaClient | None = None
+    source: KafkaClient | None = None
 
 
 def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -187,6 +189,7 @@ class _Attempt:
             raw_config=raw,
             options=EngineOptions.of(config, schema_registry),
             dead_letters=stack.enter_context(open_dead_letters(config, self._spec.kafka)),
+            vouch=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
         )
         poll = config.closing_poll_ms
         return worker, self._store.closing_poll if poll is None else poll / 1000
@@ -209,6 +212,7 @@ class ClosingWatch:
         self._spec = spec
         self._request: ClosingRequest | None = None
         self._is_over = False
+        self._outage = Outage(log)
 
     def request(self) -> ClosingRequest | None:
         """The request to close, once there is one. Raises FencedException when the generation is over."""
@@ -228,8 +232,9 @@ class ClosingWatch:
         """As :meth:`look`; a store that does not answer is asked the next time."""
         try:
             self.look()
-        except ConnectException:
-            log.warning("looking whether to close failed; trying again", exc_info=True)
+            self._outage.worked()
+        except ConnectException as error:
+            self._outage.failed("whether to close cannot be seen, it is looked again: %s", error)
 
 
 Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]

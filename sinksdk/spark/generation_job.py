@@ -194,4 +194,9 @@ def _union(one: DataFrame, other: DataFrame) -> DataFrame:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """What an error says, in one line; of Java's, what its innermost cause says."""
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    text = str(error) if cause is None else str(cause.toString())
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)

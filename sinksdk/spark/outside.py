@@ -1,10 +1,12 @@
-"""What of the world outside a task's configuration names: a schema registry, dead letters in Kafka.
+"""What of the world outside a task needs: a schema registry, dead letters, the topics it was planned for.
 
 Loaded only where they are named: confluent-kafka is an extra, and takes its time.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,12 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.converter_settings import RegistryAddress
 from sinksdk.engine.converters import SchemaOf
 from sinksdk.engine.errant import DeadLetters
+from sinksdk.engine.vouching import Vouch, no_doubt
 
 if TYPE_CHECKING:
     from sinksdk.sources.kafka.client import KafkaClient
+
+log = logging.getLogger(__name__)
 
 
 def schema_registry(address: RegistryAddress) -> SchemaOf:
@@ -46,3 +51,26 @@ def open_dead_letters(
 
     client = letters.dead_letter_client(config, kafka)
     return letters.KafkaDeadLetters(config.dead_letter_topic, letters.producer_properties(config, client))
+
+
+def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> Vouch:
+    """Says whether topics are still those that were planned.
+
+    Args:
+        config: of the connector.
+        source: the Kafka cluster its records come from; None: its topics have no ids.
+        ids: of the topics, as they were planned.
+    """
+    if source is None or not ids:
+        return no_doubt
+    try:
+        from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - see above
+    except ImportError as error:
+        log.warning(
+            "connector %s: a topic that is deleted and created again while it is read is noticed late: this "
+            "executor needs a further package (%s): pip install 'sinksdk[kafka]'",
+            config.name,
+            error,
+        )
+        return no_doubt
+    return planned_topics(source, config.overrides("consumer.override."), ids)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import shutil
@@ -188,7 +189,8 @@ def free_ports(count: int = 2) -> int:
 
 
 def main() -> None:
-    """Run a broker on port 9092 until Ctrl-C."""
+    """Run a broker until Ctrl-C."""
+    asked = _parser().parse_args()
     ended = False
 
     def end(*_: object) -> None:
@@ -197,12 +199,23 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    with serving({"auto.create.topics.enable": "true"}, port=9092) as broker:
+    with serving({"auto.create.topics.enable": "true"}, port=asked.port) as broker:
         print(
             f"Kafka {VERSION} answers at {broker.bootstrap}; Ctrl-C ends it and removes its data", flush=True
         )
         while not ended:
             time.sleep(0.2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kafka.broker",
+        description="Run a Kafka broker to try things out with, until Ctrl-C.",
+    )
+    parser.add_argument(
+        "--port", type=int, default=9092, help="where it listens; its controller takes the next one (9092)"
+    )
+    return parser
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from sinksdk import (
     ConfigException,
@@ -119,6 +120,40 @@ def test_a_group_keeps_offsets_that_nobody_joined_for(bootstrap: str, source: Ka
     group.write({p0: 3, p1: 4})
     group.write({p1: 5})
     assert group.offsets([p0, p1]) == {p0: 3, p1: 5}
+
+
+def test_a_deleted_topic_keeps_no_offsets_from_a_group(bootstrap: str, source: KafkaSource) -> None:
+    """Regression: from then on no offset of the connector was shown any more."""
+    topic, gone = create_topic(bootstrap, unused_name()), create_topic(bootstrap, unused_name("gone"))
+    group = ConsumerGroup(source.cluster, unused_name("connect"))
+    here, deleted = TopicPartition(topic, 0), TopicPartition(gone, 0)
+    group.write({here: 1, deleted: 1})
+    delete_topic(bootstrap, gone)
+
+    group.write({deleted: 2})
+    group.write({here: 3, deleted: 3})
+
+    assert group.offsets([here]) == {here: 3}
+    assert not group.is_in_use({deleted: 1})
+
+
+def test_a_group_is_in_use_while_a_consumer_is_in_it(bootstrap: str, source: KafkaSource) -> None:
+    """As Connect's is while the connector runs there; once it has left, the offsets are final."""
+    topic = create_topic(bootstrap, unused_name())
+    partition = TopicPartition(topic, 0)
+    group = ConsumerGroup(source.cluster, unused_name("connect"))
+    group.write({partition: 3})
+    assert not group.is_in_use({partition: 3})
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group.name, "enable.auto.commit": False})
+    member.subscribe([topic])
+    deadline = time.monotonic() + 60
+    while not member.assignment() and time.monotonic() < deadline:
+        member.poll(0.1)
+
+    assert group.is_in_use(group.offsets([partition]))
+    member.close()
+    assert not group.is_in_use(group.offsets([partition]))
+    assert group.offsets([partition]) == {partition: 3}
 
 
 def test_a_cluster_that_is_not_there_is_asked_again() -> None:

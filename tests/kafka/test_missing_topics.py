@@ -177,3 +177,35 @@ def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
         assert 0 < len(written) < 300_000
         assert len(written) % 9_999, "a partial batch was flushed"
         assert committed_offsets(site.store, "archive")[TopicPartition(a, 0)].offset == len(written)
+
+
+@pytest.mark.spark
+def test_replaced_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
+    """Spark goes on in whatever has the topic's name; not one record of the new topic is committed or archived."""
+    topic, rows, size = create_topic(bootstrap, unused_name("replaced"), 2), 1_000, 60_000
+    for partition in range(2):
+        produce(bootstrap, topic, [b"old" * (size // 3)] * rows, partition=partition)
+    with kafka_site(tmp_path, bootstrap, topic) as site:
+        site.configure(
+            flush_size=4, tasks_max=1, offset_flush_interval_ms=300, missing_topic_grace_ms=20_000,
+            task_shutdown_graceful_timeout_ms=8_000,
+        )  # fmt: skip
+        process = site.start("--until-caught-up", master="local[1]")
+        wait_until(lambda: bool(site.archived()), process, "the first file was written")
+        delete_topic(bootstrap, topic)
+        create_topic(bootstrap, topic, 2)
+        for partition in range(2):
+            produce(bootstrap, topic, [b"new" * (size // 3)] * (rows + 100), partition=partition)
+
+        code, output = ended(process, 150)
+
+        assert code == 4, output
+        assert "was deleted and created again" in output
+        archived = site.archived()
+        assert 0 < len(archived) < 2 * rows, "it was not replaced in the middle"
+        assert all((record.value or b"").startswith(b"old") for record in archived)
+        committed = committed_offsets(site.store, "archive")
+        for partition in range(2):
+            offsets = [record.offset for record in archived if record.partition == partition]
+            entry = committed.get(TopicPartition(topic, partition))
+            assert offsets == list(range(entry.offset if entry else 0))

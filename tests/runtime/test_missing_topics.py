@@ -234,15 +234,12 @@ def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
     expect_missing(site, "b")
 
 
-def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
-    """The generation closes with reason FAILURE, and what it had is committed before the error."""
-    site = sites(Topics(a=5, b=3))
-    site.start()
-    site.await_commit(a=5, b=3)
+def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPlan], Slow]:
+    """Launches a generation during which something happens, and that runs until it is asked to close."""
 
     def launch(plan: GenerationPlan) -> Slow:
         slow = Slow(lambda: site.launcher.launch(plan))
-        site.source.delete("b")
+        happens()
         threading.Thread(target=lambda: close_with(slow)).start()
         return slow
 
@@ -251,7 +248,32 @@ def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
             time.sleep(0.01)
         slow.closed.set()
 
-    site.launch = launch
+    return launch
+
+
+def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None:
+    """The longest one of all: what is compared is what was planned, not only what was committed before."""
+    site = sites(Topics(a=5, b=3))
+
+    def replace() -> None:
+        site.source.delete("b")
+        site.source.create("b", 50)
+
+    site.launch = meanwhile(site, replace)
+    site.start()
+
+    error = expect_missing(site, "b")
+
+    assert site.closings == [ClosingReason.FAILURE]
+    assert "was deleted and created again" in str(error)
+
+
+def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
+    """The generation closes with reason FAILURE, and what it had is committed before the error."""
+    site = sites(Topics(a=5, b=3))
+    site.start()
+    site.await_commit(a=5, b=3)
+    site.launch = meanwhile(site, lambda: site.source.delete("b"))
     site.source.ends["a"] = 9
 
     expect_missing(site, "b")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinksdk import OffsetOutOfRangeException, OffsetRange, TopicPartition
+from sinksdk import ConfigException, OffsetRange, TopicPartition
 from sinksdk.runtime.start_positions import first_positions
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -37,15 +37,13 @@ def test_a_groups_offset_below_the_log_is_kept() -> None:
 
 def test_a_groups_offset_beyond_the_end_is_an_error() -> None:
     """The topic was made again since; beginning anywhere would be a guess."""
-    with pytest.raises(
-        OffsetOutOfRangeException, match=r"t-1: the consumer group is at offset 8.* ends at 7"
-    ):
+    with pytest.raises(ConfigException, match=r"t-1: the consumer group is at offset 8.* ends at 7"):
         first_positions(THERE, "latest", {P1: 8})
 
 
 def test_none_refuses_to_guess() -> None:
     """auto.offset.reset=none names every partition without an offset."""
-    with pytest.raises(OffsetOutOfRangeException, match=r"t-1: nothing is committed.*'none'"):
+    with pytest.raises(ConfigException, match=r"t-1: nothing is committed.*'none'"):
         first_positions(THERE, "none", {P0: 20})
 
     assert first_positions(THERE, "none", {P0: 20, P1: 0}) == {P0: 20, P1: 0}

@@ -234,12 +234,14 @@ def test_offsets_altered_by_hand_begin_a_new_chain() -> None:
 def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
     """With data: a running task's, or left by a dead one; empty ones cost nothing."""
     b = bench(settings=config(flush_size=1000, part_size=500))
-    b.s3.create_upload(Location("bucket", "topics/orders/partition=0/empty"), {})
+    for name in ("empty", "too"):
+        b.s3.create_upload(Location("bucket", f"topics/orders/partition=0/{name}"), {})
     b.put(100)
 
     notes = checked(b).notes
 
-    assert any("empty, costs nothing" in note for note in notes)
+    assert "2 uploads are empty; they cost nothing" in notes, "one line, however many there are"
+    assert len(notes) == 2
     assert any("bytes, is a running task's" in note for note in notes)
 
 

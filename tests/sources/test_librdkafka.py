@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk import ConfigException
 from sinksdk.sources.kafka import KafkaClient
+from sinksdk.sources.kafka.cluster import Cluster
 from sinksdk.sources.kafka.librdkafka import translated
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="p\\"w;x" ;'
@@ -66,6 +68,35 @@ def test_all_that_cannot_be_translated_is_said_at_once_with_what_to_do() -> None
     assert len(caught.value.problems) == 3
     assert "secret" not in str(caught.value)
     assert all("librdkafka." in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("further", [{}, {"sasl.mechanism": "PLAIN"}])
+def test_a_user_in_librdkafkas_words_without_the_prefix(further: dict[str, str]) -> None:
+    """Regression: "sasl.username and sasl.password must be set", though they were."""
+    with pytest.raises(
+        ConfigException, match=r"no settings of Kafka's clients.*sasl\.jaas\.config.*librdkafka\."
+    ) as caught:
+        translated({"sasl.username": "ada", "sasl.password": "secret", **further})
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("understood", [{"sasl.jaas.config": PLAIN}, {"librdkafka.sasl.username": "ada"}])
+def test_a_user_without_the_prefix_beside_one_that_is_understood(understood: dict[str, str]) -> None:
+    """Nothing is missing then."""
+    assert translated({"sasl.username": "eve", **understood})["sasl.username"] == "ada"
+
+
+def test_properties_that_are_not_accepted_are_said_in_librdkafkas_words() -> None:
+    """Regression: KafkaError{code=_INVALID_ARG,val=-186,str=...}."""
+    properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "CARRIER_PIGEON"}
+
+    for make in (Cluster, KafkaLog):
+        with pytest.raises(
+            ConfigException, match="client properties are not accepted: Invalid value"
+        ) as caught:
+            make(properties)
+        assert "KafkaError{" not in str(caught.value)
 
 
 def test_librdkafkas_own_settings_win_and_reach_no_java_client(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinksdk.config import resolve_references
-from sinksdk.config_file import properties
-from sinksdk.errors import ConfigException
 from sinksdk.sources.kafka import librdkafka
+from sinksdk.sources.kafka.client_file import read_client_file
 
 BOOTSTRAP = "bootstrap.servers"
 
@@ -33,7 +31,8 @@ class KafkaClient:
         """Properties of a Java client; overrides win.
 
         Raises:
-            ConfigException: the properties file cannot be read, or a reference in it not be resolved.
+            ConfigException: the properties file cannot be read, lines of it set nothing or misspell a
+                security setting, or a reference in it cannot be resolved.
         """
         everything = self._properties(overrides)
         return {key: value for key, value in everything.items() if not key.startswith(librdkafka.PREFIX)}
@@ -47,14 +46,5 @@ class KafkaClient:
         return librdkafka.translated(self._properties(overrides))
 
     def _properties(self, overrides: Mapping[str, str] | None) -> dict[str, str]:
-        written = _read(Path(self.properties_file)) if self.properties_file else {}
+        written = read_client_file(Path(self.properties_file)) if self.properties_file else {}
         return {**written, BOOTSTRAP: self.bootstrap_servers, **(overrides or {})}
-
-
-def _read(path: Path) -> dict[str, str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise ConfigException(f"the Kafka client properties {path} cannot be read: {why}") from None
-    return {key: resolve_references(value) for key, value in properties(text)}

@@ -24,13 +24,14 @@ _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
 _FEW: Final = 10  # topics that are asked for by name; beyond that, all topics are one question
 _LATEST, _EARLIEST = -1, -2  # "timestamps" that stand for a log's end and start
-_GONE: Final = frozenset(
+GONE: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's names for its own errors
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
+"""Errors of a topic or partition that is not there, or no longer."""
 _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
 _DENIED: Final = _REFUSED | frozenset(
     {
@@ -78,7 +79,9 @@ def bystander(
     try:
         return Consumer({**quiet, **properties, **own, **(further or {})})
     except KafkaException as error:
-        raise ConfigException(f"the Kafka client properties are not accepted: {error}") from error
+        raise ConfigException(
+            f"the Kafka client properties are not accepted: {error.args[0].str()}"
+        ) from error
 
 
 class Cluster:
@@ -98,7 +101,7 @@ class Cluster:
         self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note})
         self._refusal = ""
         self._admin: AdminClient | None = None
-        self._asked: tuple[frozenset[str], dict[str, Future[Any]]] | None = None
+        self._asked: dict[str, Future[Any]] = {}
 
     def refusal(self) -> str:
         """Why the last broker that was tried lets this client not in; empty if none said so.
@@ -129,7 +132,7 @@ class Cluster:
         for name, topic in self._described(topics).items():
             if topic.error is None:
                 found[name] = [TopicPartition(name, number) for number in sorted(topic.partitions)]
-            elif topic.error.code() not in _GONE:
+            elif topic.error.code() not in GONE:
                 with asking(self.bootstrap, f"topic {name}"):
                     raise KafkaException(topic.error)
         return found
@@ -143,7 +146,7 @@ class Cluster:
         if not self.partitions(topics):  # an answer also shows that the admin client will get one
             return {}
         found = {}
-        for name, future in self._descriptions(frozenset(topics)).items():
+        for name, future in self._descriptions(topics).items():
             with asking(self.bootstrap, f"the id of topic {name}"):
                 try:
                     found[name] = str(future.result(_TIMEOUT).topic_id)
@@ -151,10 +154,8 @@ class Cluster:
                     message = f"the Kafka cluster at {self.bootstrap} has not told the id of topic {name} yet"
                     raise RetriableException(message) from None
                 except KafkaException as error:
-                    if error.args[0].code() not in _GONE:
-                        self._asked = None
+                    if error.args[0].code() not in GONE:
                         raise
-        self._asked = None
         return found
 
     def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
@@ -176,18 +177,26 @@ class Cluster:
 
     def _described(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
         with asking(self.bootstrap, "its topics"):
+            found: dict[str, TopicMetadata] = {}
             if len(topics) > _FEW:
                 everything = self._consumer.list_topics(timeout=_TIMEOUT).topics
-                return {name: everything[name] for name in topics if name in everything}
-            return {name: self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name] for name in topics}
+                found = {name: everything[name] for name in topics if name in everything}
+            # Asked for all topics, Kafka passes over those that the user may not describe.
+            for name in [name for name in topics if name not in found]:
+                found[name] = self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name]
+            return found
 
-    def _descriptions(self, topics: frozenset[str]) -> dict[str, Future[Any]]:
-        """Answers that are on their way; a question that has no answer yet is not asked twice."""
-        if self._asked is None or self._asked[0] != topics:
+    def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
+        """Answers that are on their way; a question that has no answer yet is not asked twice.
+
+        What was answered before this look is asked again: that may be minutes ago.
+        """
+        asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
+        if further := sorted(set(topics) - asked.keys()):
             self._admin = self._admin or AdminClient({"log_level": 2, **self._connection()})
-            asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=_FOR_EVER)
-            self._asked = topics, asked
-        return self._asked[1]
+            asked |= self._admin.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
+        self._asked = asked
+        return {name: asked[name] for name in sorted(topics)}
 
     def _connection(self) -> dict[str, str]:
         """The properties without those that only consumers have."""
@@ -202,6 +211,6 @@ class Cluster:
             for row in self._consumer.offsets_for_times(rows, timeout=_TIMEOUT):
                 if row.error is None:
                     found[TopicPartition(row.topic, row.partition)] = row.offset
-                elif row.error.code() not in _GONE:
+                elif row.error.code() not in GONE:
                     raise KafkaException(row.error)
         return found

@@ -45,7 +45,10 @@ def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
             return False
         if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
             raise ConfigException(_too_many_replicas(config, len(found.brokers))) from error
-        raise ConfigException(_refused(topic, properties, reason)) from error
+        raise ConfigException(_refused(topic, properties, reason.str())) from error
+    except TimeoutError as error:
+        why = f"no answer within {2 * _TIMEOUT:g} seconds"
+        raise ConfigException(_refused(topic, properties, why)) from error
     return True
 
 
@@ -57,9 +60,9 @@ def _too_many_replicas(config: ConnectorConfig, brokers: int) -> str:
     )
 
 
-def _refused(topic: str, properties: Mapping[str, Any], reason: KafkaError) -> str:
+def _refused(topic: str, properties: Mapping[str, Any], why: str) -> str:
     return (
         f"the dead letter topic '{topic}' ('{DEAD_LETTER_TOPIC}') cannot be looked up or created at "
-        f"{properties[BOOTSTRAP]}: {reason.str()}; check that the cluster answers there, and that the "
+        f"{properties[BOOTSTRAP]}: {why}; check that the cluster answers there, and that the "
         f"connector's user may describe and create topics, or create the topic yourself"
     )

@@ -68,6 +68,12 @@ def translated(java: Mapping[str, str]) -> dict[str, str]:
 def _login(java: Mapping[str, str], own: Mapping[str, str], problems: list[str]) -> dict[str, str]:
     """User and password of ``sasl.jaas.config``."""
     jaas = java.get("sasl.jaas.config", "")
+    if not jaas and "sasl.username" not in own and java.keys() & {"sasl.username", "sasl.password"}:
+        problems.append(
+            f"'sasl.username' and 'sasl.password' are no settings of Kafka's clients: write both into "
+            f"'sasl.jaas.config', which Spark's client needs as well; '{PREFIX}sasl.username' and "
+            f"'{PREFIX}sasl.password' are for confluent-kafka only"
+        )
     if (
         not jaas
         or "sasl.username" in own

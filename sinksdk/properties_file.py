@@ -1,0 +1,97 @@
+"""Reading Java's ``.properties`` files as ``java.util.Properties`` reads them, in UTF-8."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sinksdk.errors import ConfigException
+
+_BLANKS: Final = " \t\f"
+_NEWLINE: Final = re.compile(r"\r\n|\r|\n")
+_PROPERTY: Final = re.compile(
+    r"((?:\\.|[^\\ \t\f=:])*)[ \t\f]*([=:]?)[ \t\f]*(.*)",
+    re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One key and its value, without escapes.
+
+    Args:
+        line: number of the line it begins in, from 1.
+        key: what is in front of the first ``=``, ``:`` or blank.
+        value: the rest; empty where there is none.
+        separator: ``=`` or ``:``; empty where only a blank separates them, or nothing.
+    """
+
+    line: int
+    key: str
+    value: str
+    separator: str
+
+
+def read_properties(text: str, where: str) -> Iterator[Property]:
+    r"""The properties of a file, in order.
+
+    Blanks at a value's end are left out, other than in Java: nobody sees them. ``\ `` keeps one.
+
+    Args:
+        text: what the file holds.
+        where: what it is, for messages.
+
+    Raises:
+        ConfigException: an escape is none.
+    """
+    for number, line in _logical_lines(text):
+        key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # matches all
+        try:
+            yield Property(number, _unescaped(key), _unescaped(_stripped(rest)), separator)
+        except ValueError as error:
+            message = f"{where}: line {number}: {error}"
+            raise ConfigException(message) from None
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with those they are continued in, and their numbers; no comments, nothing empty."""
+    lines = enumerate(_NEWLINE.split(text), 1)
+    for number, line in lines:
+        whole = line.lstrip(_BLANKS)
+        if whole.startswith(("#", "!")):
+            continue
+        while _is_continued(whole):
+            # A backslash at the file's end continues nothing, and is dropped as well.
+            whole = whole[:-1] + next(lines, (0, ""))[1].lstrip(_BLANKS)
+        if whole:
+            yield number, whole
+
+
+def _is_continued(line: str) -> bool:
+    r"""Whether it ends in a backslash that is not the second one of ``\\``."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _stripped(value: str) -> str:
+    stripped = value.rstrip(_BLANKS)
+    return value[: len(stripped) + 1] if _is_continued(stripped) else stripped
+
+
+def _unescaped(text: str) -> str:
+    found = _ESCAPE.sub(_meant, text)
+    # Java writes a character beyond 16 bits as two escapes.
+    return found.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _meant(escape: re.Match[str]) -> str:
+    what = escape[1]
+    if len(what) > 1:
+        return chr(int(what[1:], 16))
+    if what == "u":
+        message = r"'\u' is followed by four hexadecimal digits; a backslash itself is written '\\'"
+        raise ValueError(message)
+    return _CONTROLS.get(what, what)

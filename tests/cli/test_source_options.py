@@ -1,0 +1,55 @@
+"""Where records are read from, as the command line says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.cli.source import SourceOptions
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "127.0.0.1:9092",
+        "broker-1.example:9092,broker_2:19092",
+        " a:1 , b:65535 ,",
+        "[::1]:9092",
+        "[fe80::1%eth0]:9092,a:1",
+    ],
+)
+def test_addresses_with_a_port_are_taken(servers: str) -> None:
+    """Names, IPv4, IPv6 in brackets; several, with or without blanks."""
+    SourceOptions(bootstrap_servers=servers).check()
+
+
+@pytest.mark.parametrize(
+    ("servers", "wrong"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("a:9092,b", "b"),
+        ("a:", "a:"),
+        (":9092", ":9092"),
+        ("a:kafka", "a:kafka"),
+        ("a:0", "a:0"),
+        ("a:65536", "a:65536"),
+        ("a:9092/", "a:9092/"),
+        ("::1:9092", "::1:9092"),
+        ("[::1]", "[::1]"),
+        ("SSL://a:9092", "SSL://a:9092"),
+        ("a b:9092", "a b:9092"),
+    ],
+)
+def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
+    """Regression: librdkafka took 9092 for granted, and Spark failed a minute later."""
+    with pytest.raises(ConfigException) as caught:
+        SourceOptions(bootstrap_servers=servers).check()
+
+    assert str(caught.value) == f"--bootstrap-servers: '{wrong}' is no HOST:PORT, as in broker.example:9092"
+
+
+@pytest.mark.parametrize("servers", [",", " "])
+def test_no_address_at_all_is_refused(servers: str) -> None:
+    """A variable of a script that was empty."""
+    with pytest.raises(ConfigException, match="--bootstrap-servers names no broker"):
+        SourceOptions(bootstrap_servers=servers).check()

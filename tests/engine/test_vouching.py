@@ -1,0 +1,123 @@
+"""A topic that was replaced while it was read: nothing of the new one is ever committed as the old one's."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ClosingReason, ConnectException, MissingSourceTopicException, RetriableException
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Sink, opened
+
+REPLACED = MissingSourceTopicException([P0.topic], "it was deleted and created again")
+UNKNOWN = RetriableException("no broker answers")
+
+
+@pytest.fixture
+def harness() -> SinkTaskHarness:
+    """A task that has committed two records, and was given a third."""
+    made = SinkTaskHarness(Sink)
+    made.start()
+    made.assign(P0)
+    made.deliver(P0, ["a", "b"])
+    made.commit()
+    made.deliver(P0, ["c"])
+    return made
+
+
+def doubting(harness: SinkTaskHarness, error: ConnectException | None) -> list[set[str]]:
+    """From now on topics are doubted; gives what is asked about."""
+    asked: list[set[str]] = []
+
+    def vouch(topics: object) -> dict[str, ConnectException]:
+        asked.append(set(topics))  # type: ignore[call-overload]
+        return {} if error is None else dict.fromkeys(asked[-1], error)
+
+    harness.worker._vouch = vouch
+    return asked
+
+
+def committed(harness: SinkTaskHarness) -> int | None:
+    return harness.worker.committed(P0)
+
+
+def test_each_commit_asks_after_the_records_were_delivered(harness: SinkTaskHarness) -> None:
+    """Once for each topic of which there is something to commit; without that nobody is asked."""
+    asked = doubting(harness, None)
+    harness.commit()
+    harness.commit()
+    harness.worker.close(ClosingReason.REBALANCE)
+
+    assert asked == [{P0.topic}]
+    assert committed(harness) == 3
+
+
+@pytest.mark.parametrize("how", ["periodically", "closing", "range read", "put fails"])
+def test_what_was_read_of_a_replaced_topic_is_not_committed(harness: SinkTaskHarness, how: str) -> None:
+    """Whichever commit it would have been: the partition fails, pre_commit is not called, close is."""
+    doubting(harness, REPLACED)
+    before = len(harness.called("pre_commit"))
+    match how:
+        case "periodically":
+            harness.commit()
+        case "closing":
+            harness.worker.close(ClosingReason.SHUTDOWN)
+        case "range read":
+            harness.worker.finish(P0, None)
+        case "put fails":
+            harness.task.faults["put"].append(ConnectException("no"))
+            harness.deliver(P0, ["d"])
+
+    (outcome,) = harness.worker.outcomes()
+    assert (committed(harness), outcome.tail) == (2, 1)
+    assert outcome.failure is not None
+    assert len(harness.called("pre_commit")) == before
+    assert len(harness.called("close")) == 1
+    if how != "put fails":  # what failed first stays the cause
+        assert "deleted and created again" in outcome.failure.message
+
+
+def test_where_it_cannot_be_told_the_next_commit_asks_again(harness: SinkTaskHarness) -> None:
+    """A broker that is away ends nothing: what was read is committed once it answers."""
+    doubting(harness, UNKNOWN)
+    harness.commit()
+    assert committed(harness) == 2
+    assert harness.worker.outcomes()[0].failure is None
+    harness.deliver(P0, ["d"])
+
+    doubting(harness, None)
+    harness.commit()
+    assert committed(harness) == 4
+
+
+def test_where_it_cannot_be_told_at_the_end_it_is_read_again(harness: SinkTaskHarness) -> None:
+    """Closing cannot wait for a broker: nothing is committed, and the partition says why."""
+    doubting(harness, UNKNOWN)
+    harness.worker.close(ClosingReason.SHUTDOWN)
+
+    (outcome,) = harness.worker.outcomes()
+    assert (committed(harness), outcome.tail) == (2, 1)
+    assert outcome.failure is not None
+    assert "no broker answers" in outcome.failure.message
+
+
+def test_a_range_that_ended_in_gaps_is_not_committed_either(harness: SinkTaskHarness) -> None:
+    """Its end may be behind records of the topic that was planned."""
+    harness.assign(P1)
+    state = harness.worker._states[P1]
+    state.end = 10
+    doubting(harness, REPLACED)
+    harness.worker.finish(P1, None)
+
+    assert harness.worker.committed(P1) is None
+
+
+def test_what_was_prepared_for_a_replaced_topic_is_discarded() -> None:
+    """It was uploaded, but no commit covers it, and none will."""
+    harness, world = opened()
+    harness.deliver(P0, ["a", "b"])
+    doubting(harness, REPLACED)
+    harness.commit()
+
+    assert harness.worker.committed(P0) is None
+    assert (len(world.begun), world.visible, world.undone) == (1, [], list(world.begun))
+    assert not harness.worker.assignment()
