@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sinksdk.cli import control_app
+from sinksdk.cli.options import DEFAULT_STORE, Verbose
 from sinksdk.cli.output import exit_on_error
 
 app = typer.Typer(
@@ -26,9 +28,6 @@ Config = Annotated[
         show_default=False,
     ),
 ]
-DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
-"""One store for all connectors that are run from the same folder."""
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines and stack traces.")]
 
 
 @app.command("run", short_help="Run a connector until it is stopped or has caught up.")
@@ -147,3 +146,6 @@ def demo_command(*, verbose: Verbose = False) -> None:
         from sinksdk.cli.demo import demo  # noqa: PLC0415
 
         demo(verbose=verbose)
+
+
+control_app.add_to(app)

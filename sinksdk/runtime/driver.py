@@ -16,15 +16,16 @@ from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.background import Background, in_a_thread
+from sinksdk.runtime.backlogs import Backlogs
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.deletion import stop_connector
-from sinksdk.runtime.events import LOST, Listener, Silent
+from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.pacing import Pacing
-from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
+from sinksdk.runtime.planner import Decision, Planner
 from sinksdk.runtime.registry import deploy, register
 from sinksdk.runtime.restarts import Restarts
 from sinksdk.runtime.start_positions import final_offsets, first_positions
@@ -39,7 +40,6 @@ from sinksdk.sources import Source
 from sinksdk.store import Store, identify
 from sinksdk.store.records import (
     ConnectorRecord,
-    Entry,
     GenerationPlan,
     PartitionProgress,
     PlannedRange,
@@ -124,8 +124,6 @@ class ConnectorDriver:
         self._views = Views()
         self._until_caught_up = False
         self._pacing = Pacing(config.restart_backoff_ms / 1000, self._clock)
-        self._topics: set[str] = set()
-        self._skipped: set[TopicPartition] = set()
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -158,6 +156,15 @@ class ConnectorDriver:
         self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
         self._restarts = Restarts(self._config, self._status, self._pacing)
+        self._backlogs = Backlogs(
+            self._config,
+            self._connector,
+            status=self._status,
+            pacing=self._pacing,
+            views=self._views,
+            clock=self._clock,
+            is_fixed=until_caught_up,
+        )
         self._until_caught_up = until_caught_up
         self._horizon = Horizon(
             self._config, self._lookout, self._status, self._signal, self._clock, is_fixed=until_caught_up
@@ -315,7 +322,7 @@ class ConnectorDriver:
             if self._is_ended():
                 return None
             self._follow_orders()
-            backlogs = self._backlogs(claim, self._horizon.look())
+            backlogs = self._backlogs.of(claim, self._horizon.look())
             now = self._clock.time()
             ready = [b for b in backlogs if not self._pacing.is_waiting(b.partition)]
             decision = self._planner.decide(ready, now, flush=self._until_caught_up or self._is_flushing)
@@ -359,13 +366,6 @@ class ConnectorDriver:
             return ClosingReason.DUE
         return ClosingReason.FAILURE if self._watch.must_close(topics) else None
 
-    def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Whether a partition is opened though nothing new is there: to publish, or to discard."""
-        entry = claim.committed.get(partition)
-        if entry and entry.publish:
-            return True
-        return bool(claim.stale.get(partition)) and self._pacing.may_discard(partition)
-
     def _wait(self, now: float, due_at: float) -> None:
         recheck = self._watch.recheck_at - self._clock.now()
         most = min(self._config.poll_interval_ms / 1000, self._wishes.interval)
@@ -383,51 +383,6 @@ class ConnectorDriver:
             self._wait(self._clock.time(), math.inf)
             self._signal.answered()  # nothing runs: there is nothing to rebalance
         return None
-
-    def _backlogs(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
-        self._subscribe({p.topic for p in available})
-        if self._until_caught_up:
-            available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
-        for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
-            offset = claim.committed[partition].offset if partition in claim.committed else 0
-            available[partition] = OffsetRange(offset, offset)
-        self._views.ends({p: offsets.end for p, offsets in available.items()})
-        now = self._clock.time()
-        backlogs = []
-        for partition, offsets in sorted(available.items()):
-            entry = claim.committed.get(partition)
-            backlog = Backlog(
-                partition,
-                offsets,
-                entry.offset if entry else None,
-                self._is_unsettled(partition, claim),
-                self._status.of(partition),
-            )
-            self._tell_of_loss(backlog)
-            status = observe(backlog, now)
-            self._status.update([status])
-            backlogs.append(Backlog(partition, offsets, backlog.committed, backlog.unsettled, status))
-        return backlogs
-
-    def _subscribe(self, topics: set[str]) -> None:
-        """Let the connector know of topics it has not heard of."""
-        if topics - self._topics:
-            self._connector.subscribed(sorted(topics))
-            self._topics |= topics
-
-    def _tell_of_loss(self, backlog: Backlog) -> None:
-        lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
-        if lost > 0 and backlog.partition not in self._skipped and self._planner.skip_lost:
-            self._skipped.add(backlog.partition)
-            self._views.note(backlog.partition, LOST, lost)
-            log.error(
-                "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
-                "as on.data.loss says",
-                self._config.name,
-                backlog.partition,
-                lost,
-                backlog.committed,
-            )
 
     def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
         configs = list(self._connector.task_configs(self._config.tasks_max))
@@ -500,11 +455,6 @@ class ConnectorDriver:
                 self._config.name,
                 ", ".join(unclosed),
             )
-
-
-def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
-    """What was there at the start; another driver may have committed beyond it meanwhile."""
-    return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
 
 
 def _topics_read(ranges: Iterable[PlannedRange]) -> set[str]:

@@ -12,7 +12,9 @@ from typing import Any
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
+from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.info import ConnectorInfo, connector_info
 from sinksdk.store import Store, read_commits
 from sinksdk.store.records import ConnectorRecord, TargetState
 
@@ -26,14 +28,20 @@ class Herder:
 
     Args:
         store: where they are kept.
+        clock: time.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: WallClock | None = None) -> None:
         self._store = store
+        self._clock = clock or SystemWallClock()
 
     def connectors(self) -> list[str]:
         """Names of all connectors, sorted."""
         return registry.names(self._store)
+
+    def info(self, name: str) -> ConnectorInfo:
+        """How a connector is doing. Raises ConnectorNotFoundException."""
+        return connector_info(self._store, name, self._clock.time())
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""
@@ -77,6 +85,14 @@ class Herder:
     def flush(self, name: str) -> ConnectorRecord:
         """Commit everything that is there now, tails included."""
         return registry.order(self._store, name, "flush")
+
+    def delete(self, name: str) -> ConnectorRecord:
+        """From now on it is being deleted (KIP-883): by its driver, or by whoever finds none alive.
+
+        Raises:
+            ConnectorNotFoundException: there is none of that name.
+        """
+        return registry.mark_deleted(self._store, name)
 
     def offsets(self, name: str) -> dict[TopicPartition, int]:
         """Next offset to read of each partition that something is committed of."""

@@ -211,7 +211,7 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
             older = seen[: _MOST_SIGHTINGS // 2]
             seen = [Seen(end=older[-1].end, at=older[0].at), *seen[_MOST_SIGHTINGS // 2 :]]
         seen.append(Seen(end=end, at=now))
-    return status.model_copy(update={"seen": tuple(seen)})
+    return status.model_copy(update={"seen": tuple(seen), "end": end})
 
 
 def remember(

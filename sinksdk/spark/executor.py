@@ -26,6 +26,7 @@ from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import Outage, configure_logging
 from sinksdk.plugins import connector_class
+from sinksdk.records import TopicPartition
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.task_result import TaskResult, to_row
@@ -284,6 +285,7 @@ class _ProgressWriter:
         self._clock = clock
         self._next = clock.now()
         self._version: str | None = None
+        self._last: tuple[float, dict[TopicPartition, int]] = clock.now(), {}
 
     def write_if_due(self) -> None:
         """Write the positions if the last time is long enough ago."""
@@ -312,6 +314,10 @@ class _ProgressWriter:
             log.info("progress was not written: %s", error)
 
     def _progress(self) -> TaskProgress:
+        outcomes = self._worker.outcomes()
+        before, counted = self._last
+        now = self._clock.now()
+        self._last = now, {outcome.partition: outcome.records for outcome in outcomes}
         return TaskProgress(
             generation=self._generation,
             attempt=self._attempt,
@@ -324,8 +330,9 @@ class _ProgressWriter:
                     records=outcome.records,
                     counts=dict(outcome.counts),
                     failure=outcome.failure.message if outcome.failure else None,
+                    rate=(outcome.records - counted.get(outcome.partition, 0)) / max(now - before, 1.0),
                 )
-                for outcome in self._worker.outcomes()
+                for outcome in outcomes
             ),
         )
 

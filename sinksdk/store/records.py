@@ -323,7 +323,15 @@ class Tail(Value):
 
 
 class PartitionStatus(Value):
-    """What the planner remembers of a partition from one generation to the next."""
+    """What the planner remembers of a partition from one generation to the next.
+
+    Args:
+        seen: when its unread records were first seen.
+        tail: what was read and kept back.
+        failures: how often in a row it has failed.
+        error: why, the last time.
+        end: where the source ended when it was last asked.
+    """
 
     topic: str
     partition: int
@@ -331,6 +339,7 @@ class PartitionStatus(Value):
     tail: Tail | None = None
     failures: int = 0
     error: str | None = None
+    end: int | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -358,7 +367,7 @@ class ConnectorStatus(Value):
 
 
 class PartitionProgress(Value):
-    """How far a running task is with one partition."""
+    """How far a running task is with one partition; ``rate`` is in records per second, lately."""
 
     topic: str
     partition: int
@@ -367,6 +376,7 @@ class PartitionProgress(Value):
     records: int
     counts: dict[str, int] = Field(default_factory=dict)
     failure: str | None = None
+    rate: float = 0.0
 
     @property
     def topic_partition(self) -> TopicPartition:

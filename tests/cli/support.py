@@ -46,6 +46,11 @@ class Sink(SinkConnector):
     def start(self, config):
         if not Path(config.folder).is_dir():
             raise ConfigException(f"'out.folder': there is no folder {config.folder}")
+        self.folder = Path(config.folder)
+
+    def stop(self, is_deleted=False):
+        if is_deleted:
+            (self.folder / "deleted").write_text(str(is_deleted))
 
     def validate(self, config):
         return ["'lines.per.file' is unlucky: choose another"] if config.lines == 13 else []

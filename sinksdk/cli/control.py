@@ -1,0 +1,303 @@
+"""Connectors handled through the store: what is wanted is written there, and what is there is shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from sinksdk.cli.checks import check_config
+from sinksdk.cli.formatting import number
+from sinksdk.cli.output import stdout, write
+from sinksdk.cli.startup import absolute_store_url
+from sinksdk.config import ConnectorConfig
+from sinksdk.config_file import read_config_file
+from sinksdk.connector import SinkConnector
+from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.info import ConnectorInfo, TaskInfo
+from sinksdk.runtime.redaction import redacted
+from sinksdk.runtime.registry import ConnectorNotFoundException
+from sinksdk.runtime.runner import Driver
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import Store, open_store
+from sinksdk.store.records import ConnectorRecord
+
+_LOOK: Final = 0.2  # seconds between looks whether a deletion is done
+_PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done
+
+
+@contextmanager
+def herding(store: str) -> Iterator[tuple[Herder, Store]]:
+    """A herder of a store that must be there, while the block runs.
+
+    Raises:
+        ConfigException: there is no such store.
+    """
+    opened = open_store(absolute_store_url(store))
+    try:
+        yield Herder(opened), opened
+    finally:
+        opened.close()
+
+
+def show_connectors(store: str, *, as_json: bool) -> None:
+    """All connectors, a line each."""
+    with herding(store) as (herder, _):
+        found = [herder.info(name) for name in herder.connectors()]
+    if as_json:
+        _print([_summary(info) for info in found])
+        return
+    if not found:
+        write(stdout(), "no connectors")
+        return
+    table = _table("name", "state", "tasks", "lag", "driver")
+    for info in found:
+        table.add_row(info.name, _state(info), str(len(info.tasks)), number(info.lag), info.driver or "–")
+    stdout().print(table)
+
+
+def show_status(store: str, name: str, *, as_json: bool) -> None:
+    """One connector, its tasks and partitions.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+    """
+    with herding(store) as (herder, _):
+        info = herder.info(name)
+    if as_json:
+        _print(_status(info))
+        return
+    console = stdout()
+    driver = info.driver or "no driver is alive"
+    write(console, f"{info.name}: {_state(info)}, generation {info.generation}, {driver}", "bold")
+    for task in info.tasks:
+        partitions = ", ".join(map(str, task.partitions))
+        write(console, f"task {task.number}: {task.state}: {partitions}")
+    table = _table("partition", "committed", "end", "lag", "records/s", right=4)
+    for p in info.partitions:
+        table.add_row(
+            str(p.partition), number(p.committed), number(p.end), number(p.lag), number(p.rate),
+            style="red" if p.error else "",
+        )  # fmt: skip
+    if info.partitions:
+        console.print(table)
+    for p in info.partitions:
+        if p.error:
+            write(console, f"{p.partition}: {p.error}", "red")
+    if info.missing_topics:
+        write(console, f"missing topics: {', '.join(info.missing_topics)}", "red")
+    if info.trace:
+        write(console, info.trace.rstrip(), "dim")
+
+
+def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
+    """Write down what is wanted of a connector, and say who will see to it.
+
+    Args:
+        store: where.
+        name: the connector's.
+        wish: a method of :class:`~sinksdk.runtime.herder.Herder`.
+        only_failed: for ``restart``.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+    """
+    with herding(store) as (herder, _):
+        if wish == "restart":
+            herder.restart(name, only_failed=only_failed)
+        else:
+            getattr(herder, wish)(name)
+        driver = herder.info(name).driver
+    who = f"driver {driver} sees to it" if driver else "no driver is alive: it holds from the next start on"
+    write(stdout(), f"{name}: {wish} is asked for; {who}")
+
+
+def delete(store: str, name: str) -> None:
+    """Delete a connector: by the driver that runs it, or here where none is alive.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+        ConnectException: a driver is alive, and has not done it.
+    """
+    with herding(store) as (herder, opened):
+        record = herder.delete(name)
+        give_up = time.monotonic() + _graceful(record) + _PATIENCE
+        while name in herder.connectors():
+            if not herder.info(name).driver:
+                WorkerConnector(opened, name, _no_driver, connector_to_delete).run()
+            elif time.monotonic() > give_up:
+                message = (
+                    f"connector '{name}' is being deleted, but its driver has not finished: look at its log; "
+                    f"once it is dead, 'sinksdk delete {name}' finishes"
+                )
+                raise ConnectException(message)
+            else:
+                time.sleep(_LOOK)
+    write(stdout(), f"{name}: deleted")
+
+
+def show_offsets(store: str, name: str, *, as_json: bool) -> None:
+    """Next offset to read of each partition. Raises ConnectorNotFoundException."""
+    with herding(store) as (herder, _):
+        _show_offsets(herder.offsets(name), as_json=as_json)
+
+
+def alter_offsets(store: str, name: str, changes: Sequence[str], *, as_json: bool) -> None:
+    """Commit other offsets by hand.
+
+    Args:
+        store: where.
+        name: the connector's.
+        changes: each ``TOPIC-PARTITION=OFFSET``, or ``=`` and nothing to forget the commit.
+        as_json: print what is committed then for programs.
+
+    Raises:
+        ConfigException: a change that says nothing.
+        ConnectorRunsException: the connector is not stopped.
+    """
+    offsets = dict(map(_change, changes))
+    with herding(store) as (herder, _):
+        _show_offsets(herder.alter_offsets(name, offsets), as_json=as_json)
+
+
+def reset_offsets(store: str, name: str) -> None:
+    """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
+    with herding(store) as (herder, _):
+        herder.reset_offsets(name)
+    write(stdout(), f"{name}: nothing is committed any more; it begins anew when it is resumed")
+
+
+def show_config(store: str, name: str) -> None:
+    """A connector's configuration as JSON, secrets redacted. Raises ConnectorNotFoundException."""
+    with herding(store) as (herder, _):
+        record = herder.connector(name)
+    _print({"name": name, "config": redacted(record.config)})
+
+
+def set_config(store: str, name: str, file: Any) -> None:
+    """Replace a connector's configuration; one that could not start is refused.
+
+    Raises:
+        ConfigException: every problem at once.
+        ConnectorNotFoundException: there is none of that name.
+    """
+    read = read_config_file(file)
+    checked = check_config({**read.config, "name": name})
+    if read.problems or checked.problems:
+        raise ConfigException([*read.problems, *checked.problems])
+    with herding(store) as (herder, _):
+        before = herder.connector(name)
+        after = herder.configure(name, checked.raw)
+    changed = "is as it was" if before.version == after.version else f"is version {after.version} now"
+    write(stdout(), f"{name}: the configuration {changed}")
+
+
+def connector_to_delete(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+    """A connector that does not run, and is to clean up. Raises ConfigException."""
+    checked = check_config(record.config)
+    if checked.connector is None or checked.config is None:
+        raise ConfigException(checked.problems)
+    return checked.connector, checked.config
+
+
+def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers
+    message = "it is being deleted"
+    raise ConnectorNotFoundException(message)
+
+
+def _graceful(record: ConnectorRecord) -> float:
+    default = ConnectorConfig.model_fields["graceful_timeout_ms"].default
+    return float(record.config.get("task.shutdown.graceful.timeout.ms", default)) / 1000
+
+
+def _change(text: str) -> tuple[TopicPartition, int | None]:
+    where, _, offset = text.partition("=")
+    topic, _, partition = where.rpartition("-")
+    if "=" not in text or not topic or not partition.isdigit() or not (offset.isdigit() or not offset):
+        message = f"'{text}' is no change: write TOPIC-PARTITION=OFFSET, as in orders-0=1200"
+        raise ConfigException(message)
+    return TopicPartition(topic, int(partition)), int(offset) if offset else None
+
+
+def _show_offsets(offsets: Mapping[TopicPartition, int], *, as_json: bool) -> None:
+    if as_json:
+        _print([{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()])
+        return
+    table = _table("partition", "offset", right=1)
+    for partition, offset in offsets.items():
+        table.add_row(str(partition), number(offset))
+    stdout().print(table if offsets else Text("nothing is committed"))
+
+
+def _table(*columns: str, right: int = 0) -> Table:
+    """A table whose last columns are numbers."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at >= len(columns) - right else "left", overflow="fold")
+    return table
+
+
+def _state(info: ConnectorInfo) -> str:
+    if info.is_deleted:
+        return f"{info.state}, being deleted"
+    return (
+        info.state
+        if info.state in (info.target_state, "FAILED")
+        else f"{info.state}, {info.target_state} wanted"
+    )
+
+
+def _summary(info: ConnectorInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "state": info.state,
+        "target_state": info.target_state,
+        "driver": info.driver,
+        "tasks": len(info.tasks),
+        "lag": info.lag,
+    }
+
+
+def _status(info: ConnectorInfo) -> dict[str, Any]:
+    return {
+        **_summary(info),
+        "generation": info.generation,
+        "deleted": info.is_deleted,
+        "missing_topics": list(info.missing_topics),
+        "trace": info.trace,
+        "tasks": [_task(task) for task in info.tasks],
+        "partitions": [
+            {
+                "topic": p.partition.topic,
+                "partition": p.partition.partition,
+                "committed": p.committed,
+                "position": p.position,
+                "end": p.end,
+                "lag": p.lag,
+                "rate": round(p.rate, 1),
+                "error": p.error,
+            }
+            for p in info.partitions
+        ],
+    }
+
+
+def _task(task: TaskInfo) -> dict[str, Any]:
+    return {
+        "id": task.number,
+        "state": task.state,
+        "partitions": list(map(str, task.partitions)),
+        "trace": task.trace,
+    }
+
+
+def _print(value: Any) -> None:
+    stdout().print_json(json.dumps(value))

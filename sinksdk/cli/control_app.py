@@ -1,0 +1,163 @@
+"""The commands that handle connectors through the store, from any machine that reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sinksdk.cli.options import DEFAULT_STORE, Verbose
+from sinksdk.cli.output import exit_on_error
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.", show_default=False)]
+StoreUrl = Annotated[
+    str, typer.Option("--store", metavar="URL", help="Where the connector is kept, as 'sinksdk run' has it.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+offsets_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Show, alter or reset what is committed."
+)
+config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show or replace a configuration.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("list", short_help="List connectors.")(list_command)
+    app.command("status", short_help="Show a connector, its tasks and partitions.")(status_command)
+    for wish, short in _WISHES.items():
+        app.command(wish, short_help=short)(_asking(wish, short))
+    app.command("restart", short_help="Stop a connector and start it again.")(restart_command)
+    app.command("delete", short_help="Delete a connector, and what it has outside.")(delete_command)
+    app.add_typer(offsets_app, name="offsets")
+    app.add_typer(config_app, name="config")
+
+
+_WISHES = {
+    "pause": "Close what runs, and read nothing until it is resumed.",
+    "resume": "Let a paused or stopped connector run again.",
+    "stop": "As pause; offsets may be altered then.",
+    "rebalance": "Flush, commit, and assign partitions anew.",
+    "flush": "Commit everything there now, tails included.",
+}
+
+
+def _asking(wish: str, what: str) -> Callable[..., None]:
+    def command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+        with exit_on_error(verbose=verbose):
+            from sinksdk.cli.control import ask  # noqa: PLC0415 - help needs no store
+
+            ask(store, name, wish)
+
+    command.__doc__ = f"{what} The connector's driver sees it within a second or two."
+    return command
+
+
+def list_command(
+    *, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
+    """List connectors: state, tasks, lag, and who drives them."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import show_connectors  # noqa: PLC0415 - the same
+
+        show_connectors(store, as_json=as_json)
+
+
+def status_command(
+    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
+    """Show a connector: its tasks, its partitions with commit, end, lag and rate, and the last errors."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import show_status  # noqa: PLC0415 - the same
+
+        show_status(store, name, as_json=as_json)
+
+
+def restart_command(
+    *,
+    name: Name,
+    only_failed: Annotated[
+        bool,
+        typer.Option("--only-failed", help="Only failed partitions, at once, with all attempts."),
+    ] = False,
+    store: StoreUrl = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Stop a connector with its tasks, and start it again; what is open is flushed and committed first."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import ask  # noqa: PLC0415 - the same
+
+        ask(store, name, "restart", only_failed=only_failed)
+
+
+def delete_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    """Delete a connector: flush, stop its tasks, let it clean up outside (KIP-883), remove its records.
+
+    Its driver does it; where none is alive, this command does.
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import delete  # noqa: PLC0415 - the same
+
+        delete(store, name)
+
+
+@offsets_app.command("show")
+def show_offsets_command(
+    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
+    """Show the next offset to read of each partition."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import show_offsets  # noqa: PLC0415 - the same
+
+        show_offsets(store, name, as_json=as_json)
+
+
+@offsets_app.command("alter")
+def alter_offsets_command(
+    *,
+    name: Name,
+    changes: Annotated[list[str], typer.Argument(metavar="TOPIC-PARTITION=OFFSET...", show_default=False)],
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Commit other offsets, of a connector that is stopped. 'orders-0=' forgets a partition's commit."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import alter_offsets  # noqa: PLC0415 - the same
+
+        alter_offsets(store, name, changes, as_json=as_json)
+
+
+@offsets_app.command("reset")
+def reset_offsets_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    """Forget everything that is committed, of a connector that is stopped."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import reset_offsets  # noqa: PLC0415 - the same
+
+        reset_offsets(store, name)
+
+
+@config_app.command("get")
+def get_config_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    """Print a connector's configuration as JSON, secrets hidden."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import show_config  # noqa: PLC0415 - the same
+
+        show_config(store, name)
+
+
+@config_app.command("set")
+def set_config_command(
+    *,
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="CONFIG.json", show_default=False)],
+    store: StoreUrl = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Replace a connector's configuration; what runs closes, commits, and begins again with it."""
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.control import set_config  # noqa: PLC0415 - the same
+
+        set_config(store, name, file)

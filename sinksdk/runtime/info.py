@@ -1,0 +1,204 @@
+"""How connectors are doing, for whoever asks: read from the store, by anybody who reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sinksdk.records import TopicPartition
+from sinksdk.runtime import registry
+from sinksdk.runtime.succession import SILENCE
+from sinksdk.store import Store, read_commits, table
+from sinksdk.store.records import (
+    ConnectorRecord,
+    ConnectorStatus,
+    GenerationPlan,
+    PartitionProgress,
+    PartitionStatus,
+    TargetState,
+    TaskCountRecord,
+    TaskProgress,
+    plan_key,
+    progress_key,
+    status_key,
+    task_count_key,
+)
+
+State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+"""Connect's states; a task is RESTARTING while what failed of it waits to be opened again."""
+
+_SILENT: Final = 3 * SILENCE
+"""Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition.
+
+    Args:
+        partition: which.
+        committed: next offset to read after the last commit, None before the first.
+        end: where the source ended when it was last asked, None if it never was.
+        position: offset after the last record read, while it is being read.
+        rate: records per second, lately.
+        error: why it failed the last time, until it does better.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    position: int | None = None
+    rate: float = 0.0
+    error: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are there and not committed; None if that is not known."""
+        return None if self.end is None else max(self.end - (self.committed or 0), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of the last generation.
+
+    Args:
+        number: its number.
+        state: Connect's.
+        partitions: what it has, or had.
+        trace: what made it fail.
+    """
+
+    number: int
+    state: State
+    partitions: tuple[TopicPartition, ...]
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorInfo:
+    """One connector.
+
+    Args:
+        name: its name.
+        state: what it is now.
+        target_state: what it shall be.
+        is_deleted: whether it is being deleted.
+        driver: who drives it: ``host:pid#number``; empty if nobody does.
+        generation: the newest one.
+        tasks: of the last generation that had any.
+        partitions: all that are known.
+        missing_topics: subscribed topics that are not in the source.
+        trace: what made it FAILED.
+    """
+
+    name: str
+    state: State
+    target_state: TargetState
+    is_deleted: bool
+    driver: str
+    generation: int
+    tasks: tuple[TaskInfo, ...]
+    partitions: tuple[PartitionInfo, ...]
+    missing_topics: tuple[str, ...] = ()
+    trace: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are there and not committed, as far as it is known."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
+    """How a connector is doing.
+
+    Args:
+        store: where it is kept.
+        connector: its name.
+        now: seconds since the epoch.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+    """
+    record = registry.find(store, connector)
+    row = table.read(store, status_key(connector), ConnectorStatus)
+    status = row.value if row else ConnectorStatus()
+    is_driven = now - status.heartbeat <= _SILENT and status.state != "UNASSIGNED"
+    state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
+    count = table.read(store, task_count_key(connector), TaskCountRecord)
+    plan = _plan(store, connector, count.value.planned) if count else None
+    progress = _progress(store, connector, plan) if plan and is_driven else {}
+    remembered = {p.topic_partition: p for p in status.partitions}
+    return ConnectorInfo(
+        connector,
+        state,
+        record.target_state,
+        record.deleted,
+        status.driver if is_driven else "",
+        count.value.claimed if count else 0,
+        _tasks(plan, state, remembered),
+        _partitions(store, connector, progress, remembered),
+        status.missing_topics,
+        status.trace,
+    )
+
+
+def _undriven(record: ConnectorRecord) -> State:
+    """Of a connector that no process drives: a stopped one is stopped, one that shall run is nobody's."""
+    return "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state
+
+
+def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | None:
+    row = table.read(store, plan_key(connector, generation), GenerationPlan) if generation else None
+    return row.value if row else None
+
+
+def _progress(store: Store, connector: str, plan: GenerationPlan) -> dict[TopicPartition, PartitionProgress]:
+    rows = [table.read(store, progress_key(connector, task), TaskProgress) for task in range(len(plan.tasks))]
+    return {
+        partition.topic_partition: partition
+        for row in rows
+        if row is not None and row.value.generation == plan.generation
+        for partition in row.value.partitions
+    }
+
+
+def _tasks(
+    plan: GenerationPlan | None, state: State, remembered: dict[TopicPartition, PartitionStatus]
+) -> tuple[TaskInfo, ...]:
+    found = []
+    for number, task in enumerate(plan.tasks if plan else ()):
+        partitions = tuple(planned.topic_partition for planned in task.ranges)
+        failed = [remembered[p] for p in partitions if p in remembered and remembered[p].failures]
+        trace = failed[0].error if failed else None
+        found.append(TaskInfo(number, _task_state(state, is_failing=bool(failed)), partitions, trace))
+    return tuple(found)
+
+
+def _task_state(state: State, *, is_failing: bool) -> State:
+    if is_failing and state in ("RUNNING", "FAILED"):
+        return "RESTARTING" if state == "RUNNING" else "FAILED"
+    return "UNASSIGNED" if state in ("FAILED", "STOPPED") else state
+
+
+def _partitions(
+    store: Store,
+    connector: str,
+    progress: dict[TopicPartition, PartitionProgress],
+    remembered: dict[TopicPartition, PartitionStatus],
+) -> tuple[PartitionInfo, ...]:
+    commits = read_commits(store, connector).committed
+    found = []
+    for partition in sorted({*commits, *progress, *remembered}):
+        running, before = progress.get(partition), remembered.get(partition)
+        entry = commits.get(partition)
+        found.append(
+            PartitionInfo(
+                partition,
+                entry.offset if entry else None,
+                before.end if before else None,
+                running.position if running else None,
+                running.rate if running else 0.0,
+                (running.failure if running else None) or (before.error if before else None),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,213 @@
+"""Connectors handled from the command line, without any driver, and beside one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.store import Store, open_store, take_over
+from sinksdk.store.records import PartitionStatus, PlannedRange, TaskPlan
+from tests.cli.support import Here
+
+T0 = TopicPartition("flights", 0)
+
+
+@pytest.fixture
+def store(here: Here) -> Iterator[Store]:
+    """The store that commands take by default, with one connector that has committed something."""
+    opened = open_store(f"sqlite:///{here.folder / 'sinksdk.sqlite'}", create=True)
+    config = {"connector.class": "linesink:Sink", "topics": "flights", "out.folder": str(here.folder)}
+    Herder(opened).create("lines", {**config, "name": "lines", "aws.secret.access.key": "do not tell"})
+    generations = Generations(opened, "lines")
+    ranges = (PlannedRange(topic="flights", partition=0, start=0, end=100),)
+    generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
+    taken = take_over(opened, "lines", 1, 0)
+    assert taken is not None
+    taken.ledger.commit({T0: OffsetAndMetadata(60)})
+    yield opened
+    opened.close()
+
+
+def driven(store: Store, *, failures: int = 0) -> StatusKeeper:
+    """As if a driver in another process had just said that it is alive."""
+    keeper = StatusKeeper(store, "lines", "elsewhere:7#1", SystemWallClock())
+    row = PartitionStatus(
+        topic="flights", partition=0, end=100, failures=failures, error="S3 says no" if failures else None
+    )
+    keeper.update([row])
+    keeper.become("RUNNING")
+    return keeper
+
+
+def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
+    """State, tasks, lag, driver; and the same for programs."""
+    driven(store)
+    Herder(store).create("other", {"topics": "t"}, "STOPPED")
+
+    shown = here.sinksdk("list")
+    rows = json.loads(here.sinksdk("list", "--json").stdout)
+
+    assert shown.exit_code == 0
+    assert ["lines", "RUNNING", "1", "40", "elsewhere:7#1"] in [
+        line.split() for line in shown.stdout.splitlines()
+    ]
+    assert [(row["name"], row["state"], row["lag"]) for row in rows] == [
+        ("lines", "RUNNING", 40),
+        ("other", "STOPPED", 0),
+    ]
+
+
+def test_status_tells_of_tasks_and_partitions(here: Here, store: Store) -> None:
+    """Commit, end and lag; a task of which something failed is RESTARTING, with the cause."""
+    driven(store, failures=2)
+
+    shown = here.sinksdk("status", "lines")
+    found = json.loads(here.sinksdk("status", "lines", "--json").stdout)
+
+    assert "S3 says no" in shown.stdout
+    assert found["tasks"] == [
+        {"id": 0, "state": "RESTARTING", "partitions": ["flights-0"], "trace": "S3 says no"}
+    ]
+    (partition,) = found["partitions"]
+    assert (partition["committed"], partition["end"], partition["lag"]) == (60, 100, 40)
+
+
+def test_without_a_driver_nothing_is_running(here: Here, store: Store) -> None:
+    """A heartbeat that is old, or none at all: the connector is UNASSIGNED, whatever is wanted."""
+    found = json.loads(here.sinksdk("status", "lines", "--json").stdout)
+
+    assert (found["state"], found["target_state"], found["driver"]) == ("UNASSIGNED", "RUNNING", "")
+    assert "no driver is alive" in here.sinksdk("status", "lines").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "target"), [("pause", "PAUSED"), ("stop", "STOPPED"), ("resume", "RUNNING")]
+)
+def test_what_is_wanted_is_written_down(here: Here, store: Store, command: str, target: str) -> None:
+    """And it is said who will see to it."""
+    alone = here.sinksdk(command, "lines")
+    driven(store)
+    driver = here.sinksdk(command, "lines")
+
+    assert (
+        alone.stdout
+        == f"lines: {command} is asked for; no driver is alive: it holds from the next start on\n"
+    )
+    assert driver.stdout == f"lines: {command} is asked for; driver elsewhere:7#1 sees to it\n"
+    assert Herder(store).connector("lines").target_state == target
+
+
+def test_what_is_done_once_is_counted(here: Here, store: Store) -> None:
+    """restart, restart --only-failed, rebalance, flush."""
+    for command in (["restart"], ["restart", "--only-failed"], ["rebalance"], ["flush"], ["flush"]):
+        assert here.sinksdk(*command, "lines").exit_code == 0
+
+    orders = Herder(store).connector("lines").orders
+    assert (orders.restart, orders.restart_failed, orders.rebalance, orders.flush) == (1, 1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["pause"], ["delete"], ["offsets", "show"], ["config", "get"]]
+)
+def test_a_connector_that_is_not_there_is_an_error(here: Here, store: Store, command: list[str]) -> None:
+    """By name, and with the store that was looked into."""
+    result = here.sinksdk(*command, "absent")
+
+    assert result.exit_code == 1
+    assert "has no connector 'absent'" in result.stderr
+    assert "sinksdk.sqlite" in result.stderr
+
+
+def test_a_store_that_is_not_there_is_not_made(here: Here) -> None:
+    """A mistyped URL must not show an empty list."""
+    result = here.sinksdk("list", "--store", "sqlite:///absent.sqlite")
+
+    assert result.exit_code == 2
+    assert not (here.folder / "absent.sqlite").exists()
+
+
+def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
+    """Only while the connector is stopped."""
+    assert here.sinksdk("offsets", "alter", "lines", "flights-0=5").exit_code == 1
+    here.sinksdk("stop", "lines")
+    altered = here.sinksdk("offsets", "alter", "lines", "flights-0=5", "flights-1=7", "--json")
+    assert [(row["partition"], row["offset"]) for row in json.loads(altered.stdout)] == [(0, 5), (1, 7)]
+    here.sinksdk("offsets", "alter", "lines", "flights-0=")
+    shown = here.sinksdk("offsets", "show", "lines")
+    assert "flights-1" in shown.stdout
+    assert "flights-0" not in shown.stdout
+    assert here.sinksdk("offsets", "reset", "lines").exit_code == 0
+    assert here.sinksdk("offsets", "show", "lines").stdout == "nothing is committed\n"
+
+
+@pytest.mark.parametrize("change", ["flights-0", "flights=5", "=5", "flights-0=x", "flights-x=5"])
+def test_a_change_of_offsets_that_says_nothing_changes_nothing(here: Here, store: Store, change: str) -> None:
+    """It is shown how one is written."""
+    here.sinksdk("stop", "lines")
+    result = here.sinksdk("offsets", "alter", "lines", "flights-0=5", change)
+
+    assert result.exit_code == 2
+    assert "write TOPIC-PARTITION=OFFSET" in result.stderr
+    assert Herder(store).offsets("lines") == {T0: 60}
+
+
+def test_a_configuration_is_shown_without_its_secrets(here: Here, store: Store) -> None:
+    """As JSON that 'config set' takes, but for them."""
+    shown = here.sinksdk("config", "get", "lines")
+
+    assert json.loads(shown.stdout)["config"]["aws.secret.access.key"] == "********"
+    assert "do not tell" not in shown.stdout
+
+
+def test_a_configuration_is_replaced_if_it_could_start(here: Here, store: Store) -> None:
+    """Whatever name the file has; one with problems changes nothing."""
+    good = here.config(name="another", tasks_max=3)
+    assert (
+        here.sinksdk("config", "set", "lines", good).stdout == "lines: the configuration is version 2 now\n"
+    )
+    assert here.sinksdk("config", "set", "lines", good).stdout == "lines: the configuration is as it was\n"
+    bad = here.config(tasks_max=0)
+    refused = here.sinksdk("config", "set", "lines", bad)
+
+    assert refused.exit_code == 2
+    assert Herder(store).connector("lines").config["tasks.max"] == "3"
+
+
+def test_where_no_driver_is_alive_deleting_is_done_here(here: Here, store: Store) -> None:
+    """The connector is made, started, and told that it is deleted; then it is gone."""
+    result = here.sinksdk("delete", "lines")
+
+    assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")
+    assert Herder(store).connectors() == []
+    assert (Path(here.folder) / "deleted").read_text() == "True"
+
+
+def test_a_driver_that_is_alive_deletes(here: Here, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command waits for it; a driver that does not come to it is reported."""
+    driven(store)
+    monkeypatch.setattr("sinksdk.cli.control._PATIENCE", 0.3)
+    Herder(store).configure(
+        "lines",
+        {
+            "connector.class": "linesink:Sink",
+            "topics": "flights",
+            "out.folder": str(here.folder),
+            "task.shutdown.graceful.timeout.ms": "0",
+        },
+    )
+    began = time.monotonic()
+    result = here.sinksdk("delete", "lines")
+
+    assert result.exit_code == 1
+    assert "its driver has not finished" in result.stderr
+    assert time.monotonic() - began >= 0.3
+    assert Herder(store).connectors() == ["lines"]
