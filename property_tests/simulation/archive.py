@@ -27,7 +27,7 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
-from sinksdk.store import MemoryStore, merge, table
+from sinksdk.store import merge, table
 from sinksdk.store.base import Stored
 from sinksdk.store.records import (
     Entry,
@@ -41,6 +41,7 @@ from sinksdk.store.records import (
     task_key,
 )
 from sinksdk.testing.simulation.cluster import Cluster
+from sinksdk.testing.simulation.store import Bystander
 from sinksdk.testing.simulation.world import Process, World
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
 
@@ -166,10 +167,12 @@ class SimulatedTask(S3ArchiverTask):
         reason, plan = self.context.closing_reason(), self.archive.plan(self.context.generation())
         if plan is None or reason is ClosingReason.FAILURE:
             return True
+        if plan.closing is not None and plan.closing.reason is reason:
+            return True
         if reason is ClosingReason.DUE:
             due = {r.topic_partition for task in plan.tasks for r in task.ranges if r.due}
             return due.issuperset(partitions)
-        return plan.closing is not None and plan.closing.reason is reason
+        return False
 
     def _outside_of_pre_commit(self, what: str) -> None:
         self._expect(not self.context.is_closing(), f"is_closing() is true in {what}")
@@ -187,21 +190,6 @@ class SimulatedConnector(S3ArchiverConnector):
 
     def __init__(self) -> None:
         super().__init__(connect=lambda *_: Archive.current.s3)
-
-
-class Bystander(MemoryStore):
-    """Looks at the records without being part of the world: no faults, no time.
-
-    Args:
-        stored: what the processes share.
-    """
-
-    def __init__(self, stored: dict[str, Stored]) -> None:
-        super().__init__()
-        self._records = stored
-
-    def _ask(self, request: Callable[[], T], what: str) -> T:
-        return request()
 
 
 class Archive:

@@ -13,6 +13,7 @@ from sinksdk import ClosingReason
 from sinksdk.testing.simulation.world import Chaos, Violation, World, in_words
 
 MOST_DRIVERS = 6
+WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure")
 ENOUGH = 40_000  # steps for all to end once nothing goes wrong any more
 
 
@@ -115,7 +116,7 @@ def _live(archive: Archive) -> None:
 
 def _something_happens(archive: Archive) -> None:
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
-    what = dice.randrange(11)
+    what = dice.randrange(14)
     if what <= 2:
         partition = dice.choice(list(cluster.log.records))
         cluster.log.produce(partition, dice.randint(1, 15), dice.choice((0, 0, 1, 5)))
@@ -133,6 +134,9 @@ def _something_happens(archive: Archive) -> None:
         world.cut_off(process, seconds)
     elif what == 8:
         archive.expire()
+    elif what >= 11:
+        wish = dice.choice(WISHES)
+        cluster.wish(wish, **(_variation(dice) if wish == "configure" else {}))
     elif what == 7 and world.processes:
         process = dice.choice(world.processes)
         world.happened["frozen for very long"] += 1

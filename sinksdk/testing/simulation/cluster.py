@@ -16,13 +16,16 @@ from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetRange, SinkRecord, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.supervisor import ClosingSignal
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import Subscription
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import ClosingWatch, GenerationSpec, run_attempt
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store.records import GenerationPlan, TaskPlan
-from sinksdk.testing.simulation.store import Records, SimulatedStore
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
+from sinksdk.testing.simulation.store import Bystander, Records, SimulatedStore
 from sinksdk.testing.simulation.world import Process, World
 
 _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
@@ -265,20 +268,34 @@ class Cluster:
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 
-        def run() -> None:
+        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+            written = raw if record is None else record.config
             connector = self._connector()
-            config: ConnectorConfig = connector.config_class.parse(raw)
+            return ConnectorDriver(
+                store=self.store(),
+                source=self.log,
+                connector=connector,
+                config=connector.config_class.parse(written),
+                raw=written,
+                launcher=_Launcher(self, name),
+                clock=self.world,
+                signal=signal,
+                background=_at_once,
+                wishes=wishes,
+                record=record,
+            )
+
+        def run() -> None:
             try:
-                ConnectorDriver(
-                    store=self.store(),
-                    source=self.log,
-                    connector=connector,
-                    config=config,
-                    raw=raw,
-                    launcher=_Launcher(self, name),
-                    clock=self.world,
+                WorkerConnector(
+                    self.store(),
+                    self.name,
+                    driver,
+                    _never_deleted,
+                    brings_config=True,
                     signal=signal,
-                    background=lambda glance: glance(),  # the only thread is the scheduler's
+                    clock=self.world,
+                    background=_at_once,
                 ).run(until_caught_up=until_caught_up)
                 end = "well"
             except Exception as error:
@@ -299,6 +316,23 @@ class Cluster:
         self.world.tell(f"{process.name} is asked: {reason.name}")
         self.world.happened[f"asked: {reason.name}"] += 1
         self._drivers[process].ask(reason, final=final)
+
+    def wish(self, what: str, **config: str) -> None:
+        """An operator asks something of the connector, through the store; nobody loses such a wish.
+
+        Args:
+            what: a method of :class:`~sinksdk.runtime.herder.Herder`.
+            config: for ``configure``: settings that differ.
+        """
+        herder = Herder(Bystander(self.records.stored))
+        if self.name not in herder.connectors():
+            return  # no driver has come so far yet
+        self.world.tell(f"an operator asks for {what}")
+        self.world.happened[f"operator: {what}"] += 1
+        if what == "configure":
+            herder.configure(self.name, {**herder.connector(self.name).config, **config})
+        else:
+            getattr(herder, what)(self.name)
 
     def double(self) -> None:
         """Spark starts a copy of a task that still runs."""
@@ -341,6 +375,15 @@ class _Launcher:
         generation = SimulatedGeneration(self._cluster, plan, self._driver)
         self._cluster.launched(generation)
         return generation
+
+
+def _at_once(run: Callable[[], None]) -> None:
+    """The only thread is the scheduler's."""
+    run()
+
+
+def _never_deleted(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+    raise NotImplementedError
 
 
 class SimulatedSignal(ClosingSignal):

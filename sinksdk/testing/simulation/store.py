@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from sinksdk.store import Conflict, Store, StoreUnavailable
+from sinksdk.store import Conflict, MemoryStore, Store, StoreUnavailable
 from sinksdk.store.base import Lost, Stored
 from sinksdk.testing.simulation.world import World
 
@@ -112,6 +112,21 @@ class SimulatedStore(Store):
         return self._operate(
             f"lists {prefix}", lambda: [key for key in self._records.stored if key.startswith(prefix)]
         )
+
+
+class Bystander(MemoryStore):
+    """Looks at the records, or writes them, without being part of the world: no faults, no time.
+
+    Args:
+        stored: what the processes share.
+    """
+
+    def __init__(self, stored: dict[str, Stored]) -> None:
+        super().__init__()
+        self._records = stored
+
+    def _ask(self, request: Callable[[], T], what: str) -> T:  # noqa: ARG002 - there is no second attempt
+        return request()
 
 
 def _brief(key: str, stored: Stored) -> str:
