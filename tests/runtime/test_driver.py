@@ -136,8 +136,9 @@ class Finished:
 class InProcess:
     """Runs each task of a plan at once, through the real take-over and the real engine."""
 
-    def __init__(self, store: MemoryStore, task_class: type[SinkTask]) -> None:
+    def __init__(self, store: MemoryStore, task_class: type[SinkTask], connector: str = "c") -> None:
         self.store = store
+        self.connector = connector
         self.task_class = task_class
         self.plans: list[GenerationPlan] = []
 
@@ -146,12 +147,12 @@ class InProcess:
         return Finished([self._run(plan, number) for number in range(len(plan.tasks))])
 
     def _run(self, plan: GenerationPlan, number: int) -> TaskResult:
-        taken = take_over(self.store, "c", plan.generation, number)
+        taken = take_over(self.store, self.connector, plan.generation, number)
         assert taken is not None
         ranges = plan.tasks[number].ranges
         worker = WorkerSinkTask(
             self.task_class(),
-            TaskName("c", number),
+            TaskName(self.connector, number),
             None,
             commits=taken.ledger,
             clock=SystemClock(),

@@ -1,0 +1,140 @@
+"""All connectors of one store in one process, as Kafka Connect's worker runs them.
+
+Each connector has a thread of its own: one that hangs in its author's code holds no other one up. A
+connector that a driver elsewhere runs is left to it; it is taken on once nobody has heard of that driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.logs import Outage
+from sinksdk.runtime import registry
+from sinksdk.runtime.clock import SystemWallClock, WallClock
+from sinksdk.runtime.info import connector_info
+from sinksdk.runtime.registry import ConnectorNotFoundException
+from sinksdk.runtime.runner import ConnectorRunner
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import Store
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.5  # seconds between two looks for new connectors
+_AGAIN = 10.0  # seconds until a connector whose life here has ended is taken on again
+_GRACE = 10.0  # seconds beyond the connectors' own time-outs that the end of the process waits for them
+
+Workers = Callable[[str], WorkerConnector]
+"""Makes what runs a connector, by its name."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """A connector in this process.
+
+    Args:
+        runner: runs it.
+        ended_at: when that was found to have ended.
+    """
+
+    runner: ConnectorRunner
+    ended_at: float | None = None
+
+
+class Worker:
+    """Runs whatever connectors the store has, and those it gets, until it is closed.
+
+    Args:
+        store: whose connectors.
+        workers: make what runs them.
+        graceful: seconds that connectors have for closing when the process ends.
+        clock: time.
+    """
+
+    def __init__(
+        self, store: Store, workers: Workers, *, graceful: float = 60.0, clock: WallClock | None = None
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._graceful = graceful
+        self._clock = clock or SystemWallClock()
+        self._lives: dict[str, _Life] = {}
+        self._closed = threading.Event()
+        self._outage = Outage(log)
+
+    @property
+    def running(self) -> list[str]:
+        """Connectors that this process has taken on and that have not ended, sorted."""
+        return sorted(name for name, life in list(self._lives.items()) if life.ended_at is None)
+
+    def close(self) -> None:
+        """End: everything that runs flushes, commits and closes first. From any thread or signal handler."""
+        self._closed.set()
+
+    def run(self) -> list[str]:
+        """Take on connectors as they come, until :meth:`close`; then wait for their ends.
+
+        Returns:
+            Connectors that did not end in time: they hang in their author's code, in a thread that is left
+            behind. What they had not committed is read again by whoever takes them on.
+        """
+        while not self._closed.wait(_LOOK):
+            try:
+                self._look()
+                self._outage.worked()
+            except ConnectException as error:
+                self._outage.failed("connectors cannot be looked for, it is tried again: %s", error)
+        for life in self._lives.values():
+            life.runner.close()
+        return self._await_ends()
+
+    def _look(self) -> None:
+        self._note_ends()
+        for name in registry.names(self._store):
+            if self._is_free(name):
+                self._take_on(name)
+
+    def _note_ends(self) -> None:
+        for name, life in self._lives.items():
+            if life.ended_at is None and _has_ended(name, life.runner):
+                life.ended_at = self._clock.now()
+
+    def _is_free(self, name: str) -> bool:
+        life = self._lives.get(name)
+        if life is not None and (life.ended_at is None or self._clock.now() < life.ended_at + _AGAIN):
+            return False
+        try:
+            return not connector_info(self._store, name, self._clock.time()).driver
+        except ConnectorNotFoundException:
+            return False  # deleted meanwhile
+
+    def _take_on(self, name: str) -> None:
+        log.info("connector %s: taken on", name)
+        runner = ConnectorRunner(self._workers(name))
+        self._lives[name] = _Life(runner)
+        runner.start()
+
+    def _await_ends(self) -> list[str]:
+        give_up = self._clock.now() + self._graceful + _GRACE
+        while self.running and self._clock.now() < give_up:
+            self._clock.sleep(_LOOK / 5)
+            self._note_ends()
+        for name in self.running:
+            log.error(
+                "connector %s has not ended for %g s and is left behind in its thread", name, self._graceful
+            )
+        return self.running
+
+
+def _has_ended(name: str, runner: ConnectorRunner) -> bool:
+    """Whether its life here is over; why is told."""
+    try:
+        return runner.await_termination(timeout=0)
+    except (FencedException, ConnectorNotFoundException) as error:
+        log.warning("connector %s is not this process's any more: %s", name, error)
+    except Exception:
+        log.exception("connector %s has ended here", name)
+    return True

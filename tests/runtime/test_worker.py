@@ -1,0 +1,149 @@
+"""Several connectors in one process: each is taken on, and none holds another one up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sinksdk import ConnectorConfig, SinkConnector, committed_offsets
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.supervisor import ClosingSignal
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker import Worker
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import MemoryStore
+from sinksdk.store.records import ConnectorRecord
+from tests.runtime.test_driver import P0, InProcess, Source, Task
+from tests.runtime.test_worker_connector import RAW, soon
+
+
+class Connector(SinkConnector):
+    task_class = Task
+
+    def __init__(self, hangs: threading.Event | None) -> None:
+        self._hangs = hangs
+
+    def start(self, config: Any) -> None:
+        if self._hangs is not None:
+            self._hangs.wait(20)
+
+
+class Scene:
+    """A store, and a process that runs its connectors."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.herder = Herder(self.store)
+        self.hanging: dict[str, threading.Event] = {}
+        self.worker = Worker(self.store, self.make, graceful=0.5)
+        self.left: list[str] | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def make(self, name: str) -> WorkerConnector:
+        signal = ClosingSignal()
+
+        def connector() -> Connector:
+            return Connector(self.hanging.get(name))
+
+        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+            assert record is not None
+            return ConnectorDriver(
+                store=self.store, source=Source({P0: 10}), connector=connector(),
+                config=ConnectorConfig.parse(record.config), raw=record.config,
+                launcher=InProcess(self.store, Task, name), signal=signal, wishes=wishes, record=record,
+            )  # fmt: skip
+
+        def deleted(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+            return connector(), ConnectorConfig.parse(record.config)
+
+        return WorkerConnector(self.store, name, driver, deleted, stays=True, signal=signal)
+
+    def _run(self) -> None:
+        self.left = self.worker.run()
+
+    def create(self, *names: str) -> None:
+        for name in names:
+            self.herder.create(name, {**RAW, "name": name})
+
+    def committed(self, name: str) -> int:
+        found = committed_offsets(self.store, name).get(P0)
+        return found.offset if found else 0
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    made.thread.start()
+    yield made
+    made.worker.close()
+    for event in made.hanging.values():
+        event.set()
+    made.thread.join(15)
+    assert not made.thread.is_alive()
+
+
+def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
+    """Those that are there, and those that are created later."""
+    scene.create("a", "b")
+    soon(lambda: scene.committed("a") == scene.committed("b") == 10, "they were not run")
+    scene.create("c")
+    soon(lambda: scene.committed("c") == 10, "it was not run")
+
+    assert scene.worker.running == ["a", "b", "c"]
+
+
+def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while it runs, and not when the process ends: then it is left behind, and reported."""
+    scene.hanging["bad"] = threading.Event()
+    scene.create("bad", "good")
+    soon(lambda: scene.committed("good") == 10, "it was held up")
+    scene.herder.pause("good")
+    soon(lambda: scene.herder.info("good").state == "PAUSED", "it was not paused")
+    began = time.monotonic()
+    monkeypatch.setattr("sinksdk.runtime.worker._GRACE", 0.2)
+    scene.worker.close()
+    scene.thread.join(10)
+
+    assert scene.left == ["bad"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
+    """Its life ends; one of the same name that is created later has another."""
+    scene.create("a")
+    soon(lambda: scene.committed("a") == 10, "it was not run")
+    scene.herder.delete("a")
+    soon(lambda: scene.herder.connectors() == [], "it was not deleted")
+    soon(lambda: scene.worker.running == [], "its life did not end")
+
+
+def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
+    """As long as it is heard of: the newest driver would win, and two processes would fight for ever."""
+    StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
+    scene.create("a", "b")
+    soon(lambda: scene.committed("b") == 10, "it was not run")
+
+    assert scene.worker.running == ["b"]
+    assert scene.committed("a") == 0
+
+
+def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer driver took it over and died: this process is there again, after a while."""
+    monkeypatch.setattr("sinksdk.runtime.worker._AGAIN", 0.5)
+    scene.create("a")
+    soon(lambda: scene.committed("a") == 10, "it was not run")
+    scene.herder.stop("a")
+    soon(lambda: scene.herder.info("a").state == "STOPPED", "it was not stopped")
+    keeper = StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock())
+    keeper.become("RUNNING")
+    scene.herder.resume("a")
+    soon(lambda: scene.worker.running == [], "it was not left to the other one")
+    keeper.become("UNASSIGNED")
+    soon(lambda: scene.worker.running == ["a"], "it was not taken on again")
