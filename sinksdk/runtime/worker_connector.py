@@ -19,7 +19,7 @@ from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.succession import enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
-from sinksdk.store import Store, identify
+from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify
 from sinksdk.store.records import ConnectorRecord
 
 log = logging.getLogger(__name__)
@@ -136,9 +136,16 @@ class WorkerConnector:
         while not self._signal.is_final and not self._wishes.has_changed():
             if self._signal.wait(self._wishes.interval):
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
+            self._expect_ours(status)
             self._wishes.look()
             status.save_if_due()
-        driver = status.current_driver()
+
+    def _expect_ours(self, status: StatusKeeper) -> None:
+        """Another driver claims before it writes its status, and that before it changes what is wanted."""
+        try:
+            driver = status.current_driver()
+        except (StoreUnavailable, StoreRefused):
+            return  # nothing runs that could do harm meanwhile
         if driver != self._name and not is_gone(driver):
             raise FencedException(f"connector {self._connector}: driver {driver} has taken over")
 
