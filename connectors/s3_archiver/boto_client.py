@@ -314,6 +314,14 @@ class BotoS3:
                 return 0
             raise
 
+    def delete(self, location: Location) -> None:
+        """See :meth:`S3.delete`."""
+        self._ask(
+            "DeleteObject",
+            location,
+            lambda: self._client.delete_object(Bucket=location.bucket, Key=location.key),
+        )
+
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         """See :meth:`S3.tag`."""
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]

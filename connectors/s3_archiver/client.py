@@ -127,6 +127,10 @@ class S3(Protocol):
         """How much data an upload under way holds; 0 also when it is gone."""
         ...
 
+    def delete(self, location: Location) -> None:
+        """Remove a small object; gone already is as good."""
+        ...
+
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         """Replace an object's tags."""
         ...

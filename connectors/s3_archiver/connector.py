@@ -58,6 +58,18 @@ class S3ArchiverConnector(SinkConnector):
             message = f"the owner markers cannot be checked: {error}"
             raise ConfigException(message) from error
 
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
+        """When the connector is deleted: abort uploads nobody will finish, release the owner markers.
+
+        What is archived stays where it is.
+
+        Raises:
+            S3Error, S3Trouble: the bucket refuses, or does not answer; what is left costs storage until the
+                bucket's lifecycle rule aborts it.
+        """
+        if is_deleted and self._owners is not None:
+            self._owners.release()
+
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
         """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""
         return config.policy()

@@ -10,6 +10,7 @@ from sinksdk import TopicPartition
 
 _EXTENSION: Final = ".avro"
 _OWN_FOLDER: Final = "_sinksdk"
+_MARKER: Final = ".json"
 
 
 class FileName(NamedTuple):
@@ -47,7 +48,17 @@ class Layout:
 
     def marker(self, topic: str) -> str:
         """Key of a topic's owner marker."""
-        return self._join(self.topics_dir, _OWN_FOLDER, f"{topic}.json")
+        return self._join(self.topics_dir, _OWN_FOLDER, f"{topic}{_MARKER}")
+
+    def markers(self) -> str:
+        """Prefix of all owner markers."""
+        return self._join(self.topics_dir, _OWN_FOLDER, "")
+
+    def marked(self, key: str) -> str | None:
+        """The topic whose owner marker has this key, None when it is no marker."""
+        name = key.removeprefix(self.markers())
+        topic = name.removesuffix(_MARKER)
+        return topic if topic != name and self.marker(topic) == key else None
 
     def parse(self, key: str) -> FileName | None:
         """What a key says, None when it is not the key of an archived file."""

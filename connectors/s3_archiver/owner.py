@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from connectors.s3_archiver.client import S3, Location
-from connectors.s3_archiver.errors import NO_SUCH_KEY, NOT_IMPLEMENTED, S3Error
+from connectors.s3_archiver.errors import NO_SUCH_KEY, NO_SUCH_UPLOAD, NOT_IMPLEMENTED, S3Error
 from connectors.s3_archiver.layout import Layout
 from sinksdk import ConfigException
 from sinksdk.connector import ConnectorIdentity
@@ -48,6 +48,31 @@ class Owners:
         problems = [problem for topic in topics if (problem := self._claim(topic))]
         if problems:
             raise ConfigException(problems)
+
+    def release(self) -> None:
+        """Give up all that is this connector's, because it is deleted: archived files stay, uploads go.
+
+        Done again after a crash, it finishes.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: refused.
+        """
+        for marker in list(self.s3.list(self.bucket, self.layout.markers())):
+            topic = self.layout.marked(marker.key)
+            location = Location(self.bucket, marker.key)
+            if topic is not None and self._read(location) == self._own():
+                self._abort_uploads(topic)
+                self.s3.delete(location)  # last: until then the next attempt finds what is left
+
+    def _abort_uploads(self, topic: str) -> None:
+        for upload in list(self.s3.list_uploads(self.bucket, self.layout.folder(topic))):
+            if self.layout.parse(upload.key) is not None:
+                try:
+                    self.s3.abort_upload(Location(self.bucket, upload.key), upload.upload_id)
+                except S3Error as error:
+                    if error.code != NO_SUCH_UPLOAD:
+                        raise
 
     def _claim(self, topic: str) -> str | None:
         """What stands in the way, if anything."""

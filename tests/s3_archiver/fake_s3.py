@@ -272,6 +272,9 @@ class FakeS3:
         upload = self.uploads.get(upload_id)
         return self._do(Asked("ListParts", *location, upload_id), lambda: upload.size if upload else 0)
 
+    def delete(self, location: Location) -> None:
+        self._do(Asked("DeleteObject", *location), lambda: self.objects.pop(location, None))
+
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         self._do(Asked("PutObjectTagging", *location), lambda: self.objects[location].tags.update(tags))
 

@@ -192,11 +192,55 @@ def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start() -> None:
         connector(s3).start(config())
 
 
-def test_deleting_the_connector_leaves_its_marker() -> None:
-    """The archive is still there: a connector created anew must not archive the topic a second time."""
+def test_a_deleted_connector_gives_up_what_is_its_own() -> None:
+    """Its uploads and markers go, archived files stay; another connector's place is not touched (KIP-883)."""
     s3 = FakeS3()
+    owners(s3).claim(["orders", "ships"])
+    owners(s3, replace(MINE, connector="backup")).claim(["planes"])
+    archived = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
+    s3.put(archived, b"records")
+    for key in ("orders/partition=0/orders+0+0000000007", "planes/partition=0/planes+0+0000000000"):
+        s3.create_upload(Location("bucket", f"topics/{key}.avro"), {})
+    foreign = s3.create_upload(Location("bucket", "topics/orders/somebody's.csv"), {})
     made = connector(s3)
-    made.start(config())
+    made.start(config(topics="orders,ships"))
+
+    made.stop(is_deleted=False)
+    assert len(s3.uploads) == 3
+    made.stop(is_deleted=True)
+    made.stop(is_deleted=True)  # as after a crash
+
+    assert sorted(location.key for location in s3.objects) == [
+        "topics/_sinksdk/planes.json",
+        archived.key,
+    ]
+    left = {upload.location.key for upload in s3.uploads.values()}
+    assert left == {"topics/planes/partition=0/planes+0+0000000000.avro", s3.uploads[foreign].location.key}
+
+
+def test_a_crash_while_giving_up_leaves_the_marker_until_the_uploads_are_gone() -> None:
+    """The marker goes last: it is what the next attempt finds its topics by."""
+    s3 = FakeS3()
+    owners(s3).claim(["orders"])
+    s3.create_upload(Location("bucket", "topics/orders/partition=0/orders+0+0000000007.avro"), {})
+    s3.fail_next("AbortMultipartUpload", no_answer())
+
+    with pytest.raises(S3Trouble):
+        owners(s3).release()
+    assert MARKER in s3.objects
+    owners(s3).release()
+
+    assert (list(s3.objects), list(s3.uploads)) == ([], [])
+
+
+def test_a_connector_that_could_not_start_releases_nothing() -> None:
+    """It owns nothing, and must not take away what another one owns."""
+    s3 = FakeS3()
+    owners(s3, replace(MINE, connector="backup")).claim(["orders"])
+    made = connector(s3)
+    with pytest.raises(ConfigException):
+        made.start(config(topics="orders"))
+
     made.stop(is_deleted=True)
 
-    assert s3.visible() == [MARKER.key]
+    assert MARKER in s3.objects
