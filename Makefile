@@ -28,6 +28,7 @@ check: install ## Lint, types, import rules, fast tests (seconds; before every c
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q -m 'not slow and not spark' tests
+	$(BIN)/pytest -qq --collect-only property_tests examples >/dev/null
 
 format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .

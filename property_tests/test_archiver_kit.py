@@ -14,8 +14,9 @@ import fastavro
 import pytest
 from hypothesis import HealthCheck, settings
 
-from connectors.s3_archiver.client import S3, connect
+from connectors.s3_archiver.client import S3
 from connectors.s3_archiver.config import S3ArchiverConfig
+from connectors.s3_archiver.connecting import connect
 from connectors.s3_archiver.task import S3ArchiverTask
 from property_tests.exercised import EXERCISED
 from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException

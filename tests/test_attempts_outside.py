@@ -9,10 +9,15 @@ from pathlib import Path
 
 import fastavro
 import pyarrow as pa
+import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
+from sinksdk.engine.vouching import no_doubt
+from sinksdk.sources.kafka import KafkaClient
+from sinksdk.sources.kafka.planned_topics import PlannedTopics
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import GenerationSpec, run_attempt
+from sinksdk.spark.outside import vouch_for
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore
 from tests.registry_server import RegistryServer
@@ -75,3 +80,25 @@ def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
     assert outcome.failure is not None
     assert "name one with 'producer.override.bootstrap.servers'" in outcome.failure.message
     assert outcome.committed is None
+
+
+def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's reader has its properties from the driver: their file may be missing here, and reading goes on."""
+    config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
+    nowhere = KafkaClient("127.0.0.1:1", str(tmp_path / "absent.properties"))
+
+    assert vouch_for(config, nowhere, {"a": "id"}) is no_doubt
+    (said,) = caplog.records
+    assert "is noticed late: this executor cannot ask for its id" in said.getMessage()
+    assert "absent.properties" in said.getMessage()
+
+
+def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
+    """A topic directory has none, and neither has a plan of an earlier version."""
+    config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
+
+    assert vouch_for(config, None, {"a": "id"}) is no_doubt
+    assert vouch_for(config, KafkaClient("127.0.0.1:1"), {}) is no_doubt
+    assert isinstance(vouch_for(config, KafkaClient("127.0.0.1:1"), {"a": "id"}), PlannedTopics)

@@ -15,6 +15,7 @@ from sinksdk.converter_settings import RegistryAddress
 from sinksdk.engine.converters import SchemaOf
 from sinksdk.engine.errant import DeadLetters
 from sinksdk.engine.vouching import Vouch, no_doubt
+from sinksdk.errors import ConfigException
 
 if TYPE_CHECKING:
     from sinksdk.sources.kafka.client import KafkaClient
@@ -65,12 +66,13 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
         return no_doubt
     try:
         from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - see above
-    except ImportError as error:
+
+        return planned_topics(source, config.overrides("consumer.override."), ids)
+    except (ImportError, ConfigException) as error:
         log.warning(
             "connector %s: a topic that is deleted and created again while it is read is noticed late: this "
-            "executor needs a further package (%s): pip install 'sinksdk[kafka]'",
+            "executor cannot ask for its id (%s)",
             config.name,
             error,
         )
         return no_doubt
-    return planned_topics(source, config.overrides("consumer.override."), ids)

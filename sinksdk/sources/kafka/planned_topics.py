@@ -61,10 +61,11 @@ def planned_topics(
         client: how to reach the cluster.
         overrides: properties of its consumers, as of :class:`~sinksdk.sources.kafka.source.KafkaSource`.
         ids: as of :class:`PlannedTopics`.
+
+    Raises:
+        ConfigException: the client's properties cannot be used on this host: their file is not there.
     """
-    return PlannedTopics(
-        ids, lambda topics: _cluster(client, tuple(sorted(overrides.items()))).topic_ids(topics)
-    )
+    return PlannedTopics(ids, _cluster(client, tuple(sorted(overrides.items()))).topic_ids)
 
 
 @functools.lru_cache(maxsize=4)
