@@ -11,7 +11,6 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from sinksdk.cli.checks import check_config
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.startup import absolute_store_url
@@ -20,6 +19,7 @@ from sinksdk.config_file import read_config_file
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import TopicPartition
+from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted

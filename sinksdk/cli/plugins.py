@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from sinksdk.cli.checks import load_class
 from sinksdk.cli.output import stdout, warn, write
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import Plugin, plugins
+from sinksdk.runtime.checks import load_class
 
 
 class Listed(NamedTuple):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sinksdk.cli.checks import Checked, check_config, check_file
 from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
 from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
@@ -17,6 +16,7 @@ from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig, resolve_references
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
+from sinksdk.runtime.checks import Checked, check_config, check_file
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
 from sinksdk.runtime.supervisor import ClosingSignal

@@ -1,0 +1,213 @@
+"""Bodies of requests and answers, in Kafka Connect's words."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.info import ConnectorInfo, TaskInfo
+from sinksdk.runtime.redaction import redacted
+from sinksdk.store.records import ConnectorRecord
+
+Scalar = str | int | float | bool | None
+"""What a value of a configuration may be in JSON; it is kept as text."""
+
+RawConfig = dict[str, Scalar]
+
+
+class Body(BaseModel):
+    """Base of all bodies."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class CreateConnector(Body):
+    """``POST /connectors``; ``initial_state`` as of KIP-980."""
+
+    name: str | None = None
+    config: RawConfig
+    initial_state: Literal["RUNNING", "PAUSED", "STOPPED"] | None = None
+
+
+class TaskId(Body):
+    """Which task of which connector."""
+
+    connector: str
+    task: int
+
+
+class Connector(Body):
+    """A connector as it was configured; secrets are hidden."""
+
+    name: str
+    config: dict[str, str]
+    tasks: list[TaskId]
+    type: Literal["sink"] = "sink"
+
+
+class State(Body):
+    """State of a connector."""
+
+    state: str
+    worker_id: str
+    trace: str | None = None
+
+
+class TaskState(State):
+    """State of a task."""
+
+    id: int
+
+
+class Status(Body):
+    """``GET /connectors/{name}/status``."""
+
+    name: str
+    connector: State
+    tasks: list[TaskState]
+    type: Literal["sink"] = "sink"
+
+
+class Expanded(Body):
+    """One connector of ``GET /connectors?expand=status&expand=info``: what was asked for."""
+
+    status: Status | None = None
+    info: Connector | None = None
+
+
+class TaskConfig(Body):
+    """One of ``GET /connectors/{name}/tasks``."""
+
+    id: TaskId
+    config: dict[str, str]
+
+
+class KafkaPartition(Body):
+    """A topic partition, as KIP-875 names it."""
+
+    kafka_topic: str
+    kafka_partition: int = Field(ge=0)
+
+
+class KafkaOffset(Body):
+    """Next offset to read."""
+
+    kafka_offset: int = Field(ge=0)
+
+
+class PartitionOffset(Body):
+    """One partition's offset; without one when it is to be reset."""
+
+    partition: KafkaPartition
+    offset: KafkaOffset | None = None
+
+
+class Offsets(Body):
+    """``GET`` and ``PATCH /connectors/{name}/offsets``."""
+
+    offsets: list[PartitionOffset]
+
+    def by_partition(self) -> dict[TopicPartition, int | None]:
+        """As the herder takes them."""
+        return {
+            TopicPartition(row.partition.kafka_topic, row.partition.kafka_partition): (
+                row.offset.kafka_offset if row.offset else None
+            )
+            for row in self.offsets
+        }
+
+    @classmethod
+    def of(cls, offsets: dict[TopicPartition, int]) -> Offsets:
+        """As they are told."""
+        return cls(
+            offsets=[
+                PartitionOffset(
+                    partition=KafkaPartition(kafka_topic=p.topic, kafka_partition=p.partition),
+                    offset=KafkaOffset(kafka_offset=offset),
+                )
+                for p, offset in sorted(offsets.items())
+            ]
+        )
+
+
+class Message(Body):
+    """What was done."""
+
+    message: str
+
+
+class Error(Body):
+    """What went wrong, as all of Connect's errors are told."""
+
+    error_code: int
+    message: str
+
+
+class ActiveTopics(Body):
+    """Topics of which something was read."""
+
+    topics: list[str]
+
+
+class Plugin(Body):
+    """One of ``GET /connector-plugins``."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    class_: str = Field(alias="class")
+    type: Literal["sink"] = "sink"
+    version: str
+
+
+class ServerInfo(Body):
+    """``GET /``."""
+
+    version: str
+    commit: str
+    kafka_cluster_id: str
+
+
+class Health(Body):
+    """``GET /health``."""
+
+    status: Literal["healthy", "unhealthy"]
+    message: str
+
+
+def connector_body(name: str, record: ConnectorRecord, info: ConnectorInfo) -> Connector:
+    """A connector as Connect tells it."""
+    tasks = [TaskId(connector=name, task=task.number) for task in info.tasks]
+    return Connector(name=name, config=redacted(record.config), tasks=tasks)
+
+
+def status_body(info: ConnectorInfo) -> Status:
+    """A connector's state, and those of its tasks."""
+    return Status(
+        name=info.name,
+        connector=State(state=info.state, worker_id=info.driver, trace=info.trace),
+        tasks=[task_state(task, info.driver) for task in info.tasks],
+    )
+
+
+def task_state(task: TaskInfo, driver: str) -> TaskState:
+    """A task's state."""
+    return TaskState(id=task.number, state=task.state, worker_id=driver, trace=task.trace)
+
+
+def config_definition(key: Any) -> dict[str, Any]:
+    """One key of a configuration as Connect's validation describes it."""
+    return {
+        "name": key.name,
+        "type": "STRING",
+        "required": key.default is None,
+        "default_value": key.default,
+        "importance": "MEDIUM",
+        "documentation": key.description,
+        "group": None,
+        "width": "NONE",
+        "display_name": key.name,
+        "dependents": [],
+        "order": -1,
+    }

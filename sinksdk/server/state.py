@@ -1,0 +1,14 @@
+"""What requests share."""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from sinksdk.runtime.herder import Herder
+
+
+def the_herder(request: Request) -> Herder:
+    """The application's herder, for a request that depends on it."""
+    herder = request.app.state.herder
+    assert isinstance(herder, Herder)  # noqa: S101 - create_app has put it there
+    return herder

@@ -1,0 +1,329 @@
+"""Kafka Connect's REST interface: paths, codes and bodies, on a store in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.server.app import create_app
+from sinksdk.store import MemoryStore, take_over
+from sinksdk.store.base import Lost
+from sinksdk.store.records import PartitionStatus, PlannedRange, TaskPlan
+
+CONFIG = {
+    "connector.class": "s3-archiver",
+    "topics": "orders",
+    "s3.bucket.name": "bucket",
+    "flush.size": "1000",
+    "aws.access.key.id": "key",
+    "aws.secret.access.key": "do not tell",
+}
+T0 = TopicPartition("orders", 0)
+
+
+class Flaky(MemoryStore):
+    """Answers until it is told not to."""
+
+    is_down = False
+
+    def _read(self, key: str) -> Any:
+        if self.is_down:
+            raise Lost("down")
+        return super()._read(key)
+
+    def _keys(self, prefix: str) -> list[str]:
+        if self.is_down:
+            raise Lost("down")
+        return super()._keys(prefix)
+
+
+@pytest.fixture
+def store() -> Flaky:
+    return Flaky(patience=0.05)
+
+
+@pytest.fixture
+def client(store: Flaky) -> Iterator[TestClient]:
+    with TestClient(create_app(store), raise_server_exceptions=False) as made:
+        yield made
+
+
+def create(client: TestClient, name: str = "archive", **config: Any) -> Any:
+    return client.post("/connectors", json={"name": name, "config": {**CONFIG, **config}})
+
+
+def run_a_little(store: Flaky, *, failures: int = 0) -> None:
+    """As if a driver had run a task, which has committed something, and said how it is."""
+    generations = Generations(store, "archive")
+    ranges = (PlannedRange(topic="orders", partition=0, start=0, end=100),)
+    generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
+    taken = take_over(store, "archive", 1, 0)
+    assert taken is not None
+    taken.ledger.commit({T0: OffsetAndMetadata(60)})
+    keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
+    error = "S3 says no" if failures else None
+    keeper.update([PartitionStatus(topic="orders", partition=0, end=100, failures=failures, error=error)])
+    keeper.become("RUNNING")
+
+
+def test_a_connector_is_created(client: TestClient) -> None:
+    """201 with its path; what it was given, secrets hidden, and no task before anybody runs it."""
+    answer = create(client)
+
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == "/connectors/archive"
+    body = answer.json()
+    assert (body["name"], body["type"], body["tasks"]) == ("archive", "sink", [])
+    assert body["config"] == {**CONFIG, "name": "archive", "aws.secret.access.key": "********"}
+    assert client.get("/connectors").json() == ["archive"]
+    assert client.get("/connectors/archive").json() == body
+    assert client.get("/connectors/archive/config").json() == body["config"]
+
+
+def test_a_name_is_taken_once(client: TestClient) -> None:
+    """409."""
+    create(client)
+    answer = create(client)
+
+    assert answer.status_code == 409
+    assert answer.json() == {"error_code": 409, "message": "connector 'archive' already exists"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": "archive", "config": {**CONFIG, "flush.size": "none"}}, "'flush.size'"),
+        ({"name": "archive", "config": {"topics": "t"}}, "'connector.class' is required"),
+        ({"config": CONFIG}, "'name' is required"),
+        ({"name": "a", "config": {**CONFIG, "name": "b"}}, "'name' is a in the request"),
+        ({"name": "archive"}, "config"),
+        ([], "body"),
+    ],
+)
+def test_what_could_not_start_is_refused(client: TestClient, body: object, said: str) -> None:
+    """400, every problem at once; nothing is kept."""
+    answer = client.post("/connectors", json=body)
+
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
+    assert said in answer.json()["message"]
+    assert client.get("/connectors").json() == []
+
+
+def test_an_initial_state(client: TestClient, store: Flaky) -> None:
+    """KIP-980."""
+    body = {"name": "archive", "config": CONFIG, "initial_state": "STOPPED"}
+
+    assert client.post("/connectors", json=body).status_code == 201
+    assert client.get("/connectors/archive/status").json()["connector"]["state"] == "STOPPED"
+    assert Herder(store).connector("archive").target_state == "STOPPED"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("GET", "/config"),
+        ("GET", "/status"),
+        ("GET", "/tasks"),
+        ("GET", "/tasks/0/status"),
+        ("GET", "/offsets"),
+        ("GET", "/topics"),
+        ("PUT", "/pause"),
+        ("PUT", "/resume"),
+        ("PUT", "/stop"),
+        ("POST", "/restart"),
+        ("POST", "/tasks/0/restart"),
+        ("DELETE", ""),
+        ("DELETE", "/offsets"),
+    ],
+)
+def test_a_connector_that_is_not_there(client: TestClient, method: str, path: str) -> None:
+    """404, in Connect's form."""
+    answer = client.request(method, f"/connectors/absent{path}")
+
+    assert answer.status_code == 404
+    assert answer.json()["error_code"] == 404
+    assert "no connector 'absent'" in answer.json()["message"]
+
+
+def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -> None:
+    """States, who drives it, and why a task is RESTARTING."""
+    create(client)
+    run_a_little(store, failures=1)
+
+    assert client.get("/connectors/archive/status").json() == {
+        "name": "archive",
+        "connector": {"state": "RUNNING", "worker_id": "elsewhere:7#1", "trace": None},
+        "tasks": [{"id": 0, "state": "RESTARTING", "worker_id": "elsewhere:7#1", "trace": "S3 says no"}],
+        "type": "sink",
+    }
+    assert client.get("/connectors/archive/tasks/0/status").json()["state"] == "RESTARTING"
+    assert client.get("/connectors/archive/tasks").json()[0]["id"] == {"connector": "archive", "task": 0}
+    assert client.get("/connectors/archive/tasks/1/status").status_code == 404
+    assert client.get("/connectors/archive/topics").json() == {"archive": {"topics": ["orders"]}}
+
+
+def test_connectors_are_expanded(client: TestClient) -> None:
+    """expand=status, expand=info, both."""
+    create(client)
+
+    status = client.get("/connectors?expand=status").json()
+    both = client.get("/connectors?expand=status&expand=info").json()
+
+    assert status["archive"]["status"]["connector"]["state"] == "UNASSIGNED"
+    assert status["archive"]["info"] is None
+    assert both["archive"]["info"]["name"] == "archive"
+
+
+def test_a_configuration_is_replaced_or_created(client: TestClient, store: Flaky) -> None:
+    """200, or 201; what was read with its secrets hidden and is sent back keeps them."""
+    assert client.put("/connectors/archive/config", json=CONFIG).status_code == 201
+    shown = client.get("/connectors/archive/config").json()
+    answer = client.put("/connectors/archive/config", json={**shown, "flush.size": 2000})
+
+    assert answer.status_code == 200
+    kept = Herder(store).connector("archive")
+    assert (kept.config["flush.size"], kept.config["aws.secret.access.key"]) == ("2000", "do not tell")
+    assert kept.version == 2
+    assert client.put("/connectors/archive/config", json={"topics": "t"}).status_code == 400
+
+
+def test_a_configuration_is_patched(client: TestClient, store: Flaky) -> None:
+    """KIP-477: null takes a key out, the others stay."""
+    create(client, **{"tasks.max": "4"})
+    answer = client.patch("/connectors/archive/config", json={"flush.size": 5000, "tasks.max": None})
+
+    assert answer.status_code == 200
+    config = Herder(store).connector("archive").config
+    assert config["flush.size"] == "5000"
+    assert "tasks.max" not in config
+    assert config["aws.secret.access.key"] == "do not tell"
+
+
+def test_target_states(client: TestClient, store: Flaky) -> None:
+    """202 for pause and resume, 204 for stop."""
+    create(client)
+    codes = {}
+    for wish in ("pause", "stop", "resume"):
+        codes[wish] = client.put(f"/connectors/archive/{wish}").status_code
+
+    assert codes == {"pause": 202, "stop": 204, "resume": 202}
+    assert Herder(store).connector("archive").target_state == "RUNNING"
+
+
+def test_restarts(client: TestClient, store: Flaky) -> None:
+    """KIP-745: 204 for the plain one, 202 with the status where tasks are meant as well."""
+    create(client)
+    run_a_little(store)
+    plain = client.post("/connectors/archive/restart")
+    with_tasks = client.post("/connectors/archive/restart?includeTasks=true&onlyFailed=true")
+    task = client.post("/connectors/archive/tasks/0/restart")
+
+    assert (plain.status_code, with_tasks.status_code, task.status_code) == (204, 202, 204)
+    assert with_tasks.json()["connector"]["state"] == "RUNNING"
+    orders = Herder(store).connector("archive").orders
+    assert (orders.restart, orders.restart_failed) == (1, 2)
+
+
+def test_deleting_takes_the_name_until_it_is_done(client: TestClient, store: Flaky) -> None:
+    """204 at once; 409 for whoever wants anything of it meanwhile."""
+    create(client)
+
+    assert client.delete("/connectors/archive").status_code == 204
+    assert Herder(store).connector("archive").deleted
+    assert create(client).status_code == 409
+    assert client.put("/connectors/archive/pause").status_code == 409
+
+
+def test_offsets(client: TestClient, store: Flaky) -> None:
+    """KIP-875: 400 unless it is stopped."""
+    create(client)
+    run_a_little(store)
+    wanted = {
+        "offsets": [
+            {"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": 7}}
+        ]
+    }
+
+    assert client.patch("/connectors/archive/offsets", json=wanted).status_code == 400
+    assert client.delete("/connectors/archive/offsets").status_code == 400
+    client.put("/connectors/archive/stop")
+    altered = client.patch("/connectors/archive/offsets", json=wanted)
+    assert "altered successfully" in altered.json()["message"]
+    assert client.get("/connectors/archive/offsets").json() == wanted
+    assert "reset successfully" in client.delete("/connectors/archive/offsets").json()["message"]
+    assert client.get("/connectors/archive/offsets").json() == {"offsets": []}
+
+
+def test_plugins(client: TestClient) -> None:
+    """What is installed, with every key."""
+    found = {plugin["class"]: plugin for plugin in client.get("/connector-plugins").json()}
+    keys = {key["name"]: key for key in client.get("/connector-plugins/s3-archiver/config").json()}
+
+    assert found["s3-archiver"]["type"] == "sink"
+    assert keys["flush.size"]["type"] == "INT"
+    assert keys["s3.bucket.name"]["required"]
+    assert client.get("/connector-plugins/absent/config").status_code == 404
+
+
+def test_a_configuration_is_validated(client: TestClient) -> None:
+    """Each key with what is wrong with it, and how many problems there are; secrets hidden."""
+    given = {**CONFIG, "name": "archive", "flush.size": "none", "format.class": "x.JsonFormat"}
+    found = client.put("/connector-plugins/s3-archiver/config/validate", json=given).json()
+    rows = {row["value"]["name"]: row["value"] for row in found["configs"]}
+
+    assert found["error_count"] == sum(len(row["errors"]) for row in rows.values()) == 2
+    assert "'flush.size'" in rows["flush.size"]["errors"][0]
+    assert "unsupported" in rows["format.class"]["errors"][0]
+    assert rows["aws.secret.access.key"]["value"] == "********"
+    good = client.put("/connector-plugins/s3-archiver/config/validate", json={**CONFIG, "name": "archive"})
+    assert good.json()["error_count"] == 0
+
+
+def test_the_server_tells_of_itself(client: TestClient, store: Flaky) -> None:
+    """Version, and whether the store answers."""
+    assert client.get("/").json()["version"]
+    assert client.get("/health").json()["status"] == "healthy"
+    store.is_down = True
+    sick = client.get("/health")
+    assert (sick.status_code, sick.json()["status"]) == (503, "unhealthy")
+    assert client.get("/connectors").status_code == 503
+
+
+def test_log_levels(client: TestClient) -> None:
+    """Read and changed, of our own loggers only."""
+    name = "sinksdk.runtime.driver"
+    assert client.put(f"/admin/loggers/{name}", json={"level": "DEBUG"}).json() == [name]
+    assert client.get(f"/admin/loggers/{name}").json() == {"level": "DEBUG"}
+    assert client.put(f"/admin/loggers/{name}", json={"level": "LOUD"}).status_code == 404
+    assert client.put("/admin/loggers/root", json={"level": "DEBUG"}).status_code == 400
+    client.put(f"/admin/loggers/{name}", json={"level": "WARN"})
+
+
+def test_no_secret_is_in_any_answer(client: TestClient, store: Flaky) -> None:
+    """Whatever is asked for."""
+    create(client)
+    run_a_little(store)
+    paths = ["", "/config", "/status", "/tasks", "/offsets", "/topics"]
+    bodies = [client.get(f"/connectors/archive{path}").text for path in paths]
+    bodies += [client.get("/connectors?expand=info&expand=status").text, create(client).text]
+
+    assert "do not tell" not in json.dumps(bodies)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/connectors/a/b/c"])
+def test_unknown_paths(client: TestClient, path: str) -> None:
+    """404 in Connect's form."""
+    answer = client.get(path)
+
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+    assert client.post("/health").json()["error_code"] == 405
