@@ -13,10 +13,9 @@ from rich.text import Text
 
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import stdout, write
-from sinksdk.cli.startup import absolute_store_url
+from sinksdk.cli.startup import absolute_store_url, connector_to_delete
 from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
-from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.checks import check_config
@@ -198,14 +197,6 @@ def set_config(store: str, name: str, file: Any) -> None:
         after = herder.configure(name, checked.raw)
     changed = "is as it was" if before.version == after.version else f"is version {after.version} now"
     write(stdout(), f"{name}: the configuration {changed}")
-
-
-def connector_to_delete(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
-    """A connector that does not run, and is to clean up. Raises ConfigException."""
-    checked = check_config(record.config)
-    if checked.connector is None or checked.config is None:
-        raise ConfigException(checked.problems)
-    return checked.connector, checked.config
 
 
 def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers

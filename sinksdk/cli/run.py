@@ -55,7 +55,7 @@ def run(options: RunOptions) -> None:
     """
     ready = prepare(options.config, options.source, options.store, options.master, options.spark_conf)
     console = stdout()
-    write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.master}", "dim")
+    write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.place.master}", "dim")
     progress = progress_on(console, ready.config.name)
     try:
         with ShutdownSignals() as signals:
@@ -73,7 +73,8 @@ def _run(
     ready: Startable, options: RunOptions, progress: LiveProgress | PlainProgress, signals: ShutdownSignals
 ) -> None:
     spark = SparkOnDemand(
-        ready,
+        ready.place,
+        ready.config.name,
         python_path=(str(Path.cwd()),),
         verbose=options.verbose,
         is_stopping=lambda: signals.received is not None,
@@ -81,9 +82,8 @@ def _run(
     )
     with progress, spark:
         configure_logging(verbose=options.verbose)  # once stderr is what the live table makes of it
-        drive(
-            ready.worker(spark.launcher, progress), signals, progress, until_caught_up=options.until_caught_up
-        )
+        worker = ready.place.worker(ready.config.name, spark.launcher, progress, first=ready)
+        drive(worker, signals, progress, until_caught_up=options.until_caught_up)
 
 
 def progress_on(console: Console, connector: str) -> LiveProgress | PlainProgress:

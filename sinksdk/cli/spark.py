@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Self
 
-from sinksdk.cli.startup import Startable
+from sinksdk.cli.startup import Place, Startable
 from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import Result, RunningGeneration
@@ -27,7 +28,8 @@ class SparkOnDemand:
     a second. A context manager: Spark ends with it.
 
     Args:
-        ready: whose generations.
+        place: where.
+        name: of Spark's application.
         python_path: folders executors import the connector from, besides the installed packages.
         verbose: executors log everything.
         is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
@@ -36,20 +38,22 @@ class SparkOnDemand:
 
     def __init__(
         self,
-        ready: Startable,
+        place: Place,
+        name: str,
         *,
         python_path: tuple[str, ...],
         verbose: bool,
         is_stopping: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
-        self._ready = ready
+        self._place = place
+        self._name = name
         self._python_path = python_path
         self._verbose = verbose
         self._is_stopping = is_stopping
         self._tell = tell
         self._session: SparkSession | None = None
-        self._launcher = self.launcher(ready)
+        self._starting = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -58,18 +62,10 @@ class SparkOnDemand:
         if self._session is not None:
             self._session.stop()
 
-    def launch(self, plan: GenerationPlan) -> RunningGeneration:
-        """Start a generation's job.
-
-        Raises:
-            ConfigException: Spark could not be started.
-        """
-        return self._launcher.launch(plan)
-
     def launcher(self, ready: Startable) -> LauncherOnDemand:
-        """Launches generations of another connector, or of the same with another configuration."""
+        """Launches the generations of one connector with one configuration."""
         spec = GenerationSpec(
-            ready.store_url,
+            self._place.store_url,
             identify(ready.store),
             ready.config.name,
             0,
@@ -84,21 +80,24 @@ class SparkOnDemand:
         """Spark, started if need be; None when the end was asked for meanwhile. Raises ConfigException."""
         if self._is_stopping():
             return None
-        if self._session is None:
-            try:
-                self._session = self._start()
-            except ConnectException:
-                if not self._is_stopping():  # a signal to the process group may end a JVM that just starts
-                    raise
+        with self._starting:  # connectors have threads of their own, and one Spark
+            if self._session is None:
+                try:
+                    self._session = self._start()
+                except ConnectException:
+                    if (
+                        not self._is_stopping()
+                    ):  # a signal to the process group may end a JVM that just starts
+                        raise
         return None if self._is_stopping() else self._session
 
     def _start(self) -> SparkSession:
         # Loading pyspark takes a second: only once it is needed.
         from sinksdk.spark.session import create_session  # noqa: PLC0415
 
-        ready = self._ready
-        self._tell(f"starting Spark on {ready.master}")
-        return create_session(f"sinksdk {ready.config.name}", ready.master, extra_conf=ready.spark_conf)
+        place = self._place
+        self._tell(f"starting Spark on {place.master}")
+        return create_session(f"sinksdk {self._name}", place.master, extra_conf=place.spark_conf)
 
 
 class LauncherOnDemand:

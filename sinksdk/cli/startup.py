@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,35 +37,28 @@ _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
 
 @dataclass(frozen=True, slots=True)
-class Startable:
-    """A connector of which everything is checked that can be checked without Spark.
+class Place:
+    """Where connectors run, whatever their configurations.
 
     Args:
-        checked: its configuration, which has no problems.
-        connector: what ``checked`` names.
-        config: its validated configuration.
-        opened: where its records come from.
+        source: where records come from.
         store: opened, created where it was missing.
         store_url: its URL as executors need it: absolute; references unresolved, but of a file.
         master: Spark's master URL.
         spark_conf: Spark's own settings.
-        dead_letters: the cluster that takes its dead letters, if it has any.
-        source: how its source was named.
     """
 
-    checked: Checked
-    connector: SinkConnector
-    config: ConnectorConfig
-    opened: OpenedSource
+    source: SourceOptions
     store: Store
     store_url: str
     master: str
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    dead_letters: KafkaClient | None = None
-    source: SourceOptions = field(default_factory=SourceOptions)
 
-    def with_config(self, raw: Mapping[str, str]) -> Startable:
-        """The same with another configuration of the connector: checked, and what it needs opened.
+    def startable(self, raw: Mapping[str, str]) -> Startable:
+        """A connector that runs here: checked, and what it needs opened.
+
+        Args:
+            raw: its configuration as written.
 
         Raises:
             ConfigException: every problem at once.
@@ -75,43 +68,78 @@ class Startable:
             raise ConfigException(checked.problems)
         opened = open_source(self.source, checked.config)
         assert opened is not None  # noqa: S101 - there is a configuration
-        return replace(
-            self,
-            checked=checked,
-            connector=checked.connector,
-            config=checked.config,
-            opened=opened,
-            dead_letters=prepare_dead_letters(self.source, checked.config),
-        )
+        dead_letters = prepare_dead_letters(self.source, checked.config)
+        return Startable(self, checked, checked.connector, checked.config, opened, dead_letters)
 
     def worker(
         self,
+        name: str,
         launcher: Callable[[Startable], Launcher],
         listener: Listener,
+        *,
+        first: Startable | None = None,
         signal: ClosingSignal | None = None,
     ) -> WorkerConnector:
-        """What runs it, with this configuration first, then as its operator wants.
+        """What runs a connector here as its operator wants.
 
         Args:
-            launcher: makes what launches generations.
+            name: the connector's.
+            launcher: makes what launches its generations.
             listener: watches.
+            first: the configuration that this process brings; None: the store has it, and the connector is
+                watched over when it has failed, too.
             signal: asks for the end.
         """
         signal = signal or ClosingSignal()
 
         def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
-            ready = self if record is None else self.with_config(record.config)
+            ready = first if record is None else self.startable(record.config)
+            assert ready is not None  # noqa: S101 - without a record there is a first configuration
             return ready.driver(launcher(ready), listener, signal=signal, wishes=wishes, record=record)
 
-        def connector(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
-            checked = check_config(record.config)
-            if checked.connector is None or checked.config is None:
-                raise ConfigException(checked.problems)
-            return checked.connector, checked.config
-
         return WorkerConnector(
-            self.store, self.config.name, driver, connector, brings_config=True, signal=signal
+            self.store,
+            name,
+            driver,
+            connector_to_delete,
+            brings_config=first is not None,
+            stays=first is None,
+            signal=signal,
         )
+
+
+def connector_to_delete(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+    """A connector that does not run, and is to clean up. Raises ConfigException."""
+    checked = check_config(record.config)
+    if checked.connector is None or checked.config is None:
+        raise ConfigException(checked.problems)
+    return checked.connector, checked.config
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """A connector of which everything is checked that can be checked without Spark.
+
+    Args:
+        place: where it runs.
+        checked: its configuration, which has no problems.
+        connector: what ``checked`` names.
+        config: its validated configuration.
+        opened: where its records come from.
+        dead_letters: the cluster that takes its dead letters, if it has any.
+    """
+
+    place: Place
+    checked: Checked
+    connector: SinkConnector
+    config: ConnectorConfig
+    opened: OpenedSource
+    dead_letters: KafkaClient | None = None
+
+    @property
+    def store(self) -> Store:
+        """Where its commits are kept."""
+        return self.place.store
 
     def driver(self, launcher: Launcher, listener: Listener, **more: Any) -> ConnectorDriver:
         """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
@@ -169,19 +197,8 @@ def prepare(
         raise ConfigException(problems)
     _check_topics(opened_source.source, checked.config)
     dead_letters = prepare_dead_letters(source, checked.config)
-    opened = open_store(store_url, create=True)
-    return Startable(
-        checked,
-        checked.connector,
-        checked.config,
-        opened_source,
-        opened,
-        store_url,
-        master,
-        conf,
-        dead_letters,
-        source,
-    )
+    place = Place(source, open_store(store_url, create=True), store_url, master, conf)
+    return Startable(place, checked, checked.connector, checked.config, opened_source, dead_letters)
 
 
 def _has(packages: Sequence[str]) -> bool:

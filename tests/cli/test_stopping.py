@@ -17,7 +17,7 @@ from sinksdk.cli.driving import drive
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
+from sinksdk.cli.spark import LauncherOnDemand, SparkOnDemand
 from sinksdk.cli.startup import absolute_store_url, prepare
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store.records import GenerationPlan
@@ -97,11 +97,12 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def on_demand(here: Here, *, stopping: bool) -> SparkOnDemand:
+def on_demand(here: Here, *, stopping: bool) -> LauncherOnDemand:
     ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
-    return SparkOnDemand(
-        ready, python_path=(), verbose=False, is_stopping=lambda: stopping, tell=lambda _: None
+    spark = SparkOnDemand(
+        ready.place, "x", python_path=(), verbose=False, is_stopping=lambda: stopping, tell=lambda _: None
     )
+    return spark.launcher(ready)
 
 
 def no_java(*_: object, **__: object) -> None:
@@ -140,10 +141,15 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
     monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
     ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     spark = SparkOnDemand(
-        ready, python_path=(), verbose=False, is_stopping=lambda: bool(stopping), tell=lambda _: None
+        ready.place,
+        "x",
+        python_path=(),
+        verbose=False,
+        is_stopping=lambda: bool(stopping),
+        tell=lambda _: None,
     )
 
-    assert list(spark.launch(PLAN).results()) == []
+    assert list(spark.launcher(ready).launch(PLAN).results()) == []
 
 
 def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +164,11 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
     conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
     ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf)
     spark = SparkOnDemand(
-        ready, python_path=(), verbose=False, is_stopping=lambda: False, tell=lambda _: None
+        ready.place, "x", python_path=(), verbose=False, is_stopping=lambda: False, tell=lambda _: None
     )
 
     with pytest.raises(ConnectException):
-        spark.launch(PLAN)
+        spark.launcher(ready).launch(PLAN)
 
     assert seen == [{"spark.x": "2", "spark.y": "a=b"}]
 

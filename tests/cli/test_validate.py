@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.text import Text
 
-from sinksdk.cli import checks
+from sinksdk.runtime import checks
 from tests.cli.support import Here
 
 

@@ -114,7 +114,8 @@ def _archive(
     )
     progress = progress_on(console, NAME)
     spark = SparkOnDemand(
-        ready,
+        ready.place,
+        ready.config.name,
         python_path=(),
         verbose=verbose,
         is_stopping=lambda: signals.received is not None,
@@ -123,7 +124,7 @@ def _archive(
     interruption = Interruption(
         progress, FLUSH_SIZE, endpoint.resume, on_interrupted=lambda rows: _explain(console, rows)
     )
-    driver = ready.driver(spark, interruption)
+    driver = ready.driver(spark.launcher(ready), interruption)
 
     def rebalance() -> None:
         progress.note(
