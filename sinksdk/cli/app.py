@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from sinksdk.cli import control_app
-from sinksdk.cli.options import DEFAULT_STORE, Verbose
+from sinksdk.cli.options import (
+    DEFAULT_STORE,
+    BootstrapServers,
+    Conf,
+    KafkaConfig,
+    KafkaJars,
+    Master,
+    SourceDirectory,
+    StoreUrl,
+    Verbose,
+)
 from sinksdk.cli.output import exit_on_error
 
 app = typer.Typer(
@@ -34,52 +44,13 @@ Config = Annotated[
 def run_command(
     *,
     config: Config,
-    source_directory: Annotated[
-        str,
-        typer.Option(
-            metavar="DIR",
-            help="Topic directory to read: topic=<t>/partition=<p>/*.parquet.",
-            show_default=False,
-        ),
-    ] = "",
-    bootstrap_servers: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Kafka cluster to read, instead.", show_default=False),
-    ] = "",
-    kafka_config: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS).",
-            show_default=False,
-        ),
-    ] = "",
-    kafka_jars: Annotated[
-        str,
-        typer.Option(
-            metavar="JAR,JAR",
-            help="Jars of Spark's Kafka source. By default those that Spark has, or Maven's.",
-            show_default=False,
-        ),
-    ] = "",
-    store: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="Where commits are kept: sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
-            "s3://BUCKET/PREFIX. A relative file is in the working directory: started elsewhere, a connector "
-            "would find no commits.",
-        ),
-    ] = DEFAULT_STORE,
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="A setting of Spark itself, as spark-submit takes it; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    source_directory: SourceDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
+    kafka_jars: KafkaJars = "",
+    store: StoreUrl = DEFAULT_STORE,
+    master: Master = "local[*]",
+    conf: Conf = None,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="End when everything there now is committed, tails included."),
@@ -98,6 +69,41 @@ def run_command(
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
         run(RunOptions(config, source, store, master, until_caught_up, verbose, conf or ()))
+
+
+@app.command("server", short_help="Run all connectors of a store, with Kafka Connect's REST interface.")
+def server_command(
+    *,
+    source_directory: SourceDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
+    kafka_jars: KafkaJars = "",
+    store: StoreUrl = DEFAULT_STORE,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8083,
+    credentials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Who may ask: a token or USER:PASSWORD a line. Needed where other machines reach the port.",
+            show_default=False,
+        ),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run all connectors of a store in one process, with Kafka Connect's REST interface.
+
+    Connectors are created, changed and deleted through it, or by the other commands. A connector that another
+    driver runs is left to it. Stopping flushes and commits everything.
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.server import ServerOptions, serve  # noqa: PLC0415 - the same
+        from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
+
+        source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
+        serve(ServerOptions(source, store, master, host, port, credentials, verbose, conf or ()))
 
 
 @app.command("validate", short_help="Check a configuration.")

@@ -10,3 +10,48 @@ DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
 """One store for all connectors that are run from the same folder."""
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines and stack traces.")]
+
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where commits are kept: sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
+        "s3://BUCKET/PREFIX. A relative file is in the working directory: started elsewhere, a connector "
+        "would find no commits.",
+    ),
+]
+SourceDirectory = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR", help="Topic directory to read: topic=<t>/partition=<p>/*.parquet.", show_default=False
+    ),
+]
+BootstrapServers = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Kafka cluster to read, instead.", show_default=False)
+]
+KafkaConfig = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS).",
+        show_default=False,
+    ),
+]
+KafkaJars = Annotated[
+    str,
+    typer.Option(
+        metavar="JAR,JAR",
+        help="Jars of Spark's Kafka source. By default those that Spark has, or Maven's.",
+        show_default=False,
+    ),
+]
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="A setting of Spark itself, as spark-submit takes it; may be repeated.",
+        show_default=False,
+    ),
+]

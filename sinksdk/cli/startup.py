@@ -201,6 +201,39 @@ def prepare(
     return Startable(place, checked, checked.connector, checked.config, opened_source, dead_letters)
 
 
+def prepare_place(source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()) -> Place:
+    """Check where connectors shall run, and open the store.
+
+    Args:
+        source: where records come from.
+        store: the store's URL.
+        master: Spark's master URL.
+        spark_conf: Spark's own settings, each ``KEY=VALUE``.
+
+    Raises:
+        ConfigException: every problem at once.
+    """
+    problems: list[str] = []
+    store_url, conf = store, dict[str, str]()
+    with _collecting(problems):
+        open_source(source, None)
+    with _collecting(problems):
+        store_url = absolute_store_url(store)
+    with _collecting(problems):
+        check_master(master, store_is_local_file=store_url.startswith("sqlite"))
+    with _collecting(problems):
+        conf = parse_conf(spark_conf)
+        if source.is_kafka and not problems:
+            conf = with_kafka(conf, source.jars)
+    if not _has(["pyspark"]):
+        problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
+    if not _has(["fastapi", "uvicorn"]):
+        problems.append("the server is not installed: pip install 'sinksdk[server]'")
+    if problems:
+        raise ConfigException(problems)
+    return Place(source, open_store(store_url, create=True), store_url, master, conf)
+
+
 def _has(packages: Sequence[str]) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in packages)
 

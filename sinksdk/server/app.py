@@ -9,16 +9,18 @@ from fastapi import FastAPI
 from sinksdk.runtime.herder import Herder
 from sinksdk.server import connectors
 from sinksdk.server.admin import admin_router
+from sinksdk.server.auth import Authentication, Credentials
 from sinksdk.server.errors import tell_errors
 from sinksdk.server.plugins import plugins_router
 from sinksdk.store import Store, identify
 
 
-def create_app(store: Store) -> FastAPI:
+def create_app(store: Store, credentials: Credentials | None = None) -> FastAPI:
     """An application that handles the connectors of a store; it runs none of them.
 
     Args:
         store: opened.
+        credentials: who is let in; None: everybody who reaches it.
     """
     herder, own = Herder(store), version("sinksdk")
     app = FastAPI(title="sinksdk", version=own, docs_url="/docs", redoc_url=None)
@@ -27,4 +29,6 @@ def create_app(store: Store) -> FastAPI:
     app.include_router(connectors.router)
     app.include_router(plugins_router(own))
     tell_errors(app)
+    if credentials is not None:
+        app.add_middleware(Authentication, credentials=credentials)
     return app

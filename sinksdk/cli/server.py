@@ -1,0 +1,136 @@
+"""``sinksdk server``: all connectors of a store, and Kafka Connect's REST interface, in one process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sinksdk.cli.output import stdout, write
+from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.spark import SparkOnDemand
+from sinksdk.cli.startup import Place, prepare_place
+from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.logs import configure_logging
+from sinksdk.runtime.events import Silent
+from sinksdk.runtime.worker import Worker
+from sinksdk.runtime.worker_connector import WorkerConnector
+
+_LOOK: Final = 0.1  # seconds between looks whether a signal came
+_START: Final = 10.0  # seconds until the port must be open
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What the command line said.
+
+    Args:
+        source: where records come from.
+        store: the store's URL.
+        master: Spark's master URL.
+        host: address to listen at.
+        port: port to listen at.
+        credentials: a file of tokens, and of users with passwords.
+        verbose: log everything.
+        spark_conf: Spark's own settings.
+    """
+
+    source: SourceOptions
+    store: str
+    master: str
+    host: str
+    port: int
+    credentials: Path | None
+    verbose: bool
+    spark_conf: Sequence[str] = ()
+
+
+def serve(options: ServerOptions) -> None:
+    """Run until a signal comes; then everything is flushed, committed and closed.
+
+    Raises:
+        ConfigException: something is wrong with the options; nothing was started.
+        ConnectException: the port is taken; or connectors did not end in time and were left behind.
+    """
+    place = prepare_place(options.source, options.store, options.master, options.spark_conf)
+    configure_logging(verbose=options.verbose)
+    try:
+        with ShutdownSignals() as signals:
+            left = _serve(place, options, signals)
+    finally:
+        place.store.close()
+    if left:
+        message = f"these connectors did not end and were left behind: {', '.join(left)}"
+        raise ConnectException(message)
+    write(stdout(), "stopped")
+
+
+def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> list[str]:
+    console = stdout()
+    spark = SparkOnDemand(
+        place,
+        "server",
+        python_path=(str(Path.cwd()),),
+        verbose=options.verbose,
+        is_stopping=lambda: False,  # what runs is to be flushed
+        tell=lambda line: write(console, line, "dim"),
+    )
+
+    def connector(name: str) -> WorkerConnector:
+        return place.worker(name, spark.launcher, Silent())
+
+    worker, left = Worker(place.store, connector), list[str]()
+    with spark, RestServer(place, options):
+        write(console, f"http://{options.host}:{options.port} · store {place.store.url}", "bold")
+        thread = threading.Thread(target=lambda: left.extend(worker.run()), name="worker", daemon=True)
+        thread.start()
+        while signals.received is None:
+            time.sleep(_LOOK)
+        write(console, f"{signals.received.name}: closing (a second signal stops at once)")
+        worker.close()
+        thread.join()
+    return left
+
+
+class RestServer:
+    """The REST interface, in a thread of its own, while the block runs.
+
+    Raises:
+        ConfigException: it would listen beyond this machine without credentials.
+        ConnectException: the port is taken.
+    """
+
+    def __init__(self, place: Place, options: ServerOptions) -> None:
+        import uvicorn  # noqa: PLC0415 - an extra
+
+        from sinksdk.server.app import create_app  # noqa: PLC0415 - the same
+        from sinksdk.server.auth import Credentials, is_loopback  # noqa: PLC0415 - the same
+
+        credentials = Credentials.read(options.credentials) if options.credentials else None
+        if credentials is None and not is_loopback(options.host):
+            raise ConfigException(
+                f"{options.host} is reachable from elsewhere: name a file of credentials with --credentials, "
+                f"or listen at 127.0.0.1"
+            )
+        app = create_app(place.store, credentials)
+        config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning")
+        self._server = uvicorn.Server(config)
+        self._address = f"{options.host}:{options.port}"
+        self._thread = threading.Thread(target=self._server.run, name="rest", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+        give_up = time.monotonic() + _START
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > give_up:
+                message = f"nothing can listen at {self._address}: is the port taken?"
+                raise ConnectException(message)
+            time.sleep(_LOOK / 10)
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
