@@ -39,7 +39,7 @@ class Server:
             start_new_session=True,
         )
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
-        self.until(lambda: self.is_up(), "it answers")
+        self.until(self.is_up, "it answers")
 
     def is_up(self) -> bool:
         try:
