@@ -44,7 +44,7 @@ class Operator:
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
-        made.configure(flush_size=1_000_000, s3_part_size=5 * 1024 * 1024, offset_flush_interval_ms=500)
+        made.configure(flush_size=90_000, s3_part_size=5 * 1024 * 1024, offset_flush_interval_ms=500)
         made.produce(PARTITIONS, RECORDS)
         yield made
 
