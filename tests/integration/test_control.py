@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.archive_site import Site, client, ended, site, wait_until
+from tests.integration.freezing import cleared_away
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -58,6 +59,12 @@ def test_a_connector_is_paused_changed_and_deleted_while_it_runs(archive: Site) 
     operator = Operator(archive)
     archive.s3.delays["UploadPart"] = 1.0
     driver = archive.start()
+    with cleared_away([driver]):
+        live_through(archive, operator, driver)
+
+
+def live_through(archive: Site, operator: Operator, driver: subprocess.Popen[str]) -> None:
+    """What happens to the connector while its driver runs."""
     wait_until(lambda: bool(archive.uploads_with_data()), driver, "a part was sent")
 
     operator("pause", "archive")
