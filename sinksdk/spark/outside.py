@@ -65,7 +65,7 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
     if source is None or not ids:
         return no_doubt
     try:
-        from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - see above
+        from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - an extra, slow to load
 
         return planned_topics(source, config.overrides("consumer.override."), ids)
     except (ImportError, ConfigException) as error:
