@@ -23,7 +23,9 @@ from sinksdk.converter_settings import ConverterSettings
 from sinksdk.error_settings import ErrorSettings
 from sinksdk.errors import ConfigException
 
-_RESET_OVERRIDE = "consumer.override.auto.offset.reset"
+CONSUMER_OVERRIDES = "consumer.override."
+"""What keys of the clients that read Kafka begin with."""
+_RESET_OVERRIDE = f"{CONSUMER_OVERRIDES}auto.offset.reset"
 CONFIG_PROVIDERS = frozenset({"env", "file"})
 """What references can name (KIP-297)."""
 _REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")

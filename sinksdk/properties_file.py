@@ -49,7 +49,7 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
         ConfigException: an escape is none.
     """
     for number, line in _logical_lines(text):
-        key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # matches all
+        key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # its last group takes any rest
         try:
             yield Property(number, _unescaped(key), _unescaped(_stripped(rest)), separator)
         except ValueError as error:

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> S3:
     """boto3's client for a configuration; see :class:`~connectors.s3_archiver.client.Connect`."""
-    from connectors.s3_archiver import boto_client  # noqa: PLC0415 - as the module says
+    from connectors.s3_archiver import boto_client  # noqa: PLC0415 - loads boto3
 
     return boto_client.connect(config, endpoint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sinksdk.config import ConnectorConfig
+from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.sources import Source, TopicDirectory
@@ -16,7 +16,6 @@ from sinksdk.sources import Source, TopicDirectory
 if TYPE_CHECKING:
     from sinksdk.sources.kafka import KafkaClient
 
-_OVERRIDES = "consumer.override."
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]]+):(\d{1,5})")
 _PORTS: Final = range(1, 65_536)
 
@@ -116,7 +115,7 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
         raise ConfigException(
             f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
         ) from error
-    overrides = config.overrides(_OVERRIDES)
+    overrides = config.overrides(CONSUMER_OVERRIDES)
     client = KafkaClient(options.bootstrap_servers, options.absolute_config)
     source = KafkaSource(client, overrides)
     try:

@@ -14,6 +14,6 @@ be told now, any other where it is certain that the topic is another one.
 """
 
 
-def no_doubt(topics: Collection[str]) -> Mapping[str, ConnectException]:  # noqa: ARG001 - a Vouch
+def no_doubt(topics: Collection[str]) -> Mapping[str, ConnectException]:  # noqa: ARG001 - asked as every Vouch is
     """For sources whose topics cannot be replaced."""
     return {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from sinksdk.config import ConnectorConfig
+from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.converter_settings import RegistryAddress
 from sinksdk.engine.converters import SchemaOf
 from sinksdk.engine.errant import DeadLetters
@@ -65,9 +65,9 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
     if source is None or not ids:
         return no_doubt
     try:
-        from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - see above
+        from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - an extra, slow to load
 
-        return planned_topics(source, config.overrides("consumer.override."), ids)
+        return planned_topics(source, config.overrides(CONSUMER_OVERRIDES), ids)
     except (ImportError, ConfigException) as error:
         log.warning(
             "connector %s: a topic that is deleted and created again while it is read is noticed late: this "

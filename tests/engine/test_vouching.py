@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from sinksdk import ClosingReason, ConnectException, MissingSourceTopicException, RetriableException
@@ -28,8 +30,8 @@ def doubting(harness: SinkTaskHarness, error: ConnectException | None) -> list[s
     """From now on topics are doubted; gives what is asked about."""
     asked: list[set[str]] = []
 
-    def vouch(topics: object) -> dict[str, ConnectException]:
-        asked.append(set(topics))  # type: ignore[call-overload]
+    def vouch(topics: Collection[str]) -> dict[str, ConnectException]:
+        asked.append(set(topics))
         return {} if error is None else dict.fromkeys(asked[-1], error)
 
     harness.worker._vouch = vouch

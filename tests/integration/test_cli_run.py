@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 PARTITIONS = 2
 RECORDS = 200_000  # of each partition: twenty Arrow batches
 BATCH = 25_000
+NO_MATCH = "no topic with partitions matches 'topics.regex' yet"
 
 
 class Bench:
@@ -185,7 +186,7 @@ def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> Non
 
     out, err = process.communicate(timeout=5)
     assert process.returncode == 0, err
-    assert err.splitlines()[1:] == [], "more than the warning that no topic matches"
+    assert [line for line in err.splitlines() if NO_MATCH not in line] == []
     assert "starting Spark" not in out
 
 
@@ -217,7 +218,9 @@ def test_the_older_of_two_drivers_exits_3(bench: Bench) -> None:
 
     _, err = older.communicate(timeout=30)
     assert older.returncode == 3
-    assert err.splitlines()[-1] == "error: connector lines: a newer driver has taken over"
+    assert [line for line in err.splitlines() if NO_MATCH not in line] == [
+        "error: connector lines: a newer driver has taken over"
+    ]
     newer.terminate()
     newer.communicate(timeout=30)
     assert newer.returncode == 0
