@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -194,20 +194,3 @@ def status_body(info: ConnectorInfo) -> Status:
 def task_state(task: TaskInfo, driver: str) -> TaskState:
     """A task's state."""
     return TaskState(id=task.number, state=task.state, worker_id=driver, trace=task.trace)
-
-
-def config_definition(key: Any) -> dict[str, Any]:
-    """One key of a configuration as Connect's validation describes it."""
-    return {
-        "name": key.name,
-        "type": "STRING",
-        "required": key.default is None,
-        "default_value": key.default,
-        "importance": "MEDIUM",
-        "documentation": key.description,
-        "group": None,
-        "width": "NONE",
-        "display_name": key.name,
-        "dependents": [],
-        "order": -1,
-    }

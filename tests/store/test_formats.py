@@ -20,6 +20,7 @@ from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     Noted,
+    Orders,
     PartitionProgress,
     PartitionStatus,
     PlannedRange,
@@ -95,6 +96,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             version=4,
             incarnation="9a1c",
             target_state="PAUSED",
+            orders=Orders(restart=1, flush=2),
+            claimed=8,
             deleted=True,
         ),
         {
@@ -102,6 +105,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "version": 4,
             "incarnation": "9a1c",
             "target_state": "PAUSED",
+            "orders": {"restart": 1, "restart_failed": 0, "rebalance": 0, "flush": 2},
+            "claimed": 8,
             "deleted": True,
         },
     ),
@@ -174,6 +179,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     tail=Tail(committed=100, end=170, records=65),
                     failures=2,
                     error="bucket gone",
+                    end=180,
                 ),
             ),
             trace="Traceback",
@@ -191,6 +197,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "tail": {"committed": 100, "end": 170, "records": 65},
                     "failures": 2,
                     "error": "bucket gone",
+                    "end": 180,
                 }
             ],
             "trace": "Traceback",
@@ -210,6 +217,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     records=50,
                     counts={"files": 1},
                     failure="no",
+                    rate=2.5,
                 ),
             ),
         ),
@@ -225,6 +233,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "records": 50,
                     "counts": {"files": 1},
                     "failure": "no",
+                    "rate": 2.5,
                 }
             ],
         },
@@ -252,6 +261,13 @@ def test_values_are_read_so(value: Value, written: dict[str, object]) -> None:
 def test_values_of_a_later_version_are_read(value: Value, written: dict[str, object]) -> None:
     """Values: a field that a later version of this format added is ignored."""
     assert type(value).model_validate({**written, "added_later": 1}) == value
+
+
+def test_values_from_before_orders_are_read() -> None:
+    """Values: what stores of 0.1 lack of a connector's record means: nothing was ordered, nobody claimed."""
+    before = {"config": {}, "version": 1, "incarnation": "9a1c", "target_state": "RUNNING", "deleted": False}
+    record = ConnectorRecord.model_validate(before)
+    assert (record.orders, record.claimed) == (Orders(), 0)
 
 
 def test_every_value_has_a_golden_text() -> None:
