@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.config_model import ConfigModel
 from sinksdk.records import RECORD_COLUMNS
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class ConnectorIdentity:
 class Connector:
     """What sink and source connectors have in common: a life in the driver, outside the tasks."""
 
-    config_class: ClassVar[type[ConnectorConfig]] = ConnectorConfig
+    config_class: ClassVar[type[ConfigModel]]
     """Model of the configuration; dotted names are aliases of its fields."""
 
     identity: ConnectorIdentity
@@ -109,6 +110,9 @@ class Connector:
 
 class SinkConnector(Connector):
     """A named, configured job that writes topics to somewhere."""
+
+    config_class: ClassVar[type[ConnectorConfig]] = ConnectorConfig
+    """Model of the configuration; dotted names are aliases of its fields."""
 
     task_class: ClassVar[type[SinkTask]]
     """The class whose instances do the work, one per task, on the executors."""

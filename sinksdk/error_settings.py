@@ -13,15 +13,9 @@ DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-class ErrorSettings(BaseModel):
-    """Retries, tolerance, dead letters and their ceiling, under Connect's names where it has one."""
+class RetrySettings(BaseModel):
+    """How long an operation that may yet succeed is tried again, under Connect's names."""
 
-    errors_tolerance: Literal["none", "all"] = Field(
-        default="none",
-        alias="errors.tolerance",
-        description="`none`: a record that cannot be converted or delivered fails its partition; "
-        "`all`: it is skipped (and goes to the dead letters where they are configured).",
-    )
     errors_retry_timeout: int = Field(
         default=300_000,
         ge=-1,
@@ -35,6 +29,17 @@ class ErrorSettings(BaseModel):
         ge=1,
         alias="errors.retry.delay.max.ms",
         description="Most milliseconds between two of these attempts; delays grow from 300.",
+    )
+
+
+class ErrorSettings(RetrySettings):
+    """Tolerance, dead letters and their ceiling besides, under Connect's names where it has one."""
+
+    errors_tolerance: Literal["none", "all"] = Field(
+        default="none",
+        alias="errors.tolerance",
+        description="`none`: a record that cannot be converted or delivered fails its partition; "
+        "`all`: it is skipped (and goes to the dead letters where they are configured).",
     )
     errors_log_enable: bool = Field(
         default=False, alias="errors.log.enable", description="Log each record that is skipped."

@@ -15,8 +15,9 @@ import sinksdk
 
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
-    *("connector", "task", "context", "records", "errors", "plugins"),
-    *("config", "config_file", "properties_file", "converter_settings", "error_settings"),
+    *("connector", "task", "context", "records", "errors", "plugins", "source"),
+    *("config", "config_model", "config_file", "properties_file"),
+    *("converter_settings", "error_settings", "job_settings"),
     *("compatibility", "connect_options"),
 )
 

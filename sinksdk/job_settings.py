@@ -1,0 +1,68 @@
+"""What every connector is told besides what it reads or writes: who it is, and how long things may take."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class NameSettings(BaseModel):
+    """Which connector it is."""
+
+    name: str = Field(min_length=1, description="Name of the connector; its state is kept under it.")
+    connector_class: str = Field(
+        default="",
+        alias="connector.class",
+        description="An entry point's name, or module:Class of a connector.",
+    )
+    tasks_max: int = Field(
+        default=1, ge=1, alias="tasks.max", description="Most tasks a generation is divided into."
+    )
+
+
+class PaceSettings(BaseModel):
+    """How often it commits and looks, how long it may take to end, and how often it is tried again."""
+
+    offset_flush_interval_ms: int = Field(
+        default=60_000,
+        ge=1,
+        alias="offset.flush.interval.ms",
+        description="Milliseconds between periodic commits within a generation.",
+    )
+    closing_poll_ms: int | None = Field(
+        default=None,
+        ge=10,
+        alias="closing.poll.ms",
+        description="Milliseconds between a running task's looks whether it shall close, give or take a "
+        "fifth. By default 500 with a store in SQLite, 1,000 in PostgreSQL, 5,000 on S3.",
+    )
+    poll_interval_ms: int = Field(
+        default=1_000,
+        ge=10,
+        alias="poll.interval.ms",
+        description="Milliseconds between the driver's looks for new records while there is nothing to do.",
+    )
+    graceful_timeout_ms: int = Field(
+        default=60_000,
+        ge=0,
+        alias="task.shutdown.graceful.timeout.ms",
+        description="Milliseconds a generation that was asked to close may take to flush and commit; "
+        "then its Spark job is cancelled. (Connect's 5,000 is too short for uploads.)",
+    )
+    connector_shutdown_timeout_ms: int = Field(
+        default=5_000,
+        ge=0,
+        alias="connector.shutdown.graceful.timeout.ms",
+        description="Milliseconds the connector's own `stop` may take; then it is left behind and reported.",
+    )
+    restart_max_attempts: int = Field(
+        default=5,
+        ge=0,
+        alias="restart.max.attempts",
+        description="How often in a row a failed partition is opened again before the connector is FAILED.",
+    )
+    restart_backoff_ms: int = Field(
+        default=1_000,
+        ge=0,
+        alias="restart.backoff.ms",
+        description="Milliseconds before a failed partition is opened again; doubles with each attempt.",
+    )

@@ -1,0 +1,29 @@
+"""Source connectors: what their authors import, with Kafka Connect's names.
+
+A source reads records from somewhere and gives them to the runtime, which writes them to topics of Kafka
+or of a topic directory, in transactions that carry the source's own offsets.
+"""
+
+from __future__ import annotations
+
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
+from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
+from sinksdk.source.records import RecordMetadata, Scalar, SourceOffset, SourcePartition, SourceRecord
+from sinksdk.source.task import SourceTask
+
+__all__ = [
+    "ConnectorTransactionBoundaries",
+    "ExactlyOnceSupport",
+    "OffsetStorageReader",
+    "RecordMetadata",
+    "Scalar",
+    "SourceConnector",
+    "SourceConnectorConfig",
+    "SourceOffset",
+    "SourcePartition",
+    "SourceRecord",
+    "SourceTask",
+    "SourceTaskContext",
+    "TransactionContext",
+]

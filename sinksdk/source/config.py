@@ -1,0 +1,138 @@
+"""Configurations of sources: Connect's flat dotted names, validated into typed, frozen models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pydantic import BaseModel, Field
+
+from sinksdk.compatibility import Rules, Verdict
+from sinksdk.config_model import ConfigModel
+from sinksdk.connect_options import CONNECT_OPTIONS
+from sinksdk.error_settings import RetrySettings
+from sinksdk.job_settings import NameSettings, PaceSettings
+
+_same, _ignored = Verdict.same, Verdict.ignored
+_OF_SINKS: Final = _ignored("it concerns sink connectors")
+_EACH_NAMES_ITS_TOPIC: Final = _ignored("each record of a source names its topic")
+_BYTES: Final = Verdict.unsupported(
+    "a source's tasks give keys and values as bytes; take it out, and encode them in the task"
+).when({"bytes": _same(), "ByteArrayConverter": _same()})
+
+SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "topics": _EACH_NAMES_ITS_TOPIC,
+        "topics.regex": _EACH_NAMES_ITS_TOPIC,
+        "key.converter": _BYTES,
+        "value.converter": _BYTES,
+        "key.converter.*": _ignored("keys are bytes"),
+        "value.converter.*": _ignored("values are bytes"),
+        "header.converter": _ignored("headers are bytes"),
+        "header.converter.*": _ignored("headers are bytes"),
+        "errors.tolerance": _ignored("a record that cannot be written ends its task"),
+        "errors.log.*": _ignored("nothing is converted, so there are no bad records to log"),
+        "errors.deadletterqueue.*": _OF_SINKS,
+        "errors.retry.timeout": Verdict.differs(
+            "it bounds how long a transaction that may yet be committed is tried; poll is tried for ever"
+        ),
+        "exactly.once.support": _same(),
+        "exactly.once.source.support": _ignored("sources always write in transactions"),
+        "transaction.boundary": _same(),
+        "transaction.boundary.interval.ms": _same(
+            "a transaction that is due does not wait until the task's poll returns"
+        ),
+        "offsets.storage.topic": _same(),
+        "offset.storage.replication.factor": _same("a worker's key in Connect, each connector's own here"),
+        "offset.storage.partitions": _same("a worker's key in Connect, each connector's own here"),
+        "offset.storage.topic": _ignored("'offsets.storage.topic' names the connector's own"),
+        "group.id": _same("a worker's key in Connect, each connector's own here"),
+        "topic.creation.*": _ignored("topics are not created; a topic directory needs none"),
+        "producer.override.*": _same(),
+        "producer.override.transactional.id": _ignored("it is made of 'group.id', name and task"),
+        "producer.override.acks": _ignored("transactions always wait for all replicas in sync"),
+        "producer.override.enable.idempotence": _ignored("transactions are always idempotent"),
+        "consumer.override.*": _same("for the client that reads the offsets"),
+        "consumer.override.isolation.level": _ignored("offsets that are not committed are none"),
+        "consumer.override.auto.offset.reset": _ignored("offsets are read from their topic's start"),
+        "admin.override.*": _same("for the client that creates the topic of the offsets"),
+        "offset.flush.timeout.ms": _ignored("a commit has 'errors.retry.timeout'"),
+    }
+)
+"""What keys of Kafka Connect mean to a source, where that is not what they mean to a sink."""
+
+
+class TransactionSettings(BaseModel):
+    """Where transactions end, and where offsets are kept, under Connect's names."""
+
+    exactly_once_support: Literal["requested", "required"] = Field(
+        default="requested",
+        alias="exactly.once.support",
+        description="`required`: refuse to start unless the connector says that its source can be read "
+        "exactly once. Its records go through transactions either way.",
+    )
+    transaction_boundary: Literal["poll", "interval", "connector"] = Field(
+        default="poll",
+        alias="transaction.boundary",
+        description="Where transactions end: after each `poll`, after an `interval`, or where the "
+        "`connector` says.",
+    )
+    transaction_boundary_interval_ms: int | None = Field(
+        default=None,
+        ge=1,
+        alias="transaction.boundary.interval.ms",
+        description="Milliseconds between commits with `transaction.boundary=interval`; by default those of "
+        "`offset.flush.interval.ms`.",
+    )
+    group_id: str = Field(
+        default="sinksdk",
+        min_length=1,
+        alias="group.id",
+        description="What the transactional ids begin with: `<group.id>-<name>-<task>`. Connectors of the "
+        "same name that write to one Kafka cluster from different stores need different ones. Tasks of another "
+        "group are not fenced: change it only while nothing of the connector runs.",
+    )
+    offsets_storage_topic: str = Field(
+        default="sinksdk-offsets",
+        min_length=1,
+        alias="offsets.storage.topic",
+        description="With Kafka: the compacted topic in which source offsets are kept, in Connect's format. "
+        "It is created where it is missing.",
+    )
+    offset_storage_partitions: int = Field(
+        default=25,
+        ge=1,
+        alias="offset.storage.partitions",
+        description="Partitions of that topic, should it have to be created.",
+    )
+    offset_storage_replication_factor: int = Field(
+        default=-1,
+        ge=-1,
+        alias="offset.storage.replication.factor",
+        description="Replicas of that topic, should it have to be created; -1 for the cluster's own default.",
+    )
+
+
+class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, NameSettings, ConfigModel):
+    """What every source can be told. Connectors subclass it and add their own fields, as sinks do."""
+
+    @property
+    def transaction_interval_ms(self) -> int:
+        """Milliseconds between commits, where an interval decides."""
+        return self.transaction_boundary_interval_ms or self.offset_flush_interval_ms
+
+    def problems(self) -> list[str]:
+        """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
+        found = super().problems()
+        if self.offset_storage_replication_factor == 0:
+            found.append("'offset.storage.replication.factor' must be 1 or more, or -1")
+        return found
+
+    @classmethod
+    def _rules(cls) -> tuple[Rules, ...]:
+        return cls.compatibility, SOURCE_OPTIONS, CONNECT_OPTIONS
+
+    @classmethod
+    def _common(cls) -> Sequence[type[BaseModel]]:
+        return NameSettings, TransactionSettings, PaceSettings, RetrySettings

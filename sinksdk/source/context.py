@@ -1,0 +1,71 @@
+"""What a source task may ask of the runtime, and tell it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
+
+
+class OffsetStorageReader(ABC):
+    """Where the connector's earlier tasks got to, read from where their records went."""
+
+    @abstractmethod
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        """Last committed offset of each source partition, in this order; None where there never was one.
+
+        Ask for many at once: each call looks at what was committed until now, by whichever task.
+
+        Raises:
+            DataException: a partition that cannot be one (see :class:`SourceRecord`).
+            RetriableException: no answer, or transactions of others are still open; ask again.
+            ConnectException: the offsets cannot be read; it says why.
+        """
+
+    def offset(self, partition: SourcePartition) -> SourceOffset | None:
+        """Last committed offset of one source partition. Raises as :meth:`offsets`."""
+        return self.offsets([partition])[0]
+
+
+class TransactionContext(ABC):
+    """Where the task's transactions end, with ``transaction.boundary=connector`` (KIP-618).
+
+    What is asked for a record goes before what is asked for the batch. May be called from any thread,
+    but what is asked between two polls holds for the batch that is polled next.
+    """
+
+    @abstractmethod
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """Commit after this record, which must be of the next batch; without one, after the next batch.
+
+        Raises:
+            ValueError: to abort there was asked for already.
+        """
+
+    @abstractmethod
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """Abort after this record, which must be of the next batch; without one, after the next batch.
+
+        None of the transaction's records is ever seen, and none is read again: their offsets are committed,
+        in a transaction of their own. To have them read again, raise from ``poll``.
+
+        Raises:
+            ValueError: to commit there was asked for already.
+        """
+
+
+class SourceTaskContext(ABC):
+    """The runtime as a :class:`~sinksdk.source.SourceTask` sees it, given to ``initialize``."""
+
+    @abstractmethod
+    def configs(self) -> Mapping[str, str]:
+        """The task's configuration as it was written: dotted names, references unresolved."""
+
+    @abstractmethod
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """Where earlier tasks got to. To be asked in ``start`` or later, on the task's own thread."""
+
+    def transaction_context(self) -> TransactionContext | None:
+        """Ends transactions; None unless the connector defines where they end."""
+        return None

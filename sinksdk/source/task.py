@@ -1,0 +1,91 @@
+"""The class a connector author writes: one task of a source connector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sinksdk.source.context import SourceTaskContext
+    from sinksdk.source.records import RecordMetadata, SourceRecord
+
+
+class SourceTask(ABC):
+    """Reads records from somewhere; the runtime writes them to their topics, in transactions.
+
+    Only :meth:`poll` must be written. The runtime calls::
+
+        initialize → start → { poll … commit_record … commit } … → stop → stopped
+
+    ``stop`` alone may come from another thread while ``poll`` runs, and while ``commit`` does. ``commit``
+    and ``commit_record`` may come from another thread than ``poll`` too, with
+    ``transaction.boundary=interval``: a transaction that is due does not wait until ``poll`` returns. Of
+    all others, no two ever run at the same time.
+
+    A task whose ``initialize`` was called hears ``stop`` and, last of all, ``stopped``: each once, whatever
+    raised before. One that was given up before (its connector has a newer configuration) hears nothing.
+    """
+
+    context: SourceTaskContext
+
+    def initialize(self, context: SourceTaskContext) -> None:
+        """Take the context; called once, first of all. The default keeps it as ``self.context``."""
+        self.context = context
+
+    def start(self, config: Any) -> None:  # noqa: B027 - a hook: doing nothing is a right answer
+        """Open the source where ``context.offset_storage_reader()`` says that earlier tasks got to.
+
+        Predecessors that may still run are fenced by now: what they had not committed never will be.
+        """
+
+    @abstractmethod
+    def poll(self) -> Sequence[SourceRecord] | None:
+        """Read the next records, waiting for some if there are none now; None or nothing is fine too.
+
+        Records of one source partition come in the order of their offsets. It may wait for ever as long as
+        :meth:`stop` ends the waiting. It should not return at once without records, again and again.
+
+        Raises:
+            RetriableException: called again, after ``retry_after`` or a growing delay, as often as it takes.
+            Exception: anything else ends the task; what is not committed is read again by the next one.
+        """
+
+    def commit(self) -> None:  # noqa: B027 - a hook
+        """All that was handed over before is in its topics, and its offsets with it.
+
+        After each transaction. The place to let the source forget what is not needed any more. A crash may
+        keep it from being called: what matters is what ``context.offset_storage_reader()`` says next time.
+
+        Raises:
+            Exception: the task ends (in Connect it is only logged); nothing is read again for it.
+        """
+
+    def commit_record(  # noqa: B027 - a hook
+        self, record: SourceRecord, metadata: RecordMetadata | None
+    ) -> None:
+        """This record is in its topic. After the commit of its transaction, in the order of ``poll``.
+
+        Args:
+            record: the one that ``poll`` returned.
+            metadata: where it is now; None where the task itself had its transaction aborted.
+
+        Raises:
+            Exception: as :meth:`commit`.
+        """
+
+    def stop(self) -> None:  # noqa: B027 - a hook
+        """Make a ``poll`` that waits return, and later ones return nothing.
+
+        Once. From another thread while ``poll`` may be running, so it only signals: records that ``poll``
+        still returns are written and committed, and what it uses is in use until :meth:`stopped`. After a
+        failure it comes from the task's own thread. Raising is logged and changes nothing.
+        """
+
+    def stopped(self) -> None:  # noqa: B027 - a hook
+        """Release everything (KIP-419). Once, last of all, on the task's own thread.
+
+        No other call runs any more or comes later, in any thread, and the writer of the task's records is
+        closed. It comes also after a failed ``initialize`` or ``start``, so what is released may be there
+        only half. Raising is logged and changes nothing.
+        """
