@@ -25,15 +25,16 @@ LAYERS: dict[str, set[str]] = {
     "engine": set(),
     "store": set(),
     "sources": {"engine", "store"},
-    "spark": {"engine", "store", "sources"},
-    "runtime": {"engine", "store", "sources", "spark"},
-    "testing": {"engine", "store", "sources", "spark", "runtime"},
-    "server": {"engine", "store", "sources", "spark", "runtime", "testing"},
-    "cli": {"engine", "store", "sources", "spark", "runtime", "testing", "server"},
+    "writers": {"engine", "store", "sources"},
+    "spark": {"engine", "store", "sources", "writers"},
+    "runtime": {"engine", "store", "sources", "writers", "spark"},
+    "testing": {"engine", "store", "sources", "writers", "spark", "runtime"},
+    "server": {"engine", "store", "sources", "writers", "spark", "runtime", "testing"},
+    "cli": {"engine", "store", "sources", "writers", "spark", "runtime", "testing", "server"},
 }
 """What each part may import besides itself and the author API."""
 
-LEAVES = ("logs",)
+LEAVES = ("logs", "threads")
 """Modules that import nothing of ours: anyone may use them."""
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {"__init__", "__pycache__"}

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import sinksdk
+import sinksdk.source
 import sinksdk.testing
 from sinksdk import (
     ConnectException,
@@ -52,12 +53,29 @@ NAMES = [
     "read_config_file",
 ]
 
-MODULES: list[ModuleType] = [sinksdk, sinksdk.testing]
+SOURCE_NAMES = [
+    "ConnectorTransactionBoundaries",
+    "ExactlyOnceSupport",
+    "OffsetStorageReader",
+    "RecordMetadata",
+    "Scalar",
+    "SourceConnector",
+    "SourceConnectorConfig",
+    "SourceOffset",
+    "SourcePartition",
+    "SourceRecord",
+    "SourceTask",
+    "SourceTaskContext",
+    "TransactionContext",
+]
+
+MODULES: list[ModuleType] = [sinksdk, sinksdk.source, sinksdk.testing]
 
 
 def test_these_are_the_public_names() -> None:
-    """sinksdk.__all__: exactly these names. Taking one away breaks connectors; adding one is a promise."""
+    """sinksdk.__all__, sinksdk.source.__all__: exactly these names. Taking one away breaks connectors; adding one is a promise."""
     assert sinksdk.__all__ == NAMES
+    assert sinksdk.source.__all__ == SOURCE_NAMES
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -83,7 +101,9 @@ def test_a_name_that_is_none() -> None:
 HEAVY = ("pyspark", "boto3", "botocore", "sqlalchemy", "hypothesis", "pandas", "fastavro", "typer", "moto")
 
 
-@pytest.mark.parametrize("imported", ["sinksdk", "sinksdk.engine.worker"])
+@pytest.mark.parametrize(
+    "imported", ["sinksdk", "sinksdk.engine.worker", "sinksdk.source", "sinksdk.engine.source"]
+)
 def test_importing_is_light(imported: str) -> None:
     """Importing sinksdk, and the engine: loads on every executor, so no Spark, no database, no S3, no Hypothesis."""
     code = f"import sys, {imported}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"

@@ -90,8 +90,8 @@ class TransactionSettings(BaseModel):
         min_length=1,
         alias="group.id",
         description="What the transactional ids begin with: `<group.id>-<name>-<task>`. Connectors of the "
-        "same name that write to one Kafka cluster from different stores need different ones. Tasks of another "
-        "group are not fenced: change it only while nothing of the connector runs.",
+        "same name that write to one Kafka cluster from different stores need different ones. Tasks of "
+        "another group are not fenced: change it only while nothing of the connector runs.",
     )
     offsets_storage_topic: str = Field(
         default="sinksdk-offsets",

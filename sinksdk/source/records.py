@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from sinksdk.records import Header, TopicPartition
 
-Scalar: TypeAlias = "str | int | float | bool | None"
+Scalar: TypeAlias = str | int | float | bool | None
 """A value in a source partition or offset: what JSON has, less lists and objects."""
 
 SourcePartition: TypeAlias = Mapping[str, Scalar]

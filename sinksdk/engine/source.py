@@ -1,0 +1,323 @@
+"""WorkerSourceTask: drives one ``SourceTask`` from ``initialize`` to ``stopped`` (KIP-419, KIP-618).
+
+What the task polls goes through transactions that carry the source's offsets, so a record and the
+knowledge that it was read become durable together. A task that ends in good order commits what it has;
+one that fails commits nothing more, and its successor reads from the last commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sinksdk.engine.boundaries import (
+    Boundaries,
+    ConnectorBoundaries,
+    Decision,
+    IntervalBoundaries,
+    PollBoundaries,
+    WorkerTransactionContext,
+)
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.retry import Attempts
+from sinksdk.engine.source_options import SourceOptions
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.threads import OneThread, Threads
+from sinksdk.engine.transactions import AuthorsCode, SourceTransactions
+from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
+from sinksdk.errors import FencedException, RetriableException
+from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
+from sinksdk.source.records import SourceRecord
+from sinksdk.source.task import SourceTask
+
+log = logging.getLogger(__name__)
+
+_LOOKS = 10  # how often in an interval it is looked whether a transaction is due while the task polls
+_LONGEST_LOOK = 1.0  # seconds between two of these looks
+
+
+class WorkerSourceTaskContext(SourceTaskContext):
+    """What one source task may ask.
+
+    Args:
+        configs: the task's configuration as written.
+        offsets: where earlier tasks got to.
+        transactions: what the task asks of its transactions, where it may.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, str],
+        offsets: OffsetStorageReader,
+        transactions: TransactionContext | None,
+    ) -> None:
+        self._configs = configs
+        self._offsets = offsets
+        self._transactions = transactions
+
+    def configs(self) -> Mapping[str, str]:
+        """See :meth:`SourceTaskContext.configs`."""
+        return dict(self._configs)
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """See :meth:`SourceTaskContext.offset_storage_reader`."""
+        return self._offsets
+
+    def transaction_context(self) -> TransactionContext | None:
+        """See :meth:`SourceTaskContext.transaction_context`."""
+        return self._transactions
+
+
+class WorkerSourceTask:
+    """Drives one source task, once. No I/O and no threads of its own.
+
+    :meth:`run` is the task's thread. :meth:`stop` and :meth:`cancel` may come from any other at any time,
+    :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its outcome.
+
+    Args:
+        task: the author's task.
+        name: whose task it is.
+        config: validated configuration, given to ``start``.
+        writer: where its records go; only this worker uses it, and closes it.
+        offsets: where earlier tasks got to; likewise.
+        clock: the only source of time.
+        threads: where several threads meet; by default there is one.
+        raw_config: configuration as written, for ``context.configs()``.
+        options: boundaries and retries.
+        may_run: whether the task's configuration still is the newest and the task still is this process's.
+            Asked before the writer fences its predecessors and once it has (KIP-618): the first keeps an
+            old task from fencing a newer one, the second closes the gap between them.
+    """
+
+    def __init__(
+        self,
+        task: SourceTask,
+        name: TaskName,
+        config: Any,
+        *,
+        writer: TransactionalWriter,
+        offsets: CommittedOffsets,
+        clock: Clock,
+        threads: Threads | None = None,
+        raw_config: Mapping[str, str] | None = None,
+        options: SourceOptions | None = None,
+        may_run: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._task = task
+        self._label = str(name)
+        self._config = config
+        self._writer = writer
+        self._offsets = offsets
+        self._clock = clock
+        self._threads = threads or OneThread(clock)
+        self._options = options or SourceOptions()
+        self._may_run = may_run
+        self._call = AuthorsCode(self._label)
+        self._state = SourceTaskState.UNINITIALIZED
+        self._stop_asked = self._threads.signal()
+        self._cancelled = self._threads.signal()
+        self._stop_told = False
+        self._telling_stop = self._threads.lock()
+        self._writing = self._threads.lock()
+        """Held by who uses the writer, or tells the task what was committed."""
+        self._is_released = False
+        self._failure: Exception | None = None
+        self._poll_attempts = Attempts(self._options.poll_retry)
+        self._transactions = SourceTransactions(
+            task,
+            writer,
+            label=self._label,
+            clock=clock,
+            retry=self._options.retry,
+            given_up=self._cancelled,
+        )
+        self._boundaries: Boundaries
+        asked: WorkerTransactionContext | None = None
+        match self._options.boundary:
+            case "connector":
+                asked = WorkerTransactionContext(self._label, self._threads.lock)
+                self._boundaries = ConnectorBoundaries(asked)
+            case "interval":
+                self._boundaries = IntervalBoundaries(self._options.interval, clock.now())
+            case "poll":
+                self._boundaries = PollBoundaries()
+        self._context = WorkerSourceTaskContext(raw_config or {}, offsets, asked)
+
+    @property
+    def state(self) -> SourceTaskState:
+        """Which calls the task has had."""
+        return self._state
+
+    # -- what the runtime calls ------------------------------------------------------------------
+
+    def run(self) -> SourceTaskOutcome:
+        """Everything from fencing the predecessors to ``stopped``, on this thread. Once."""
+        end = End.STOPPED
+        try:
+            if self._prepare():
+                self._work()
+            else:
+                end = End.ABANDONED
+        except FencedException as error:
+            end, self._failure = End.FENCED, error
+        except Exception as error:  # noqa: BLE001 - the author's code and the writer may raise anything
+            end, self._failure = End.FAILED, error
+        finally:
+            self._finish()
+        if self._cancelled.is_set():
+            end = End.CANCELLED
+        return SourceTaskOutcome(
+            end,
+            self._transactions.records,
+            self._transactions.count,
+            Failure.of(self._failure) if self._failure else None,
+        )
+
+    def stop(self) -> None:
+        """End in good order, as soon as ``poll`` returns. From any thread; the task's ``stop`` may run on it.
+
+        A ``stop`` of the author's that hangs keeps this thread, and the task from ending.
+        """
+        self._stop_asked.set()
+        # Either we see RUNNING, or the task's thread, which sets it first, sees that stop was asked for.
+        if self._state is SourceTaskState.RUNNING:
+            self._tell_stop()
+
+    def cancel(self) -> None:
+        """Nobody waits any more: write nothing from now on, and let go of the writer. From any thread.
+
+        What the task's thread does now it does to the end, unless ``poll`` never returns: ``stopped`` comes
+        late then, or never.
+        """
+        self._cancelled.set()
+        self._stop_asked.set()
+        self._threads.beside(self._release)
+        self._threads.beside(self.stop)
+
+    def tick(self) -> None:
+        """Commit if it is due, while the task polls. From a thread beside the task's."""
+        try:
+            with self._writing:
+                if self._is_idle():
+                    self._decide(self._boundaries.while_polling(self._clock.now()))
+        except Exception as error:  # noqa: BLE001 - it is the task's thread that ends with it
+            self._failure = error
+            self.stop()
+
+    # -- from start to stop ----------------------------------------------------------------------
+
+    def _prepare(self) -> bool:
+        """Be the only one who writes as this task; False if it is not to run (any more)."""
+        if self._stop_asked.is_set() or not self._may_run():
+            return False
+        with self._writing:
+            if self._cancelled.is_set():
+                return False
+            self._transactions.init()
+        return not self._stop_asked.is_set() and self._may_run()
+
+    def _work(self) -> None:
+        self._state = SourceTaskState.INITIALIZED  # before the call, which may fail half-way
+        self._call(self._task.initialize, self._context)
+        self._call(self._task.start, self._config)
+        self._state = SourceTaskState.RUNNING
+        end_ticking = self._start_ticking()
+        try:
+            while not self._stop_asked.is_set():
+                self._turn()
+        finally:
+            end_ticking()
+        with self._writing:
+            if self._may_write():
+                self._decide(self._boundaries.at_the_end())
+
+    def _start_ticking(self) -> Callable[[], None]:
+        if self._options.boundary != "interval":
+            return lambda: None
+        return self._threads.every(min(self._options.interval / _LOOKS, _LONGEST_LOOK), self.tick)
+
+    def _turn(self) -> None:
+        records = self._poll()
+        with self._writing:
+            if self._may_write():
+                for record in records:
+                    self._transactions.send(record)
+                    self._decide(self._boundaries.after_record(record))
+                self._decide(self._boundaries.after_batch(self._clock.now()))
+
+    def _poll(self) -> Sequence[SourceRecord]:
+        def poll() -> Sequence[SourceRecord]:
+            return list(self._task.poll() or ())
+
+        try:
+            records = self._call(poll)
+        except RetriableException as error:
+            delay = self._poll_attempts.failed(self._clock.now(), error.retry_after)
+            log.warning("%s: poll is tried again: %s", self._label, error)
+            self._stop_asked.wait(delay or 0.0)
+            return ()
+        self._poll_attempts = Attempts(self._options.poll_retry)
+        return records
+
+    def _decide(self, decision: Decision) -> None:
+        match decision:
+            case Decision.COMMIT:
+                self._transactions.commit()
+            case Decision.ABORT:
+                self._transactions.abort()
+            case Decision.CONTINUE:
+                pass
+
+    def _may_write(self) -> bool:
+        """Whether what was polled may still go anywhere. Raises what went wrong beside this thread."""
+        if self._failure is not None:
+            raise self._failure
+        return not self._cancelled.is_set()
+
+    def _is_idle(self) -> bool:
+        """Whether the task polls, and nothing speaks against a commit meanwhile."""
+        is_running = self._state is SourceTaskState.RUNNING
+        return is_running and self._failure is None and not self._cancelled.is_set()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """``stop`` if it was not told yet, then everything is closed, then ``stopped``, then nothing."""
+        is_due = self._state is not SourceTaskState.UNINITIALIZED
+        if is_due:
+            self._tell_stop()
+        self._release()
+        if is_due:
+            try:
+                self._task.stopped()
+            except Exception:
+                log.warning("%s: stopped raised; ignored", self._label, exc_info=True)
+        self._state = SourceTaskState.STOPPED
+
+    def _tell_stop(self) -> None:
+        """Call the task's ``stop``, once; who comes second waits until it has returned."""
+        with self._telling_stop:
+            if self._stop_told:
+                return
+            self._stop_told = True
+            self._state = SourceTaskState.STOPPING
+            try:
+                self._task.stop()
+            except Exception:
+                log.warning("%s: stop raised; ignored", self._label, exc_info=True)
+
+    def _release(self) -> None:
+        """Give up what is open, close the writer and the offsets, once; who comes second waits for it."""
+        with self._writing:
+            if self._is_released:
+                return
+            self._is_released = True
+            self._transactions.give_up()
+            for close in (self._writer.close, self._offsets.close):
+                try:
+                    close()
+                except Exception:
+                    log.warning("%s: %s raised; ignored", self._label, close.__qualname__, exc_info=True)

@@ -1,0 +1,64 @@
+"""What the engine needs of a place that records and source offsets are written to, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sinksdk.engine.options import TaskName
+from sinksdk.source.context import OffsetStorageReader
+from sinksdk.source.positions import SourcePosition
+from sinksdk.source.records import RecordMetadata, SourceRecord
+
+
+def transactional_id(group: str, name: TaskName) -> str:
+    """Connect's ``<group>-<connector>-<task>``: the same for a task of every generation, which fences so."""
+    return f"{group}-{name.connector}-{name.task}"
+
+
+class TransactionalWriter(Protocol):
+    """Writes as one transactional id. Not for two threads at a time.
+
+    Every method may raise:
+        RetriableException: nobody knows yet; the same call again is right, and only that.
+        FencedException: somebody newer has this transactional id. Nothing more can be written, ever.
+        ConnectException: it failed for good; the open transaction can only be aborted.
+    """
+
+    def init(self) -> None:
+        """Fence all older writers of the id: whatever they have open is aborted, before this returns.
+
+        Nothing outside is touched before it: no connection, no file.
+        """
+        ...
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        ...
+
+    def send(self, record: SourceRecord) -> None:
+        """Write a record in it. It may be on its way for a while; what comes of it, :meth:`commit` tells."""
+        ...
+
+    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+        """Make the transaction's records visible and these positions durable: all of it or nothing.
+
+        Returns:
+            Where each record sent since :meth:`begin` is now, in that order.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Take back everything since :meth:`begin`; readers never see any of it."""
+        ...
+
+    def close(self) -> None:
+        """Release every connection, thread and file. An open transaction is not committed. Idempotent."""
+        ...
+
+
+class CommittedOffsets(OffsetStorageReader):
+    """Reads source offsets of one connector from where transactions put them."""
+
+    def close(self) -> None:
+        """Release every connection, thread and file. Idempotent. The default has none."""

@@ -1,0 +1,71 @@
+"""Source partitions and offsets as they are kept: JSON objects of scalars, equal if their content is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from sinksdk.errors import DataException
+from sinksdk.source.records import SourceOffset, SourcePartition
+
+_SCALARS: Final = (str, int, float, bool, type(None))
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+class SourcePosition(NamedTuple):
+    """How far a part of the source was read."""
+
+    partition: SourcePartition
+    offset: SourceOffset
+
+    @classmethod
+    def of(cls, partition: Any, offset: Any) -> SourcePosition:
+        """Checked, and copied: the author may go on with his own mappings.
+
+        Raises:
+            DataException: one of the two cannot be kept.
+        """
+        return cls(_checked("partition", partition), _checked("offset", offset))
+
+
+def partition_key(partition: Any) -> str:
+    """A text that equal partitions have in common, in whatever order their fields are.
+
+    Raises:
+        DataException: it cannot be a source partition.
+    """
+    return as_json(_checked("partition", partition))
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Compact JSON, fields sorted."""
+    return _ENCODER.encode(value)
+
+
+def _checked(what: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise DataException(
+            f"a source {what} must be a mapping of names to values, not {_kind(value)}: {value!r}"
+        )
+    for name, field in value.items():
+        if not isinstance(name, str):
+            raise DataException(
+                f"the source {what} {value!r} has a name that is {_kind(name)}; give it a text"
+            )
+        if type(field) not in _SCALARS:
+            raise DataException(
+                f"the source {what} {value!r} has {_kind(field)} as {name!r}; only text, int, float, bool "
+                f"and None can be kept"
+            )
+        if isinstance(field, float) and not math.isfinite(field):
+            raise DataException(
+                f"the source {what} {value!r} has {field} as {name!r}, which JSON cannot hold"
+            )
+    return dict(value)
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,163 @@
+"""Topics in memory, with the rules of transactional ids: for simulations and tests."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.errors import FencedException
+from sinksdk.records import TopicPartition
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
+
+T = TypeVar("T")
+Operate = Callable[[str, Callable[[], T]], T]
+
+
+class _Transaction(NamedTuple):
+    """Tells a transaction from all others, for ever."""
+
+    transactional_id: str
+    epoch: int
+    number: int
+
+
+class MemoryTopics:
+    """What several writers share; everything in it is committed.
+
+    Args:
+        operate: how anything in here is read or changed, given what it is in words; a simulation lets others
+            go on in between, and loses answers.
+    """
+
+    def __init__(self, operate: Operate[object] | None = None) -> None:
+        self.logs: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
+        """Records by topic partition; an offset is a place in the list."""
+        self.epochs: dict[str, int] = {}
+        """How often each transactional id was taken over."""
+        self.positions: dict[str, dict[str, SourcePosition]] = defaultdict(dict)
+        """By connector and source partition, how far the source was read."""
+        self._operate = operate
+        self._committed: dict[_Transaction, Sequence[RecordMetadata]] = {}
+
+    def records(self, topic: str) -> list[SourceRecord]:
+        """A topic's records, partition by partition."""
+        return [record for at in sorted(self.logs) if at.topic == topic for record in self.logs[at]]
+
+    def operate(self, what: str, effect: Callable[[], T]) -> T:
+        """Read or change something."""
+        if self._operate is None:
+            return effect()
+        return self._operate(what, effect)  # type: ignore[return-value] # it gives what the effect does
+
+    def take_over(self, transactional_id: str) -> int:
+        """Fence whoever had the id: its new epoch."""
+        self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
+        return self.epochs[transactional_id]
+
+    def check(self, transactional_id: str, epoch: int) -> None:
+        """Raise FencedException unless this is the id's newest writer."""
+        newest = self.epochs[transactional_id]
+        if newest != epoch:
+            raise FencedException(
+                f"transactional id {transactional_id}: epoch {epoch} was fenced by epoch {newest}"
+            )
+
+    def append(
+        self,
+        transaction: _Transaction,
+        connector: str,
+        records: Sequence[SourceRecord],
+        positions: Sequence[SourcePosition],
+    ) -> Sequence[RecordMetadata]:
+        """Commit a transaction, all at once; one that is committed already only tells where it is."""
+        if transaction in self._committed:
+            return self._committed[transaction]
+        self.check(transaction.transactional_id, transaction.epoch)
+        written = []
+        for record in records:
+            at = TopicPartition(record.topic, record.partition or 0)
+            written.append(RecordMetadata(*at, len(self.logs[at])))
+            self.logs[at].append(record)
+        for position in positions:
+            self.positions[connector][partition_key(position.partition)] = position
+        self._committed[transaction] = written
+        return written
+
+
+class MemoryWriter:
+    """Writes to topics in memory. See :class:`~sinksdk.engine.writer.TransactionalWriter`.
+
+    Args:
+        topics: where.
+        transactional_id: as whom.
+        connector: whose offsets.
+    """
+
+    def __init__(self, topics: MemoryTopics, transactional_id: str, connector: str) -> None:
+        self._topics = topics
+        self._id = transactional_id
+        self._connector = connector
+        self._epoch = 0
+        self._number = 0
+        self._sent: list[SourceRecord] = []
+        self.is_closed = False
+        """Whether :meth:`close` was called."""
+
+    def init(self) -> None:
+        """See :meth:`TransactionalWriter.init`."""
+        self._epoch = self._topics.operate(
+            f"{self._id} fences its predecessors", lambda: self._topics.take_over(self._id)
+        )
+
+    def begin(self) -> None:
+        """See :meth:`TransactionalWriter.begin`."""
+        self._number += 1
+        self._sent = []
+
+    def send(self, record: SourceRecord) -> None:
+        """See :meth:`TransactionalWriter.send`."""
+        self._topics.operate(f"{self._id} sends", lambda: self._topics.check(self._id, self._epoch))
+        self._sent.append(record)
+
+    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+        """See :meth:`TransactionalWriter.commit`."""
+        transaction = _Transaction(self._id, self._epoch, self._number)
+        return self._topics.operate(
+            f"{self._id} commits {len(self._sent)} records",
+            lambda: self._topics.append(transaction, self._connector, self._sent, positions),
+        )
+
+    def abort(self) -> None:
+        """See :meth:`TransactionalWriter.abort`."""
+        self._topics.operate(f"{self._id} aborts", lambda: self._topics.check(self._id, self._epoch))
+        self._sent = []
+
+    def close(self) -> None:
+        """See :meth:`TransactionalWriter.close`."""
+        self._sent = []
+        self.is_closed = True
+
+
+class MemoryOffsets(CommittedOffsets):
+    """Reads source offsets from memory.
+
+    Args:
+        topics: where.
+        connector: whose.
+    """
+
+    def __init__(self, topics: MemoryTopics, connector: str) -> None:
+        self._topics = topics
+        self._connector = connector
+
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        """See :meth:`OffsetStorageReader.offsets`."""
+        keys = [partition_key(partition) for partition in partitions]
+        return self._topics.operate(f"offsets of {self._connector} are read", lambda: self._read(keys))
+
+    def _read(self, keys: Sequence[str]) -> Sequence[SourceOffset | None]:
+        known = self._topics.positions[self._connector]
+        return [dict(known[key].offset) if key in known else None for key in keys]

@@ -1,0 +1,360 @@
+"""Who is called when: initialize, start, poll, stop, stopped, whatever raises (KIP-419)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sinksdk import ConnectException, FencedException, RetriableException
+from sinksdk.engine.source_outcome import End, SourceTaskState
+from sinksdk.writers.memory import MemoryTopics, MemoryWriter
+from tests.engine.sources import ID, NAME, Script, lines, scene
+
+S = SourceTaskState
+
+
+def test_the_states_of_a_task_that_runs_and_is_stopped() -> None:
+    """UNINITIALIZED, INITIALIZED in initialize and start, RUNNING while it polls, STOPPING from stop on, STOPPED."""
+    task = Script(lines(0))
+    its = scene(task)
+    assert its.worker.state is S.UNINITIALIZED
+
+    outcome = its.worker.run()
+
+    assert task.states == [
+        ("initialize", S.INITIALIZED),
+        ("start", S.INITIALIZED),
+        ("poll", S.RUNNING),
+        ("commit_record", S.RUNNING),
+        ("commit", S.RUNNING),
+        ("poll", S.RUNNING),
+        ("stop", S.STOPPING),
+        ("stopped", S.STOPPING),
+    ]
+    assert its.worker.state is S.STOPPED
+    assert (outcome.end, outcome.records, outcome.transactions, outcome.failure) == (End.STOPPED, 1, 1, None)
+
+
+def test_start_gets_the_configuration_and_the_context() -> None:
+    """Start is given the typed configuration; the context tells it as it was written, and earlier offsets."""
+    task = Script()
+    its = scene(task)
+    its.worker.run()
+
+    assert task.config == {"some": "config"}
+    assert task.context.configs() == {"name": "files"}
+    assert task.context.offset_storage_reader().offset({"file": "a"}) is None
+    assert task.context.transaction_context() is None
+
+
+def test_the_next_task_is_told_how_far_the_one_before_got() -> None:
+    """Offsets are read per source partition, whatever the order of its fields."""
+    topics = MemoryTopics()
+    scene(Script(lines(0, 1), lines(7, file="b")), topics=topics).worker.run()
+    task = Script()
+    scene(task, topics=topics).worker.run()
+
+    reader = task.context.offset_storage_reader()
+    found = reader.offsets([{"file": "b"}, {"file": "c"}, {"file": "a"}])
+    assert found == [{"line": 8}, None, {"line": 2}]
+
+
+@pytest.mark.parametrize("method", ["initialize", "start"])
+def test_stopped_comes_also_after_a_failed_start(method: str) -> None:
+    """S3: start, or initialize, raised: stop and stopped follow, once each; nothing was polled."""
+    task = Script(lines(0))
+    task.faults[method].append(OSError("no such file"))
+    outcome = scene(task).worker.run()
+
+    assert task.calls == [*(["initialize"] if method == "start" else []), method, "stop", "stopped"]
+    assert outcome.end is End.FAILED
+    assert outcome.failure is not None
+    assert f"connector files, task 0: {method} raised OSError: no such file" in outcome.failure.message
+    assert "OSError" in outcome.failure.trace
+
+
+def test_a_task_that_was_stopped_before_it_began_hears_of_nothing() -> None:
+    """S4: never initialised, so neither stop nor stopped; nobody was fenced for it."""
+    task = Script(lines(0))
+    its = scene(task)
+    its.worker.stop()
+
+    assert its.worker.run().end is End.ABANDONED
+    assert (task.calls, its.topics.epochs, its.writer.is_closed) == ([], {}, True)
+    assert its.worker.state is S.STOPPED
+
+
+def test_stop_asked_for_during_start_is_told_afterwards() -> None:
+    """Stop may interrupt poll, not start: what start has not made yet cannot be stopped."""
+    task = Script(lines(0))
+    its = scene(task)
+
+    class StopsItself(Script):
+        def start(self, config: object) -> None:
+            super().start(config)
+            its.worker.stop()
+            assert self.calls == ["initialize", "start"]
+
+    task = StopsItself(lines(0))
+    its = scene(task)
+    assert its.worker.run().end is End.STOPPED
+    assert task.calls == ["initialize", "start", "stop", "stopped"]
+
+
+def test_what_an_interrupted_poll_still_returns_is_committed() -> None:
+    """Stop ends the waiting; records that poll has by then are written, and are not read again."""
+    task = Script()
+    its = scene(task)
+
+    def interrupted() -> object:
+        its.worker.stop()
+        return lines(0)
+
+    task.steps.append(interrupted)
+    its.worker.run()
+    assert its.values == [b"a0"]
+    assert task.calls[-5:] == ["poll", "stop", "commit_record", "commit", "stopped"]
+
+
+def test_stop_is_told_once_however_often_it_is_asked_for() -> None:
+    """S1: stop and stopped come once each."""
+    task = Script()
+    its = scene(task)
+    task.steps.append(lambda: [its.worker.stop() for _ in range(3)] and None)
+    its.worker.run()
+    its.worker.stop()
+    assert task.calls == ["initialize", "start", "poll", "stop", "stopped"]
+
+
+def test_a_failed_poll_ends_the_task_and_stopped_is_still_the_last_word() -> None:
+    """S5: poll raised: what is open is aborted, stop and stopped follow, and the cause is told."""
+    task = Script(lines(0), ValueError("line 1 is no line"))
+    its = scene(task)
+    outcome = its.worker.run()
+
+    assert task.calls[-3:] == ["poll", "stop", "stopped"]
+    assert its.values == [b"a0"]
+    assert outcome.end is End.FAILED
+    assert outcome.failure is not None
+    assert outcome.failure.message == "connector files, task 0: poll raised ValueError: line 1 is no line"
+
+
+@pytest.mark.parametrize("method", ["commit", "commit_record"])
+def test_a_failed_acknowledgement_ends_the_task(method: str) -> None:
+    """What was committed stays; the task ends, where Connect only logs it."""
+    task = Script(lines(0), lines(1))
+    task.faults[method].append(ConnectException("the queue is gone"))
+    its = scene(task)
+    outcome = its.worker.run()
+
+    assert (its.values, its.offset()) == ([b"a0"], {"line": 1})
+    assert outcome.failure is not None
+    assert f"{method} raised ConnectException: the queue is gone" in outcome.failure.message
+    assert task.calls[-2:] == ["stop", "stopped"]
+
+
+@pytest.mark.parametrize("method", ["stop", "stopped"])
+def test_stop_and_stopped_raising_change_nothing(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """S7: it is logged; everything else is closed all the same."""
+    task = Script(lines(0))
+    task.faults[method].append(ConnectException("socket gone"))
+    its = scene(task)
+
+    assert its.worker.run().end is End.STOPPED
+    assert f"connector files, task 0: {method} raised; ignored" in caplog.text
+    assert task.calls[-2:] == ["stop", "stopped"]
+    assert its.writer.is_closed
+
+
+def test_the_writer_is_closed_between_stop_and_stopped() -> None:
+    """S2: nothing is produced any more when stopped comes; until stop, everything is open."""
+    seen = {}
+
+    class Watching(Script):
+        def stop(self) -> None:
+            seen["stop"] = its.writer.is_closed
+
+        def stopped(self) -> None:
+            seen["stopped"] = its.writer.is_closed
+
+    its = scene(Watching(lines(0)))
+    its.worker.run()
+    assert seen == {"stop": False, "stopped": True}
+
+
+def test_a_writer_that_cannot_be_closed_keeps_stopped_from_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """What closing raises is logged."""
+
+    class Stuck(MemoryWriter):
+        def close(self) -> None:
+            raise OSError("no")
+
+    topics = MemoryTopics()
+    task = Script()
+    scene(task, topics=topics, writer=Stuck(topics, ID, NAME.connector)).worker.run()
+    assert task.calls[-1] == "stopped"
+    assert "close raised; ignored" in caplog.text
+
+
+# -- errors that pass --------------------------------------------------------------------------------
+
+
+def test_poll_is_tried_again_for_ever() -> None:
+    """RetriableException from poll: again after a growing delay, as often as it takes; stopping ends it."""
+    task = Script(*[RetriableException("not now") for _ in range(20)], lines(0))
+    its = scene(task)
+    before = its.clock.now()
+
+    assert its.worker.run().end is End.STOPPED
+    assert its.values == [b"a0"]
+    assert its.clock.now() - before > 600
+
+
+def test_poll_says_itself_when_to_try_again() -> None:
+    """retry_after goes before the growing delay."""
+    task = Script(RetriableException("not now", retry_after=7), None)
+    its = scene(task)
+    before = its.clock.now()
+    its.worker.run()
+    assert its.clock.now() - before == 7
+
+
+def test_a_commit_that_may_yet_succeed_is_tried_again() -> None:
+    """RetriableException from the writer: the same call again; nothing is written twice."""
+
+    class Lossy(MemoryWriter):
+        lost = 2
+
+        def commit(self, positions: object) -> object:
+            written = super().commit(positions)
+            if self.lost:
+                self.lost -= 1
+                raise RetriableException("the answer was lost")
+            return written
+
+    topics = MemoryTopics()
+    its = scene(Script(lines(0, 1)), topics=topics, writer=Lossy(topics, ID, NAME.connector))
+    assert its.worker.run().end is End.STOPPED
+    assert its.values == [b"a0", b"a1"]
+
+
+def test_a_commit_that_never_succeeds_ends_the_task() -> None:
+    """When errors.retry.timeout is used up; the message tells how often it was tried and why it failed."""
+
+    class Down(MemoryWriter):
+        def commit(self, positions: object) -> object:
+            raise RetriableException("no broker answers")
+
+    topics = MemoryTopics()
+    its = scene(Script(lines(0)), topics=topics, writer=Down(topics, ID, NAME.connector))
+    outcome = its.worker.run()
+    assert outcome.end is End.FAILED
+    assert outcome.failure is not None
+    assert (
+        "committing a transaction failed 13 times, the last time with: no broker answers"
+        in outcome.failure.message
+    )
+    assert (its.values, its.task.calls[-2:]) == ([], ["stop", "stopped"])
+
+
+def test_what_is_no_record_ends_the_task() -> None:
+    """It is said what was returned instead; nothing of that poll is written."""
+    task = Script([*lines(0), "text"])
+    its = scene(task)
+    outcome = its.worker.run()
+    assert outcome.failure is not None
+    assert "poll returned a str among its records" in outcome.failure.message
+    assert its.values == []
+
+
+# -- whose turn it is (KIP-618) ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before", "after"])
+def test_a_task_that_is_not_to_run_hears_of_nothing(answers: list[bool]) -> None:
+    """F6: newer configurations before its writer fenced anybody, or meanwhile: abandoned, which is no failure."""
+    asked = iter(answers)
+    task = Script(lines(0))
+    its = scene(task, may_run=lambda: next(asked))
+    outcome = its.worker.run()
+
+    assert (outcome.end, outcome.failure, task.calls) == (End.ABANDONED, None, [])
+    assert its.topics.epochs == ({} if len(answers) == 1 else {ID: 1})
+    assert its.writer.is_closed
+    assert its.worker.state is S.STOPPED
+
+
+def test_a_writer_that_cannot_fence_fails_the_task_before_it_hears_of_anything() -> None:
+    """122: initialize, start and stop are not called."""
+
+    class Refused(MemoryWriter):
+        def init(self) -> None:
+            raise ConnectException("not authorised")
+
+    topics = MemoryTopics()
+    its = scene(Script(), topics=topics, writer=Refused(topics, ID, NAME.connector))
+    outcome = its.worker.run()
+    assert outcome.end is End.FAILED
+    assert its.task.calls == []
+
+
+def test_a_fenced_task_writes_nothing_and_ends() -> None:
+    """Somebody newer has its id: its open transaction is nobody's, its end is no failure of its own."""
+    task = Script(lines(0))
+    its = scene(task)
+    successor = MemoryWriter(its.topics, ID, NAME.connector)
+
+    def frozen() -> object:
+        successor.init()
+        return lines(1)
+
+    task.steps.append(frozen)
+    outcome = its.worker.run()
+    assert outcome.end is End.FENCED
+    assert outcome.failure is not None
+    assert outcome.failure.kind == FencedException.__name__
+    assert its.values == [b"a0"]
+    assert task.calls[-2:] == ["stop", "stopped"]
+
+
+def test_a_cancelled_task_writes_nothing_of_what_it_polls_late() -> None:
+    """S6: nobody waits any more: records that come now are read again by the next task; stopped still comes."""
+    task = Script(lines(0))
+    its = scene(task)
+
+    def late() -> object:
+        its.worker.cancel()
+        assert its.writer.is_closed
+        assert "stopped" not in task.calls
+        return lines(1)
+
+    task.steps.append(late)
+    assert its.worker.run().end is End.CANCELLED
+    assert (its.values, its.offset()) == ([b"a0"], {"line": 1})
+    assert task.calls[-2:] == ["stop", "stopped"]
+
+
+def test_a_task_cancelled_before_it_began_does_nothing() -> None:
+    """Not even fence."""
+    its = scene(Script())
+    its.worker.cancel()
+    assert its.worker.run().end is End.CANCELLED
+    assert (its.task.calls, its.topics.epochs) == ([], {})
+
+
+def test_an_abandoned_transaction_that_cannot_be_aborted_is_left_to_the_successor(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is never visible: the successor fences first."""
+
+    class Gone(MemoryWriter):
+        def abort(self) -> None:
+            raise RetriableException("no broker answers")
+
+    topics = MemoryTopics()
+    task = Script([*lines(0), "text"])
+    with caplog.at_level(logging.WARNING):
+        scene(task, topics=topics, writer=Gone(topics, ID, NAME.connector)).worker.run()
+    assert "its open transaction is left to its successor: no broker answers" in caplog.text
+    assert task.calls[-2:] == ["stop", "stopped"]

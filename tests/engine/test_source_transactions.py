@@ -1,0 +1,268 @@
+"""Where transactions end, what is in them, and who is told of it in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.engine.source_options import SourceOptions
+from sinksdk.engine.source_outcome import End
+from sinksdk.source import RecordMetadata, SourceConnectorConfig
+from tests.engine.sources import Script, lines, scene
+
+INTERVAL = SourceOptions("interval", interval=10.0)
+CONNECTOR = SourceOptions("connector")
+
+
+def test_each_poll_is_a_transaction() -> None:
+    """Boundary poll: committed before poll is called again."""
+    task = Script(lines(0, 1), None, [], lines(2))
+    its = scene(task)
+    task.steps.insert(1, lambda: its.values == [b"a0", b"a1"] or pytest.fail("not committed"))
+    outcome = its.worker.run()
+    assert (outcome.records, outcome.transactions) == (3, 2)
+    assert task.calls.count("commit") == 2
+
+
+def test_records_are_acknowledged_in_order_after_their_commit_and_before_the_tasks() -> None:
+    """commit_record in the order of poll, with where each record is now; then commit."""
+    task = Script([*lines(0, 1), *lines(0, file="b", topic="other")])
+    its = scene(task)
+    its.worker.run()
+
+    assert task.acknowledged == [
+        (b"a0", RecordMetadata("lines", 0, 0)),
+        (b"a1", RecordMetadata("lines", 0, 1)),
+        (b"b0", RecordMetadata("other", 0, 0)),
+    ]
+    assert task.calls[2:8] == ["poll", "commit_record", "commit_record", "commit_record", "commit", "poll"]
+
+
+def test_offsets_are_those_of_the_last_record_of_each_source_partition() -> None:
+    """Never of a record that is not in its topic."""
+    task = Script([*lines(0, 1), *lines(5, file="b"), *lines(2)], lines(6, file="b"), OSError("gone"))
+    its = scene(task)
+    its.worker.run()
+    assert (its.offset("a"), its.offset("b")) == ({"line": 3}, {"line": 7})
+
+
+def test_what_the_author_does_to_his_mappings_later_changes_nothing() -> None:
+    """Offsets are those that the record had when it was polled."""
+    offset = {"line": 1}
+    record = lines(0)[0]
+    object.__setattr__(record, "source_offset", offset)
+    task = Script([record], lambda: offset.update(line=99))
+    its = scene(task)
+    its.worker.run()
+    assert its.offset() == {"line": 1}
+
+
+def test_a_failure_leaves_nothing_of_its_transaction() -> None:
+    """One bad record among good ones: none of the poll is seen, nor are its offsets."""
+    bad = lines(1)[0]
+    object.__setattr__(bad, "source_offset", {"line": [1]})
+    its = scene(Script(lines(0), [*lines(1), bad]))
+    outcome = its.worker.run()
+    assert outcome.end is End.FAILED
+    assert outcome.failure is not None
+    assert (
+        "a record for topic lines: the source offset {'line': [1]} has a list as 'line'"
+        in outcome.failure.message
+    )
+    assert (its.values, its.offset()) == ([b"a0"], {"line": 1})
+
+
+# -- interval ----------------------------------------------------------------------------------------
+
+
+def test_an_interval_holds_several_polls() -> None:
+    """Boundary interval: committed by the first poll that ends after it, and at the end."""
+    task = Script(lines(0), lines(1))
+    its = scene(task, options=INTERVAL)
+    seen = []
+    task.steps.append(lambda: seen.append(list(its.values)) or its.clock.advance(10))
+    task.steps.append(lambda: seen.append(list(its.values)) or lines(2))
+    outcome = its.worker.run()
+
+    assert seen == [[], [b"a0", b"a1"]]
+    assert its.values == [b"a0", b"a1", b"a2"]
+    assert outcome.transactions == 2
+
+
+def test_a_transaction_that_is_due_does_not_wait_for_poll() -> None:
+    """While poll waits, the other thread's tick commits what was polled before; not a moment too early."""
+    task = Script(lines(0))
+    its = scene(task, options=INTERVAL)
+    seen = []
+
+    def waiting() -> None:
+        its.clock.advance(9.9)
+        its.worker.tick()
+        seen.append(list(its.values))
+        its.clock.advance(0.1)
+        its.worker.tick()
+        seen.append(list(its.values))
+
+    task.steps.append(waiting)
+    its.worker.run()
+    assert seen == [[], [b"a0"]]
+    assert task.calls == [
+        *("initialize", "start", "poll", "poll", "commit_record", "commit", "poll", "stop", "stopped"),
+    ]
+
+
+def test_what_fails_beside_poll_ends_the_task() -> None:
+    """A commit that the other thread made failed: poll is interrupted, and the task ends with the cause."""
+    task = Script(lines(0))
+    its = scene(task, options=INTERVAL)
+    task.faults["commit"].append(OSError("disk full"))
+
+    def waiting() -> list[object]:
+        its.clock.advance(10)
+        its.worker.tick()
+        assert task.calls[-1] == "stop"
+        return lines(1)
+
+    task.steps.append(waiting)
+    outcome = its.worker.run()
+    assert outcome.end is End.FAILED
+    assert outcome.failure is not None
+    assert "commit raised OSError: disk full" in outcome.failure.message
+    assert its.values == [b"a0"]
+
+
+def test_ticking_before_and_after_it_runs_does_nothing() -> None:
+    """A thread that is late harms nobody."""
+    its = scene(Script(lines(0)), options=INTERVAL)
+    its.clock.advance(100)
+    its.worker.tick()
+    its.worker.run()
+    its.worker.tick()
+    assert its.task.calls.count("commit") == 1
+
+
+# -- connector ---------------------------------------------------------------------------------------
+
+
+def asking(task: Script, ask: str, *batches: list[object], at: int | None = None) -> None:
+    """Let a poll ask for the end of its transaction, after one of its records or after all of it."""
+
+    def poll() -> list[object]:
+        context = task.context.transaction_context()
+        batch = batches[0]
+        getattr(context, f"{ask}_transaction")(*([] if at is None else [batch[at]]))
+        return batch
+
+    task.steps.append(poll)
+
+
+def test_the_connector_ends_transactions_where_it_says() -> None:
+    """After a record, in the middle of a batch; after a batch; and never by itself."""
+    task = Script(lines(0))
+    its = scene(task, options=CONNECTOR)
+    seen = []
+    task.steps.append(lambda: seen.append(list(its.values)))
+    asking(task, "commit", lines(1, 2), at=0)
+    task.steps.append(lambda: seen.append(list(its.values)))
+    asking(task, "commit", lines(3))
+    task.steps.append(lambda: seen.append(list(its.values)))
+    its.worker.run()
+    assert seen == [[], [b"a0", b"a1"], [b"a0", b"a1", b"a2", b"a3"]]
+
+
+def test_half_a_transaction_of_the_connectors_is_aborted_at_the_end() -> None:
+    """Its records are read again: the offsets are not committed either."""
+    task = Script()
+    its = scene(task, options=CONNECTOR)
+    asking(task, "commit", lines(0))
+    task.steps.append(lines(1))
+    outcome = its.worker.run()
+    assert outcome.end is End.STOPPED
+    assert (its.values, its.offset()) == ([b"a0"], {"line": 1})
+
+
+@pytest.mark.parametrize("at", [1, None], ids=["record", "batch"])
+def test_aborted_records_are_never_seen_and_never_read_again(at: int | None) -> None:
+    """125: their offsets are committed without them; the task is told that they are nowhere."""
+    task = Script()
+    its = scene(task, options=CONNECTOR)
+    asking(task, "abort", lines(0, 1), at=at)
+    asking(task, "commit", lines(2))
+    its.worker.run()
+    assert its.values == [b"a2"]
+    assert its.offset() == {"line": 3}
+    assert task.acknowledged == [(b"a0", None), (b"a1", None), (b"a2", RecordMetadata("lines", 0, 0))]
+
+
+def test_the_offsets_of_aborted_records_are_durable_at_once() -> None:
+    """A crash right after the abort does not bring them back."""
+    task = Script()
+    its = scene(task, options=CONNECTOR)
+    asking(task, "abort", lines(0, 1))
+    task.steps.append(OSError("crash"))
+    its.worker.run()
+    assert (its.values, its.offset()) == ([], {"line": 2})
+
+
+def test_what_is_asked_for_a_record_goes_before_what_is_asked_for_the_batch() -> None:
+    """126: the batch's wish holds for what is open after its last record."""
+    task = Script()
+    its = scene(task, options=CONNECTOR)
+
+    def poll() -> list[object]:
+        context, batch = task.context.transaction_context(), lines(0, 1)
+        context.commit_transaction(batch[0])
+        context.abort_transaction()
+        return batch
+
+    task.steps.append(poll)
+    its.worker.run()
+    assert its.values == [b"a0"]
+    assert its.offset() == {"line": 2}
+
+
+@pytest.mark.parametrize("of_record", [True, False])
+def test_both_at_once_is_an_error(of_record: bool) -> None:
+    """126: to commit and to abort after the same record, or the same batch."""
+    task = Script()
+    its = scene(task, options=CONNECTOR)
+
+    def poll() -> list[object]:
+        context, batch = task.context.transaction_context(), lines(0)
+        arguments = [batch[0]] if of_record else []
+        context.commit_transaction(*arguments)
+        context.commit_transaction(*arguments)
+        context.abort_transaction(*arguments)
+        return batch
+
+    task.steps.append(poll)
+    outcome = its.worker.run()
+    assert outcome.failure is not None
+    assert "shall both be committed and be aborted" in outcome.failure.message
+    assert its.values == []
+
+
+def test_aborting_nothing_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """125: with a warning; so is a wish after a record that was not polled."""
+    task = Script()
+    its = scene(task, options=CONNECTOR)
+    asking(task, "abort", [])
+    task.steps.append(lambda: task.context.transaction_context().commit_transaction(lines(9)[0]))
+    assert its.worker.run().end is End.STOPPED
+    assert "asked to abort a transaction without records; ignored" in caplog.text
+    assert "after a record of {'file': 'a'} that the next poll did not return; ignored" in caplog.text
+
+
+# -- options -----------------------------------------------------------------------------------------
+
+
+def test_options_are_what_the_configuration_says() -> None:
+    """The interval of transactions is that of commits unless it has its own; -1 retries for ever."""
+    base = {"name": "files", "transaction.boundary": "interval"}
+    assert SourceOptions.of(SourceConnectorConfig.parse(base)) == SourceOptions(
+        "interval", 60.0, RetryPolicy()
+    )
+    own = {**base, "transaction.boundary.interval.ms": "250", "errors.retry.timeout": "-1"}
+    assert SourceOptions.of(SourceConnectorConfig.parse(own)) == SourceOptions(
+        "interval", 0.25, RetryPolicy(None)
+    )

@@ -1,0 +1,133 @@
+"""What a source can be told, and what keys of Kafka Connect mean to it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.compatibility import Meaning
+from sinksdk.source import (
+    ConnectorTransactionBoundaries,
+    ExactlyOnceSupport,
+    SourceConnector,
+    SourceConnectorConfig,
+    SourceTask,
+)
+
+BASE = {"name": "files", "connector.class": "x:Y"}
+
+
+def test_defaults() -> None:
+    """Each poll is a transaction; exactly-once is not demanded of the connector; offsets have their own topic."""
+    config = SourceConnectorConfig.parse(BASE)
+    assert config.transaction_boundary == "poll"
+    assert config.exactly_once_support == "requested"
+    assert config.transaction_interval_ms == config.offset_flush_interval_ms == 60_000
+    assert (config.group_id, config.offsets_storage_topic) == ("sinksdk", "sinksdk-offsets")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """As for sinks, each with its key."""
+    wrong = {
+        **BASE,
+        "transaction.boundary": "never",
+        "offset.storage.replication.factor": "0",
+        "group.id": "",
+    }
+    with pytest.raises(ConfigException) as caught:
+        SourceConnectorConfig.parse(wrong)
+    assert [problem.partition(":")[0].partition(" ")[0] for problem in caught.value.problems] == [
+        "'transaction.boundary'",
+        "'group.id'",
+        "'offset.storage.replication.factor'",
+    ]
+
+
+def test_a_configuration_travels_as_text() -> None:
+    """As a sink's does."""
+    config = SourceConnectorConfig.parse(BASE)
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meaning"),
+    [
+        ("topics", "a", Meaning.IGNORED),
+        ("exactly.once.support", "required", Meaning.SAME),
+        ("transaction.boundary", "interval", Meaning.SAME),
+        ("value.converter", "org.apache.kafka.connect.converters.ByteArrayConverter", Meaning.SAME),
+        ("value.converter", "org.apache.kafka.connect.json.JsonConverter", Meaning.UNSUPPORTED),
+        ("errors.deadletterqueue.topic.name", "dead", Meaning.IGNORED),
+        ("producer.override.linger.ms", "5", Meaning.SAME),
+        ("producer.override.acks", "1", Meaning.IGNORED),
+        ("transforms", "a", Meaning.UNSUPPORTED),
+        ("tranaction.boundary", "poll", Meaning.UNKNOWN),
+    ],
+)
+def test_keys_of_kafka_connect_have_a_sources_verdict(key: str, value: str, meaning: Meaning) -> None:
+    """They may mean something else to a source than to a sink."""
+    assert SourceConnectorConfig.judge({**BASE, key: value})[-1].verdict.meaning is meaning
+
+
+def test_the_reference_names_a_connectors_own_keys_first() -> None:
+    """Then those of every source; none of a sink's."""
+    keys = [key.name for key in SourceConnectorConfig.reference()]
+    assert keys[:4] == ["name", "connector.class", "tasks.max", "exactly.once.support"]
+    assert not {"topics", "errors.tolerance", "value.converter"} & set(keys)
+
+
+# -- what a connector says of itself -----------------------------------------------------------------
+
+
+class Silent(SourceConnector):
+    """Says nothing about exactly-once."""
+
+    task_class = SourceTask
+
+
+class Exact(Silent):
+    """Can do everything."""
+
+    def exactly_once_support(self, config: object) -> ExactlyOnceSupport:
+        return ExactlyOnceSupport.SUPPORTED
+
+    def can_define_transaction_boundaries(self, config: object) -> ConnectorTransactionBoundaries:
+        return ConnectorTransactionBoundaries.SUPPORTED
+
+
+class Inexact(Silent):
+    """Says that it cannot."""
+
+    def exactly_once_support(self, config: object) -> ExactlyOnceSupport:
+        return ExactlyOnceSupport.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("connector", "answer"), [(Silent(), "does not say"), (Inexact(), "says no"), (Exact(), None)]
+)
+def test_required_means_that_the_connector_must_say_so(
+    connector: SourceConnector, answer: str | None
+) -> None:
+    """KIP-618's check before anything starts; silence is no yes."""
+    required = SourceConnectorConfig.parse({**BASE, "exactly.once.support": "required"})
+    found = connector.unmet(required)
+    assert [answer in problem for problem in found] == ([True] if answer else [])
+    assert connector.unmet(SourceConnectorConfig.parse(BASE)) == []
+
+
+def test_a_connector_must_say_that_it_ends_transactions() -> None:
+    """Boundary connector, with a connector that would never end any, would never commit."""
+    config = SourceConnectorConfig.parse({**BASE, "transaction.boundary": "connector"})
+    assert ["'poll' or 'interval'" in problem for problem in Silent().unmet(config)] == [True]
+    assert Exact().unmet(config) == []
+
+
+def test_what_sources_share_with_sinks() -> None:
+    """start, stop(is_deleted), task_configs and identity are Connector's."""
+    connector = Silent()
+    connector.start(None)
+    connector.stop(True)
+    assert connector.task_configs(2) == [{}, {}]
+    assert connector.alter_offsets({}, []) is False

@@ -1,0 +1,47 @@
+"""Source partitions and offsets: what may be in them, and when two are the same."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from sinksdk import DataException
+from sinksdk.source.positions import SourcePosition, as_json, partition_key
+
+
+def test_json_scalars_can_be_kept() -> None:
+    """Text, numbers, booleans and None, under names that are text; any mapping of them."""
+    partition = MappingProxyType({"file": "ä", "number": 7, "share": 0.5, "open": True, "owner": None})
+    position = SourcePosition.of(partition, {})
+    assert position.partition == partition
+    assert as_json(position.partition) == '{"file":"ä","number":7,"open":true,"owner":null,"share":0.5}'
+
+
+def test_the_order_of_fields_makes_no_difference() -> None:
+    """Two mappings that are equal are the same partition; 1 and True are not."""
+    assert partition_key({"a": 1, "b": 2}) == partition_key({"b": 2, "a": 1})
+    assert partition_key({"a": 1}) != partition_key({"a": True})
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "must be a mapping of names to values, not a NoneType"),
+        ("file", "must be a mapping of names to values, not a str"),
+        ({1: "x"}, "has a name that is an int"),
+        ({"file": ["x"]}, "has a list as 'file'; only text, int, float, bool and None can be kept"),
+        ({"file": {"name": "x"}}, "has a dict as 'file'"),
+        ({"file": b"x"}, "has a bytes as 'file'"),
+        ({"share": float("nan")}, "has nan as 'share', which JSON cannot hold"),
+    ],
+)
+def test_anything_else_is_refused_with_what_it_is(value: Any, problem: str) -> None:
+    """Of partitions and of offsets alike."""
+    with pytest.raises(DataException, match=r"^(a|the) source partition") as of_partition:
+        partition_key(value)
+    assert problem in str(of_partition.value)
+    with pytest.raises(DataException, match=r"^(a|the) source offset") as of_offset:
+        SourcePosition.of({}, value)
+    assert problem in str(of_offset.value)
