@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -49,6 +49,12 @@ class FileStat:
                 continue
             yield cls(entry.path, stat.st_size, stat.st_mtime_ns)
 
+    @classmethod
+    def of(cls, path: Path) -> FileStat:
+        """The version that is there now. Raises FileNotFoundError."""
+        stat = path.stat()
+        return cls(str(path), stat.st_size, stat.st_mtime_ns)
+
 
 def local_root(path: str | os.PathLike[str]) -> Path:
     """The absolute path of a topic directory given as a path or as a ``file:`` URL.
@@ -80,6 +86,12 @@ def partition_folder(partition: TopicPartition) -> str:
     """Path of a partition's folder relative to the directory."""
     topic = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in partition.topic)
     return f"{_TOPIC}{topic}/{_PARTITION}{partition.partition}"
+
+
+def partition_of(path: str) -> TopicPartition:
+    """The partition of a file whose path relative to the directory is ``topic=…/partition=…/…``."""
+    topic, partition = PurePosixPath(path).parts[:2]
+    return TopicPartition(unquote(topic.removeprefix(_TOPIC)), int(partition.removeprefix(_PARTITION)))
 
 
 class Layout:

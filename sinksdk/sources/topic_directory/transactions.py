@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from sinksdk.errors import ConnectException
 from sinksdk.sources.topic_directory.layout import TRANSACTIONS, FileStat, is_hidden
 from sinksdk.sources.topic_directory.unfinished import Unfinished
+
+NUMBERED: Final = re.compile(r"(\d{20})\.json")
+"""Names of entries in the log (:class:`~sinksdk.sources.topic_directory.log.TransactionLog`)."""
+
+
+def entry_name(number: int) -> str:
+    """Name of an entry in the log."""
+    return f"{number:020d}.json"
 
 
 class Visibility:
@@ -88,9 +98,22 @@ class Transactions:
                 entries = [entry for entry in listing if entry.name.endswith(".json")]
         except FileNotFoundError:
             return Visibility(None)
-        stats = FileStat.of_all(entry for entry in entries if not is_hidden(entry.name))
-        self._known = {stat: self._known.get(stat) or self._read(stat) for stat in stats}
+        stats = list(FileStat.of_all(entry for entry in entries if not is_hidden(entry.name)))
+        stats += self._overlooked(stats)
+        self._known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
         return Visibility({path: stat.path for stat, paths in self._known.items() for path in paths})
+
+    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Entries that came while the folder was listed, of which a listing may show a later one only.
+
+        The records of the one before it would be taken for a gap, and never be read.
+        """
+        numbers = {int(found[1]) for stat in stats if (found := NUMBERED.fullmatch(Path(stat.path).name))}
+        if not numbers or len(numbers) > max(numbers) - min(numbers):
+            return
+        for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
+            with suppress(FileNotFoundError):  # removed with its files, which is allowed
+                yield FileStat.of(self._folder / entry_name(number))
 
     def _read(self, stat: FileStat) -> tuple[str, ...]:
         try:
@@ -110,6 +133,11 @@ def _paths(content: Any, entry: str) -> list[str]:
         raise ConnectException(
             f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}'
         )
+    return checked_paths(paths, entry)
+
+
+def checked_paths(paths: Sequence[str], entry: str) -> list[str]:
+    """The paths that an entry names. Raises ConnectException unless they are relative, and of data files."""
     for path in paths:
         parts = PurePosixPath(path).parts
         if [part.partition("=")[0] for part in parts[:-1]] != ["topic", "partition"]:
@@ -117,4 +145,4 @@ def _paths(content: Any, entry: str) -> list[str]:
                 f"{entry} names {path!r}; a file's path must be relative to the topic directory and of the "
                 f"form topic=<topic>/partition=<number>/<name>.parquet"
             )
-    return paths
+    return list(paths)

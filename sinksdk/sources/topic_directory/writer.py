@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sinksdk.records import SinkRecords, TopicPartition
-from sinksdk.sources.topic_directory.layout import TRANSACTIONS, local_root, partition_folder
+from sinksdk.sources.topic_directory.layout import local_root, partition_folder
+from sinksdk.sources.topic_directory.log import Entry, Extent, TransactionLog
 
 Records: TypeAlias = "pa.Table | pa.RecordBatch | SinkRecords"
 
@@ -61,17 +61,25 @@ def write_transaction(
 
     Raises:
         ValueError: as :func:`write_records`.
+        ConnectException: the directory holds files written without transactions, or a broken entry.
     """
     root = local_root(path)
-    # There before the files are, which would count at once without it.
-    (root / TRANSACTIONS).mkdir(parents=True, exist_ok=True)
+    log = TransactionLog(root)
+    log.create()  # before the files are there, which would count at once without it
     files = {partition: write_records(root, partition, rows) for partition, rows in records.items()}
-    entry = {"files": [file.relative_to(root).as_posix() for file in files.values()]}
-    content = json.dumps(entry, ensure_ascii=False).encode()
-    _replace(
-        root / TRANSACTIONS / f"{uuid.uuid4().hex}.json", lambda temporary: temporary.write_bytes(content)
+    entry = Entry(
+        files=tuple(file.relative_to(root).as_posix() for file in files.values()),
+        extents=tuple(_named_extent(partition, file) for partition, file in files.items()),
     )
+    log.refresh()
+    while not log.append(entry):
+        log.refresh()
     return files
+
+
+def _named_extent(partition: TopicPartition, file: Path) -> Extent:
+    first, last = map(int, file.stem.split("-"))
+    return Extent(topic=partition.topic, partition=partition.partition, start=first, end=last + 1)
 
 
 def _as_table(records: Records) -> pa.Table:

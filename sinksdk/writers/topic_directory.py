@@ -1,0 +1,271 @@
+"""Writes transactions into a topic directory: files that nobody looks at, then one entry that names them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
+from sinksdk.sources.topic_directory.disk import Disk
+from sinksdk.sources.topic_directory.layout import local_root, partition_folder
+from sinksdk.sources.topic_directory.log import (
+    Entry,
+    Extent,
+    LogState,
+    Position,
+    TransactionLog,
+    WriterEpoch,
+)
+
+_FINAL: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.ENAMETOOLONG})
+"""Errors that stay however often it is tried."""
+
+
+@contextmanager
+def _on_disk(where: Path) -> Iterator[None]:
+    """Tells what the file system raises in the engine's words."""
+    try:
+        yield
+    except OSError as error:
+        message = f"the topic directory {where} cannot be written: {error}"
+        if error.errno in _FINAL:
+            raise ConnectException(f"{message}; it must be writable and know hard links") from error
+        raise RetriableException(message) from error
+
+
+class _Attempt(NamedTuple):
+    """Files written for a transaction, at offsets that were free when they were written."""
+
+    number: int
+    starts: Mapping[TopicPartition, int]
+    files: Mapping[TopicPartition, Path]
+
+
+class TopicDirectoryWriter:
+    """Writes a topic directory as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
+
+    A transaction's records wait in memory until it is committed: only then their offsets are known. Any
+    number of writers may write the same partitions; who is slower takes the offsets after the faster one's,
+    and writes its files again.
+
+    Args:
+        path: the topic directory; it is created where it is not there.
+        transactional_id: as whom.
+        connector: whose source offsets.
+        now: seconds since the epoch, for records without a timestamp.
+        disk: the file system.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        transactional_id: str,
+        connector: str,
+        *,
+        now: Callable[[], float] = time.time,
+        disk: Disk | None = None,
+    ) -> None:
+        self._root = local_root(path)
+        self._log = TransactionLog(self._root, disk)
+        self._disk = self._log.disk
+        self._id = transactional_id
+        self._connector = connector
+        self._now = now
+        self._epoch = 0
+        self._attempts = 0
+        self._attempt: _Attempt | None = None
+        self._sent: list[SourceRecord] = []
+
+    def init(self) -> None:
+        """See :meth:`TransactionalWriter.init`."""
+        with _on_disk(self._root):
+            self._log.create()
+            while True:
+                before = self._log.refresh().writers.get(self._id, WriterEpoch(id=self._id, epoch=0))
+                self._epoch = before.epoch + 1
+                if self._log.append(Entry(writer=WriterEpoch(id=self._id, epoch=self._epoch))):
+                    break
+            self._sweep(before)
+
+    def begin(self) -> None:
+        """See :meth:`TransactionalWriter.begin`."""
+        self._sent = []
+
+    def send(self, record: SourceRecord) -> None:
+        """See :meth:`TransactionalWriter.send`."""
+        if record.partition is not None and record.partition < 0:
+            raise ConnectException(f"topic {record.topic} has no partition {record.partition}")
+        stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
+        self._sent.append(replace(record, timestamp=stamp))
+
+    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+        """See :meth:`TransactionalWriter.commit`."""
+        parts = self._by_partition()
+        with _on_disk(self._root):
+            while not self._is_committed():
+                attempt = self._attempt = self._written(parts, self._log.refresh())
+                if self._log.append(self._entry(attempt, parts, positions)):
+                    break
+        written = self._metadata(self._attempt)
+        self._attempt, self._sent = None, []
+        return written
+
+    def abort(self) -> None:
+        """See :meth:`TransactionalWriter.abort`."""
+        with _on_disk(self._root):
+            if not self._is_committed():
+                self._forget_attempt()
+        self._sent = []
+
+    def close(self) -> None:
+        """See :meth:`TransactionalWriter.close`. Nothing is held; a file that nobody named stays."""
+        self._sent = []
+
+    def _is_committed(self) -> bool:
+        """Whether the attempt that was made last stands in the log, though nobody said so.
+
+        Raises:
+            FencedException: the id is somebody else's. Files that were written stay: the new owner knows
+                which of them count, we do not.
+        """
+        owner = self._log.refresh().writers[self._id]
+        if owner.epoch != self._epoch:
+            raise FencedException(
+                f"transactional id {self._id} in the topic directory {self._root}: epoch {self._epoch} was "
+                f"fenced by epoch {owner.epoch}; a newer task writes there now"
+            )
+        return self._attempt is not None and owner.attempt == self._attempt.number
+
+    def _by_partition(self) -> dict[TopicPartition, list[SourceRecord]]:
+        parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
+        for record in self._sent:
+            parts[_place(record)].append(record)
+        return parts
+
+    def _written(self, parts: Mapping[TopicPartition, list[SourceRecord]], state: LogState) -> _Attempt:
+        """The transaction's files, at the ends of their partitions; written anew if these have moved."""
+        starts = {partition: state.ends.get(partition, 0) for partition in parts}
+        if self._attempt is not None and self._attempt.starts == starts:
+            return self._attempt
+        self._forget_attempt()
+        self._attempts += 1
+        files = {
+            partition: self._file(partition, starts[partition], len(parts[partition])) for partition in parts
+        }
+        self._attempt = _Attempt(self._attempts, {}, files)  # to be forgotten, should it come to nothing
+        for partition, path in files.items():
+            self._disk.make_folder(path.parent)
+            table = _table(partition, starts[partition], parts[partition])
+            self._disk.write(path, partial(pq.write_table, table))
+        return _Attempt(self._attempts, starts, files)
+
+    def _file(self, partition: TopicPartition, first: int, count: int) -> Path:
+        """Its name is nobody else's: a slower writer's file never takes the place of a faster one's."""
+        name = f"{first:020d}-{first + count - 1:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
+        return self._root / partition_folder(partition) / name
+
+    def _forget_attempt(self) -> None:
+        """Remove files that no entry names, and none will."""
+        attempt, self._attempt = self._attempt, None
+        for path in attempt.files.values() if attempt else ():
+            self._disk.remove(path)
+
+    def _entry(
+        self,
+        attempt: _Attempt,
+        parts: Mapping[TopicPartition, list[SourceRecord]],
+        positions: Sequence[SourcePosition],
+    ) -> Entry:
+        return Entry(
+            files=tuple(path.relative_to(self._root).as_posix() for path in attempt.files.values()),
+            extents=tuple(
+                Extent(topic=p.topic, partition=p.partition, start=start, end=start + len(parts[p]))
+                for p, start in attempt.starts.items()
+            ),
+            writer=WriterEpoch(id=self._id, epoch=self._epoch, attempt=attempt.number),
+            positions=tuple(
+                Position(connector=self._connector, partition=dict(p.partition), offset=dict(p.offset))
+                for p in positions
+            ),
+        )
+
+    def _metadata(self, attempt: _Attempt | None) -> list[RecordMetadata]:
+        following = dict(attempt.starts if attempt else {})
+        written = []
+        for record in self._sent:
+            place = _place(record)
+            written.append(RecordMetadata(*place, following[place]))
+            following[place] += 1
+        return written
+
+    @property
+    def _tag(self) -> str:
+        """Stands for the transactional id in the names of files, whatever is in it."""
+        return hashlib.sha256(self._id.encode()).hexdigest()[:16]
+
+    def _sweep(self, before: WriterEpoch) -> None:
+        """Remove files that our predecessor wrote and did not commit; it is fenced, so it never will."""
+        ours = re.compile(rf".*-{self._tag}-{before.epoch}-(\d+)\.parquet")
+        for topic in self._disk.names(self._root):
+            if not topic.startswith("topic="):
+                continue
+            for partition in self._disk.names(self._root / topic):
+                folder = self._root / topic / partition
+                for name in self._disk.names(folder):
+                    if (match := ours.fullmatch(name)) and int(match[1]) > before.attempt:
+                        self._disk.remove(folder / name)
+
+
+class TopicDirectoryOffsets(CommittedOffsets):
+    """Reads source offsets from a topic directory's transactions.
+
+    Args:
+        path: the topic directory.
+        connector: whose.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], connector: str) -> None:
+        self._log = TransactionLog(local_root(path))
+        self._connector = connector
+
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        """See :meth:`OffsetStorageReader.offsets`."""
+        keys = [partition_key(partition) for partition in partitions]
+        with _on_disk(self._log.root):
+            known = self._log.refresh().positions.get(self._connector, {})
+        return [dict(known[key].offset) if key in known else None for key in keys]
+
+
+def _place(record: SourceRecord) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition or 0)
+
+
+def _table(partition: TopicPartition, first: int, records: Sequence[SourceRecord]) -> pa.Table:
+    rows = [
+        SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
+        for offset, r in enumerate(records, first)
+    ]
+    return pa.Table.from_batches([SinkRecords.of(partition, rows).arrow])
