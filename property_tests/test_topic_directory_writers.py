@@ -126,7 +126,7 @@ class Cluster:
             last = self.world.steps + self.world.dice.choice((40, 200, 1_000))
             while self.world.steps < last and self.world.processes:
                 self.world.step()
-                if self.world.steps % 20 == 0:
+                if self.world.steps % 60 == 0:
                     self.check()
         self.world.chaos = Chaos(switch=0.5)
         for task in set(range(TASKS)) - self.finished:

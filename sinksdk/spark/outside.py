@@ -49,9 +49,10 @@ def open_dead_letters(
     if not config.dead_letter_topic:
         return nullcontext()
     from sinksdk.sources.kafka import dead_letters as letters  # noqa: PLC0415 - see above
+    from sinksdk.sources.kafka import producers  # noqa: PLC0415 - the same
 
     client = letters.dead_letter_client(config, kafka)
-    return letters.KafkaDeadLetters(config.dead_letter_topic, letters.producer_properties(config, client))
+    return letters.KafkaDeadLetters(config.dead_letter_topic, producers.producer_properties(config, client))
 
 
 def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> Vouch:

@@ -9,7 +9,8 @@ import pytest
 from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, SinkRecord
 from sinksdk.sources.kafka import KafkaClient
 from sinksdk.sources.kafka.dead_letter_topic import ensure_topic
-from sinksdk.sources.kafka.dead_letters import KafkaDeadLetters, producer_properties
+from sinksdk.sources.kafka.dead_letters import KafkaDeadLetters
+from sinksdk.sources.kafka.producers import producer_properties
 from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name
 

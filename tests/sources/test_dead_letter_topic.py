@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sinksdk import ConfigException, ConnectorConfig
-from sinksdk.sources.kafka import KafkaClient, dead_letter_topic
+from sinksdk.sources.kafka import KafkaClient, own_topics
+from sinksdk.sources.kafka.dead_letter_topic import ensure_topic
 
 
 class Silent:
@@ -29,12 +30,12 @@ class Silent:
 
 def test_a_cluster_that_never_says_whether_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: a bare TimeoutError, without a word."""
-    monkeypatch.setattr(dead_letter_topic, "AdminClient", Silent)
-    monkeypatch.setattr(dead_letter_topic, "_TIMEOUT", 0.01)
+    monkeypatch.setattr(own_topics, "AdminClient", Silent)
+    monkeypatch.setattr(own_topics, "_TIMEOUT", 0.01)
     raw = {"name": "c", "topics": "t", "errors.deadletterqueue.topic.name": "bad"}
 
     with pytest.raises(
         ConfigException,
         match=r"topic 'bad' .* cannot be .*created at here:9092: no answer within .*check that",
     ):
-        dead_letter_topic.ensure_topic(ConnectorConfig.parse(raw), KafkaClient("here:9092"))
+        ensure_topic(ConnectorConfig.parse(raw), KafkaClient("here:9092"))

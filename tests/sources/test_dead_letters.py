@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, SinkRecord
 from sinksdk.sources.kafka.client import KafkaClient
-from sinksdk.sources.kafka.dead_letters import KafkaDeadLetters, dead_letter_client, producer_properties
+from sinksdk.sources.kafka.dead_letters import KafkaDeadLetters, dead_letter_client
+from sinksdk.sources.kafka.producers import producer_properties
 from sinksdk.spark.outside import open_dead_letters
 
 RECORD = SinkRecord(

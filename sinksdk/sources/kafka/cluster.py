@@ -103,6 +103,11 @@ class Cluster:
         self._admin: AdminClient | None = None
         self._asked: dict[str, Future[Any]] = {}
 
+    def close(self) -> None:
+        """Let go of all connections. It is not asked any more."""
+        self._consumer.close()
+        self._admin = None
+
     def refusal(self) -> str:
         """Why the last broker that was tried lets this client not in; empty if none said so.
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # public, but not listed
+from typing import Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.error_settings import DEAD_LETTER_TOPIC
-from sinksdk.errors import ConfigException
-from sinksdk.sources.kafka.client import BOOTSTRAP, KafkaClient
-from sinksdk.sources.kafka.dead_letters import PRODUCER
+from sinksdk.sources.kafka.client import KafkaClient
+from sinksdk.sources.kafka.own_topics import OwnTopic
+from sinksdk.sources.kafka.producers import PRODUCER
 
-_TIMEOUT: Final = 15.0  # seconds
 # Dead letters keep their timestamps: with the cluster's retention old ones would be deleted at once.
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
-_REPLICATION: Final = "errors.deadletterqueue.topic.replication.factor"
 
 
 def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
@@ -29,40 +23,13 @@ def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
     Raises:
         ConfigException: the cluster does not answer or refuses; it says what to do.
     """
-    properties: dict[str, Any] = {"log_level": 2, **kafka.librdkafka(config.overrides(PRODUCER))}
-    topic = config.dead_letter_topic
-    try:
-        admin = AdminClient(properties)
-        found = admin.list_topics(timeout=_TIMEOUT)
-        if topic in found.topics:
-            return False
-        replicas = config.dead_letter_replication_factor
-        new = NewTopic(topic, num_partitions=1, replication_factor=replicas, config=dict(_KEPT))
-        admin.create_topics([new], operation_timeout=_TIMEOUT)[topic].result(2 * _TIMEOUT)
-    except KafkaException as error:
-        reason: KafkaError = error.args[0]
-        if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return False
-        if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-            raise ConfigException(_too_many_replicas(config, len(found.brokers))) from error
-        raise ConfigException(_refused(topic, properties, reason.str())) from error
-    except TimeoutError as error:
-        why = f"no answer within {2 * _TIMEOUT:g} seconds"
-        raise ConfigException(_refused(topic, properties, why)) from error
-    return True
-
-
-def _too_many_replicas(config: ConnectorConfig, brokers: int) -> str:
-    return (
-        f"the dead letter topic '{config.dead_letter_topic}' cannot be created with "
-        f"{config.dead_letter_replication_factor} replicas: the cluster has {brokers} "
-        f"{'broker' if brokers == 1 else 'brokers'}; set '{_REPLICATION}' to {brokers} at most"
+    topic = OwnTopic(
+        f"the dead letter topic '{config.dead_letter_topic}'",
+        config.dead_letter_topic,
+        name_key=DEAD_LETTER_TOPIC,
+        partitions=1,
+        replicas=config.dead_letter_replication_factor,
+        replicas_key="errors.deadletterqueue.topic.replication.factor",
+        config=_KEPT,
     )
-
-
-def _refused(topic: str, properties: Mapping[str, Any], why: str) -> str:
-    return (
-        f"the dead letter topic '{topic}' ('{DEAD_LETTER_TOPIC}') cannot be looked up or created at "
-        f"{properties[BOOTSTRAP]}: {why}; check that the cluster answers there, and that the "
-        f"connector's user may describe and create topics, or create the topic yourself"
-    )
+    return topic.ensure(kafka.librdkafka(config.overrides(PRODUCER)))

@@ -14,29 +14,10 @@ from sinksdk.error_settings import DEAD_LETTER_TOPIC
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import SinkRecord
 from sinksdk.sources.kafka.client import BOOTSTRAP, KafkaClient
-
-PRODUCER: Final = "producer.override."
+from sinksdk.sources.kafka.producers import PRODUCER
 
 _POLL: Final = 0.1  # seconds
 _LAST_WORDS: Final = 5.0  # seconds for what nobody waits for any more
-
-_DEFAULTS: Final[Mapping[str, Any]] = {
-    "log_level": 2,  # what librdkafka logs of a broker that is away, the errors here say as well
-    "linger.ms": 5,
-    "delivery.timeout.ms": 120_000,  # Kafka's own
-    "message.max.bytes": 100_000_000,  # the topic's limit decides, not the client's
-    "queue.buffering.max.kbytes": 262_144,
-    "partitioner": "murmur2_random",  # as Java's producers do
-}
-_DURABLE: Final[Mapping[str, Any]] = {"acks": "all", "enable.idempotence": True}
-_TRANSLATED: Final[Mapping[str, str]] = {
-    "batch.size": "batch.size",
-    "compression.type": "compression.type",
-    "delivery.timeout.ms": "delivery.timeout.ms",
-    "linger.ms": "linger.ms",
-    "max.request.size": "message.max.bytes",
-}
-"""Properties of Java's producer that librdkafka's has as well, and its names for them."""
 
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic",
@@ -68,17 +49,6 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
             f"no Kafka cluster: name one with '{PRODUCER}{BOOTSTRAP}'"
         )
     return KafkaClient(servers)
-
-
-def producer_properties(config: ConnectorConfig, kafka: KafkaClient) -> dict[str, Any]:
-    """Properties of the producer of dead letters; nothing makes it less than durable.
-
-    Raises:
-        ConfigException: a reference cannot be resolved, or a security setting not be translated.
-    """
-    overrides = config.overrides(PRODUCER)
-    own = {_TRANSLATED[key]: value for key, value in overrides.items() if key in _TRANSLATED}
-    return {**_DEFAULTS, **kafka.librdkafka(overrides), **own, **_DURABLE}
 
 
 class KafkaDeadLetters:

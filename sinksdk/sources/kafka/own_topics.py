@@ -1,0 +1,83 @@
+"""Topics of a connector's own, made where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # public, but not listed
+
+from sinksdk.errors import ConfigException
+from sinksdk.sources.kafka.client import BOOTSTRAP
+
+_TIMEOUT: Final = 15.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopic:
+    """A topic that a connector cannot do without.
+
+    Args:
+        what: it is, for messages.
+        name: its name.
+        name_key: the configuration key that names it.
+        partitions: how many it is created with.
+        replicas: of each; -1 for the cluster's own default.
+        replicas_key: the configuration key that says how many.
+        config: settings of the topic.
+    """
+
+    what: str
+    name: str
+    name_key: str
+    partitions: int
+    replicas: int
+    replicas_key: str
+    config: Mapping[str, str]
+
+    def ensure(self, properties: Mapping[str, Any]) -> bool:
+        """Create it unless it is there.
+
+        Args:
+            properties: of confluent-kafka's clients.
+
+        Returns:
+            Whether it was created.
+
+        Raises:
+            ConfigException: the cluster does not answer or refuses; it says what to do.
+        """
+        quiet = {"log_level": 2, **properties}
+        try:
+            admin = AdminClient(quiet)
+            found = admin.list_topics(timeout=_TIMEOUT)
+            if self.name in found.topics:
+                return False
+            new = NewTopic(self.name, self.partitions, self.replicas, config=dict(self.config))
+            admin.create_topics([new], operation_timeout=_TIMEOUT)[self.name].result(2 * _TIMEOUT)
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                raise ConfigException(self._too_many_replicas(len(found.brokers))) from error
+            raise ConfigException(self._refused(quiet, reason.str())) from error
+        except TimeoutError as error:
+            why = f"no answer within {2 * _TIMEOUT:g} seconds"
+            raise ConfigException(self._refused(quiet, why)) from error
+        return True
+
+    def _too_many_replicas(self, brokers: int) -> str:
+        return (
+            f"{self.what} cannot be created with {self.replicas} replicas: the cluster has {brokers} "
+            f"{'broker' if brokers == 1 else 'brokers'}; set '{self.replicas_key}' to {brokers} at most"
+        )
+
+    def _refused(self, properties: Mapping[str, Any], why: str) -> str:
+        return (
+            f"{self.what} ('{self.name_key}') cannot be looked up or created at {properties[BOOTSTRAP]}: "
+            f"{why}; check that the cluster answers there, and that the connector's user may describe and "
+            f"create topics, or create the topic yourself"
+        )

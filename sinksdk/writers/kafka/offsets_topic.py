@@ -1,0 +1,73 @@
+"""The topic that source offsets are kept in, in the format of Kafka Connect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.positions import SourcePosition, as_json
+from sinksdk.sources.kafka.client import KafkaClient
+from sinksdk.sources.kafka.own_topics import OwnTopic
+
+ADMIN: Final = "admin.override."
+"""What keys of the clients that create topics begin with."""
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
+
+
+class OffsetRecord(NamedTuple):
+    """A record of the topic: the key ``["<connector>",{<partition>}]``, the value ``{<offset>}``."""
+
+    key: bytes
+    value: bytes
+
+    @classmethod
+    def of(cls, connector: str, position: SourcePosition) -> OffsetRecord:
+        """Equal partitions make equal keys: compaction goes by their bytes."""
+        name = json.dumps(connector, ensure_ascii=False)
+        key = f"[{name},{as_json(position.partition)}]"
+        return cls(key.encode(), as_json(position.offset).encode())
+
+
+def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
+    """Connector and source partition of a record, whoever wrote it; None for a key of another form."""
+    try:
+        connector, partition = json.loads(key or b"")
+    except (ValueError, TypeError):
+        return None
+    return (connector, partition) if isinstance(connector, str) and isinstance(partition, dict) else None
+
+
+def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
+    """The source offset in a record; None for one that takes an earlier one back.
+
+    Raises:
+        ValueError: it is none.
+    """
+    offset = json.loads(value) if value is not None else None
+    if offset is not None and not isinstance(offset, dict):
+        raise ValueError(value)
+    return offset
+
+
+def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> bool:
+    """Create the topic of a connector's offsets unless it is there, compacted.
+
+    Returns:
+        Whether it was created.
+
+    Raises:
+        ConfigException: the cluster does not answer or refuses; it says what to do.
+    """
+    topic = OwnTopic(
+        f"the topic of source offsets '{config.offsets_storage_topic}'",
+        config.offsets_storage_topic,
+        name_key="offsets.storage.topic",
+        partitions=config.offset_storage_partitions,
+        replicas=config.offset_storage_replication_factor,
+        replicas_key="offset.storage.replication.factor",
+        config=_COMPACTED,
+    )
+    return topic.ensure(kafka.librdkafka(config.overrides(ADMIN)))
