@@ -82,9 +82,8 @@ def test_the_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, p
     assert not ensure_offsets_topic(place.config, place.client)
     topic = place.config.offsets_storage_topic
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    described = (
-        AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource])[resource].result(30)
-    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_configs([resource])[resource].result(30)
     assert described["cleanup.policy"].value == "compact"
 
     writer = place.writer()
