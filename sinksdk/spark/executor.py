@@ -28,6 +28,7 @@ from sinksdk.logs import Outage, configure_logging
 from sinksdk.plugins import connector_class
 from sinksdk.records import TopicPartition
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
+from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.task_result import TaskResult, to_row
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
@@ -144,6 +145,7 @@ class _Attempt:
         self._clock = clock
         self._watch = watch
         self._plan: TaskPlan = taken.plan.tasks[task]
+        self._hang_timeout = 0.0
 
     def run(self, batches: Iterator[pa.RecordBatch | None]) -> TaskResult:
         with ExitStack() as stack:
@@ -164,12 +166,16 @@ class _Attempt:
         progress = _ProgressWriter(
             self._store, self._spec, self._task, self._taken.ledger.attempt, worker, clock=self._clock
         )
-        with self._watch(ClosingWatch(self._store, self._spec), poll) as closing:
+        label = f"connector {self._spec.connector}, task {self._task}, generation {self._spec.generation}"
+        with (
+            self._watch(ClosingWatch(self._store, self._spec), poll) as closing,
+            HangWatch(label, self._hang_timeout, self._clock, progress.tell_of_hang) as hang,
+        ):
             outcomes = SinkTaskRun(
                 worker,
                 assigned,
                 by_partition(batches, partitions),
-                closing=closing,
+                closing=hang.alive(closing),
                 clock=self._clock,
                 on_progress=progress.write_if_due,
             ).run()
@@ -192,6 +198,7 @@ class _Attempt:
             dead_letters=stack.enter_context(open_dead_letters(config, self._spec.kafka)),
             vouch=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
         )
+        self._hang_timeout = config.task_hang_timeout_ms / 1000
         poll = config.closing_poll_ms
         return worker, self._store.closing_poll if poll is None else poll / 1000
 
@@ -285,6 +292,7 @@ class _ProgressWriter:
         self._clock = clock
         self._next = clock.now()
         self._version: str | None = None
+        self._hangs: str | None = None
         self._last: tuple[float, dict[TopicPartition, int]] = clock.now(), {}
 
     def write_if_due(self) -> None:
@@ -293,6 +301,11 @@ class _ProgressWriter:
         if now < self._next:
             return
         self._next = now + _PROGRESS_INTERVAL
+        self.write()
+
+    def tell_of_hang(self, where: str) -> None:
+        """Let the driver know; from another thread: the task's own hangs."""
+        self._hangs = where
         self.write()
 
     def write(self) -> None:
@@ -334,6 +347,7 @@ class _ProgressWriter:
                 )
                 for outcome in outcomes
             ),
+            hangs=self._hangs,
         )
 
 
