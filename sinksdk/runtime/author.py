@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import logging
 import queue
@@ -36,6 +37,7 @@ class Call(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
+        self._context = contextvars.copy_context()  # logs are about what the caller's are about
         self._done = threading.Event()
         self._thread: int | None = None
         self._returned: list[T] = []
@@ -45,7 +47,7 @@ class Call(Generic[T]):
         """Make the call; what it raises is kept for whoever waits."""
         self._thread = threading.get_ident()
         try:
-            self._returned.append(self._function())
+            self._returned.append(self._context.run(self._function))
         except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
             self._raised = error
         finally:
@@ -65,7 +67,9 @@ class Call(Generic[T]):
         """The lines of code it is at, outermost first; empty before it has begun."""
         frame = sys._current_frames().get(self._thread or 0)  # noqa: SLF001 - documented, and the only way
         lines = traceback.format_stack(frame) if frame else []
-        begun = next((at for at, line in enumerate(lines, 1) if "self._function()" in line), 0)
+        begun = next(
+            (at for at, line in enumerate(lines, 1) if "self._context.run(self._function)" in line), 0
+        )
         return "".join(lines[begun:])
 
 

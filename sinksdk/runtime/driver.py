@@ -13,6 +13,7 @@ from sinksdk.connector import ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.logs import logging_about
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.author import Author, Caller, CallingThread
@@ -240,6 +241,12 @@ class ConnectorDriver:
         self._status.become("RUNNING")
         # Only after the claim: a driver that does not come to claim changes nothing.
         record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
+        log.info(
+            "connector %s is RUNNING, configuration %d, from generation %d on",
+            self._config.name,
+            record.version,
+            claim.generation,
+        )
         self._wishes.follow(record)
         while True:
             claim = self._begin(claim, record)
@@ -260,7 +267,8 @@ class ConnectorDriver:
             )
             # From here on it matters whether a topic is still the one that was planned.
             self._lookout.compare_with(Read(committed, plan.topic_ids))
-            self._run(plan)
+            with logging_about(generation=plan.generation):
+                self._run(plan)
             self._give_way()
             self._raise_if_it_is_over()
             if self._is_ended():

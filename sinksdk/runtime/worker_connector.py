@@ -12,6 +12,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.context import ClosingReason
 from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.logs import logging_about
 from sinksdk.runtime import registry
 from sinksdk.runtime.author import Author, Caller, CallingThread
 from sinksdk.runtime.clock import SystemWallClock, WallClock
@@ -95,7 +96,8 @@ class WorkerConnector:
         """
         self._name = enter()
         try:
-            self._run(until_caught_up=until_caught_up)
+            with logging_about(connector=self._connector):
+                self._run(until_caught_up=until_caught_up)
         finally:
             leave(self._name)
 
@@ -125,7 +127,7 @@ class WorkerConnector:
             return False
         reason = self._live(record, until_caught_up=until_caught_up)
         if reason is ClosingReason.DELETE:
-            remove(self._store, self._connector)  # the driver has stopped it
+            self._remove()  # the driver has stopped it
         return reason is None or reason is ClosingReason.DELETE
 
     def _live(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> ClosingReason | None:
@@ -175,6 +177,7 @@ class WorkerConnector:
         go_on_at = self._clock.now() + at_most
         status = StatusKeeper(self._store, self._connector, self._name, self._clock)
         status.become(state, trace)
+        log.info("connector %s is %s", self._connector, state)
         self._wishes.follow(record)
         while not self._signal.is_final and not self._wishes.has_changed():
             left = go_on_at - self._clock.now()
@@ -207,7 +210,11 @@ class WorkerConnector:
         else:
             connector.identity = ConnectorIdentity(identify(self._store), self._connector, record.incarnation)
             self._clean_up(connector, config)
+        self._remove()
+
+    def _remove(self) -> None:
         remove(self._store, self._connector)
+        log.info("connector %s is deleted", self._connector)
 
     def _clean_up(self, connector: Connector, config: ConnectorConfig) -> None:
         """``start``, as far as it goes, then ``stop(True)``: what does not run has nothing to clean with."""

@@ -24,7 +24,7 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import Outage, configure_logging
+from sinksdk.logs import WARNINGS, LogSettings, Outage, configure_logging, logging_about, same_subject
 from sinksdk.plugins import connector_class
 from sinksdk.records import TopicPartition
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
@@ -62,7 +62,7 @@ class GenerationSpec:
         connector: the connector's name.
         generation: the generation's number.
         python_path: folders to import the connector from, besides the installed packages.
-        verbose: log everything, with stack traces.
+        logs: how they log.
         kafka: the cluster that takes dead letters, if the connector has any.
         source: the Kafka cluster that records come from, if they come from one.
     """
@@ -72,7 +72,7 @@ class GenerationSpec:
     connector: str
     generation: int
     python_path: tuple[str, ...] = ()
-    verbose: bool = False
+    logs: LogSettings = WARNINGS
     kafka: KafkaClient | None = None
     source: KafkaClient | None = None
 
@@ -85,7 +85,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
         Exception: store or input failed; Spark runs the task again.
     """
     sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]  # as in the driver
-    configure_logging(verbose=spec.verbose)
+    configure_logging(spec.logs)
     ahead = ReadAhead(batches)
     try:
         stream = iter(ahead)
@@ -119,14 +119,28 @@ def run_attempt(
         FencedException: another attempt or a newer generation owns it, and this generation is over.
         Exception: store or input failed; Spark runs the task again.
     """
-    clock = clock or SystemClock()
+    with logging_about(connector=spec.connector, task=task, generation=spec.generation):
+        return _run_attempt(
+            spec, store, task, batches, clock=clock or SystemClock(), watch=watch or _watch_in_thread
+        )
+
+
+def _run_attempt(
+    spec: GenerationSpec,
+    store: Store,
+    task: int,
+    batches: Iterator[pa.RecordBatch | None],
+    *,
+    clock: Clock,
+    watch: Watch,
+) -> TaskResult:
     if _leaves_closing_alone(store, spec, task, clock):
         return TaskResult(task, 0, [], 0)
     taken = take_over(store, spec.connector, spec.generation, task)
     if taken is None:
         raise _fenced(store, spec, task, clock)
     try:
-        attempt = _Attempt(spec, store, task, taken, clock=clock, watch=watch or _watch_in_thread)
+        attempt = _Attempt(spec, store, task, taken, clock=clock, watch=watch)
         return attempt.run(batches)
     except FencedException as error:
         raise _fenced(store, spec, task, clock) from error
@@ -260,9 +274,8 @@ def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[
     """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
     watch.look()
     stopped = threading.Event()
-    thread = threading.Thread(
-        target=look_now_and_then, args=(watch, interval, stopped.wait), name="closing-watch", daemon=True
-    )
+    look = same_subject(lambda: look_now_and_then(watch, interval, stopped.wait))
+    thread = threading.Thread(target=look, name="closing-watch", daemon=True)
     thread.start()
     try:
         yield watch.request

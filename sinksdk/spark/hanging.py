@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from sinksdk.engine.clock import Clock
+from sinksdk.logs import same_subject
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class HangWatch:
         self._alive_at = clock.now()
         self._is_told = False
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hang-watch", daemon=True)
+        self._thread = threading.Thread(target=same_subject(self._run), name="hang-watch", daemon=True)
 
     def __enter__(self) -> Self:
         if self._limit:
