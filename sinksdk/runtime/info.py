@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from sinksdk.records import TopicPartition
@@ -11,6 +12,7 @@ from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.store import Store, read_commits, table
 from sinksdk.store.records import (
+    CONNECTORS,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
@@ -19,6 +21,7 @@ from sinksdk.store.records import (
     TargetState,
     TaskCountRecord,
     TaskProgress,
+    connector_prefix,
     plan_key,
     progress_key,
     status_key,
@@ -87,6 +90,7 @@ class ConnectorInfo:
         partitions: all that are known.
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
+        config: its configuration as written: secrets are not hidden yet.
     """
 
     name: str
@@ -99,6 +103,7 @@ class ConnectorInfo:
     partitions: tuple[PartitionInfo, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -117,6 +122,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
+    store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
@@ -137,7 +143,14 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         _partitions(store, connector, progress, remembered),
         status.missing_topics,
         status.trace,
+        record.config,
     )
+
+
+def connector_infos(store: Store, now: float) -> list[ConnectorInfo]:
+    """How all connectors are doing, by name; those that are being deleted are among them."""
+    seen = store.snapshot(CONNECTORS)
+    return [connector_info(seen, name, now) for name in registry.names(seen)]
 
 
 def _undriven(record: ConnectorRecord) -> State:
