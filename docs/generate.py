@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import sinksdk
+import sinksdk.source
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from connectors.s3_archiver.schema import RECORD_SCHEMA
@@ -39,6 +40,16 @@ from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
 from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.source import (
+    OffsetStorageReader,
+    SourceConnector,
+    SourceConnectorConfig,
+    SourceTask,
+    SourceTaskContext,
+    TransactionContext,
+)
+from sinksdk.source import records as source_records
+from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import records
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, Trial
 from sinksdk.testing.trial import STEPS
@@ -65,13 +76,17 @@ def as_markdown(text: str) -> str:
     return _SPHINX_ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`").removesuffix("::")
 
 
-def attribute_docs(cls: type) -> Iterator[tuple[str, str]]:
-    """Attributes of a class with the docstrings that stand below them."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)  # noqa: S101 - for the type checker: it is the source of a class
-    for node, below in zip(body.body, body.body[1:], strict=False):
+def attribute_docs(thing: type | ModuleType) -> Iterator[tuple[str, str]]:
+    """Attributes of a class, or names of a module, with the docstrings that stand below them."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
+    if isinstance(body[0], ast.ClassDef) and isinstance(thing, type):
+        body = body[0].body
+    for node, below in itertools.pairwise(body):
         match node, below:
-            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
                 yield name, as_markdown(text)
 
 
@@ -93,6 +108,12 @@ def _key_row(key: ConfigKey) -> tuple[str, str, str, str]:
 def common_keys() -> str:
     """Keys of all connectors."""
     return keys(ConnectorConfig.reference())
+
+
+def source_keys() -> str:
+    """Keys of all sources that sinks do not have, or that mean something else there."""
+    common = list(ConnectorConfig.reference())
+    return keys(key for key in SourceConnectorConfig.reference() if key not in common)
 
 
 def archiver_keys() -> str:
@@ -179,7 +200,8 @@ def public_names() -> str:
 
 def names_of(module: ModuleType) -> str:
     """Everything that can be imported from a module."""
-    rows = ((f"`{name}`", sentence(getattr(module, name))) for name in module.__all__)
+    aliases = dict(attribute_docs(source_records))
+    rows = ((f"`{name}`", aliases.get(name) or sentence(getattr(module, name))) for name in module.__all__)
     return table(("name", "what it is"), rows)
 
 
@@ -273,14 +295,22 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "meanings": meanings,
     "other-defaults": other_defaults,
     "public-names": public_names,
+    "offset-storage-reader": lambda: methods(OffsetStorageReader),
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),
     "sink-task": lambda: methods(SinkTask),
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
+    "source-connector": lambda: methods(SourceConnector, *SourceConnector.__bases__),
+    "source-keys": source_keys,
+    "source-names": lambda: names_of(sinksdk.source),
+    "source-task": lambda: methods(SourceTask),
+    "source-task-context": lambda: methods(SourceTaskContext),
+    "source-verdicts": lambda: verdicts(SOURCE_OPTIONS),
     "steps": steps,
     "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
+    "transaction-context": lambda: methods(TransactionContext),
 }
 """What can stand between the comments, by name."""
 

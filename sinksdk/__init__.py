@@ -4,9 +4,11 @@ What a connector author imports is here; everything below (``engine``, ``store``
 ``sources``, ``spark``) is the machinery that runs it::
 
     connector  task  context  records  config  errors      what authors see
+    source     the same for authors of sources
     engine     drives one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them
     sources    where records come from
+    writers    where source tasks write to
     spark      the session and the job of one generation
     runtime    plans generations, runs them, fences their predecessors
     testing    doubles and a harness for connector authors

@@ -34,6 +34,13 @@ Transactions
 
     written after its files and renamed into place, so that all of them appear at once. To remove old
     files, remove their entry first.
+
+Several writers
+    append entries to a log (:class:`~sinksdk.sources.topic_directory.log.TransactionLog`): their names are
+    numbers of twenty digits, from 1 on without a gap, and each is created by exactly one of those who try.
+    Besides their files they tell the offsets in them (``extents``), who wrote them (``writer``: transactional
+    id, epoch, attempt) and how far sources were read (``positions``). Readers need nothing of that. Entries
+    up to the number in ``_transactions/_checkpoint.json`` may be removed.
 """
 
 from __future__ import annotations
