@@ -22,11 +22,12 @@ from sinksdk.engine.boundaries import (
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outside import AuthorsCode, Persistence, PersistentOffsets
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.threads import OneThread, Threads
-from sinksdk.engine.transactions import AuthorsCode, SourceTransactions
+from sinksdk.engine.transactions import SourceTransactions
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
 from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
@@ -126,14 +127,8 @@ class WorkerSourceTask:
         self._is_released = False
         self._failure: Exception | None = None
         self._poll_attempts = Attempts(self._options.poll_retry)
-        self._transactions = SourceTransactions(
-            task,
-            writer,
-            label=self._label,
-            clock=clock,
-            retry=self._options.retry,
-            given_up=self._cancelled,
-        )
+        persist = Persistence(self._label, clock, self._options.retry, self._cancelled)
+        self._transactions = SourceTransactions(task, writer, label=self._label, persist=persist)
         self._boundaries: Boundaries
         asked: WorkerTransactionContext | None = None
         match self._options.boundary:
@@ -144,7 +139,7 @@ class WorkerSourceTask:
                 self._boundaries = IntervalBoundaries(self._options.interval, clock.now())
             case "poll":
                 self._boundaries = PollBoundaries()
-        self._context = WorkerSourceTaskContext(raw_config or {}, offsets, asked)
+        self._context = WorkerSourceTaskContext(raw_config or {}, PersistentOffsets(offsets, persist), asked)
 
     @property
     def state(self) -> SourceTaskState:
@@ -249,14 +244,16 @@ class WorkerSourceTask:
                 self._decide(self._boundaries.after_batch(self._clock.now()))
 
     def _poll(self) -> Sequence[SourceRecord]:
-        def poll() -> Sequence[SourceRecord]:
-            return list(self._task.poll() or ())
+        def poll() -> Sequence[SourceRecord] | RetriableException:
+            try:
+                return list(self._task.poll() or ())
+            except RetriableException as error:
+                return error
 
-        try:
-            records = self._call(poll)
-        except RetriableException as error:
-            delay = self._poll_attempts.failed(self._clock.now(), error.retry_after)
-            log.warning("%s: poll is tried again: %s", self._label, error)
+        records = self._call(poll)
+        if isinstance(records, RetriableException):
+            delay = self._poll_attempts.failed(self._clock.now(), records.retry_after)
+            log.warning("%s: poll is tried again: %s", self._label, records)
             self._stop_asked.wait(delay or 0.0)
             return ()
         self._poll_attempts = Attempts(self._options.poll_retry)

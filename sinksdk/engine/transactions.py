@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TypeVar
 
-from sinksdk.engine.clock import Clock
-from sinksdk.engine.retry import Attempts, RetryPolicy
-from sinksdk.engine.threads import Signal
+from sinksdk.engine.outside import AuthorsCode, Persistence
 from sinksdk.engine.writer import TransactionalWriter
-from sinksdk.errors import ConnectException, DataException, FencedException, RetriableException
+from sinksdk.errors import ConnectException, DataException, FencedException
 from sinksdk.source.positions import SourcePosition, as_json
-from sinksdk.source.records import SourceRecord
+from sinksdk.source.records import SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-class AuthorsCode:
-    """Calls what a task's author wrote.
-
-    Args:
-        label: connector and task, for messages.
-    """
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-
-    def __call__(self, method: Callable[..., T], *arguments: object) -> T:
-        """Call a method.
-
-        Raises:
-            RetriableException: as it raised it.
-            ConnectException: it raised anything else, which is the cause.
-        """
-        try:
-            return method(*arguments)
-        except RetriableException:
-            raise
-        except Exception as error:
-            kind = type(error).__name__
-            raise ConnectException(f"{self._label}: {method.__name__} raised {kind}: {error}") from error
 
 
 class SourceTransactions:
@@ -53,31 +21,21 @@ class SourceTransactions:
         task: told what is committed.
         writer: where records go.
         label: connector and task, for messages.
-        clock: passes between two attempts.
-        retry: how long what may yet succeed is tried.
-        given_up: nobody waits any more: nothing is tried again.
+        persist: tries again what may yet succeed.
     """
 
     def __init__(
-        self,
-        task: SourceTask,
-        writer: TransactionalWriter,
-        *,
-        label: str,
-        clock: Clock,
-        retry: RetryPolicy,
-        given_up: Signal,
+        self, task: SourceTask, writer: TransactionalWriter, *, label: str, persist: Persistence
     ) -> None:
         self._task = task
         self._writer = writer
         self._label = label
-        self._clock = clock
-        self._retry = retry
-        self._given_up = given_up
+        self._persist = persist
         self._call = AuthorsCode(label)
         self._is_open = False
         self._sent: list[SourceRecord] = []
         self._positions: dict[str, SourcePosition] = {}
+        self._last: tuple[SourcePartition, SourcePartition, str] | None = None
         self.records = 0
         """Records in transactions that were committed."""
         self.count = 0
@@ -99,20 +57,20 @@ class SourceTransactions:
                 f"sequence of SourceRecord"
             )
         try:
-            position = SourcePosition.of(record.source_partition, record.source_offset)
+            position = _checked(record)
         except DataException as error:
             raise DataException(f"{self._label}: a record for topic {record.topic}: {error}") from error
         self._begin()
-        self._persist("sending a record", lambda: self._writer.send(record))
+        self._persist("sending a record", self._writer.send, record)
         self._sent.append(record)
-        self._positions[as_json(position.partition)] = position
+        self._positions[self._key(record.source_partition, position)] = position
 
     def commit(self) -> None:
         """Commit what is open, if anything is; then tell the task of each record, and of the whole."""
         if not self._is_open:
             return
         positions = list(self._positions.values())
-        written = self._persist("committing a transaction", lambda: self._writer.commit(positions))
+        written = self._persist("committing a transaction", self._writer.commit, positions)
         sent = self._close()
         self.records += len(sent)
         self.count += 1
@@ -129,7 +87,7 @@ class SourceTransactions:
         self._persist("aborting a transaction", self._writer.abort)
         sent = self._close()
         self._begin()
-        self._persist("committing offsets", lambda: self._writer.commit(positions))
+        self._persist("committing offsets", self._writer.commit, positions)
         self._close()
         for record in sent:
             self._call(self._task.commit_record, record, None)
@@ -142,6 +100,8 @@ class SourceTransactions:
         self._close()
         try:
             self._writer.abort()
+        except FencedException:
+            pass  # it is not ours any more, and its owner has aborted it
         except Exception as error:  # noqa: BLE001 - the rest must be closed, whatever the writer raises
             # What readers see does not change: whoever has the id next aborts it before it writes.
             log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
@@ -156,18 +116,18 @@ class SourceTransactions:
         self._is_open, self._sent, self._positions = False, [], {}
         return sent
 
-    def _persist(self, what: str, attempt: Callable[[], T]) -> T:
-        attempts = Attempts(self._retry)
-        while True:
-            try:
-                return attempt()
-            except RetriableException as error:
-                delay = attempts.failed(self._clock.now(), error.retry_after)
-                if delay is None or self._given_up.wait(delay):
-                    raise ConnectException(
-                        f"{self._label}: {what} failed {attempts.failures} times, the last time with: {error}"
-                    ) from error
-                log.warning("%s: %s is tried again: %s", self._label, what, error)
-            except FencedException:
-                self._close()  # it is not ours to abort any more
-                raise
+    def _key(self, given: SourcePartition, position: SourcePosition) -> str:
+        """Of the position's partition; nearly always it is that of the record before."""
+        if self._last is not None and self._last[0] is given and self._last[1] == position.partition:
+            return self._last[2]
+        key = as_json(position.partition)
+        self._last = given, position.partition, key
+        return key
+
+
+def _checked(record: SourceRecord) -> SourcePosition:
+    """How far the source is read with a record. Raises DataException for one that no writer could write."""
+    for what, content in (("key", record.key), ("value", record.value)):
+        if content is not None and not isinstance(content, bytes):
+            raise DataException(f"its {what} is of type {type(content).__name__}; encode it to bytes")
+    return SourcePosition.of(record.source_partition, record.source_offset)

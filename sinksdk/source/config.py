@@ -20,6 +20,10 @@ _EACH_NAMES_ITS_TOPIC: Final = _ignored("each record of a source names its topic
 _BYTES: Final = Verdict.unsupported(
     "a source's tasks give keys and values as bytes; take it out, and encode them in the task"
 ).when({"bytes": _same(), "ByteArrayConverter": _same()})
+_ONE_CLUSTER: Final = Verdict.unsupported(
+    "records and source offsets are on one cluster, in the same transactions; take it out, and name "
+    "the cluster where the connector is run"
+)
 
 SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
@@ -50,6 +54,9 @@ SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "group.id": _same("a worker's key in Connect, each connector's own here"),
         "topic.creation.*": _ignored("topics are not created; a topic directory needs none"),
         "producer.override.*": _same(),
+        "producer.override.bootstrap.servers": _ONE_CLUSTER,
+        "consumer.override.bootstrap.servers": _ONE_CLUSTER,
+        "admin.override.bootstrap.servers": _ONE_CLUSTER,
         "producer.override.transactional.id": _ignored("it is made of 'group.id', name and task"),
         "producer.override.acks": _ignored("transactions always wait for all replicas in sync"),
         "producer.override.enable.idempotence": _ignored("transactions are always idempotent"),

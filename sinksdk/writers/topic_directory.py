@@ -122,8 +122,9 @@ class TopicDirectoryWriter:
         """See :meth:`TransactionalWriter.commit`."""
         parts = self._by_partition()
         with _on_disk(self._root):
-            while not self._is_committed():
-                attempt = self._attempt = self._written(parts, self._log.refresh())
+            while not self._is_committed(state := self._owned()):
+                # The log is not looked at again before it is appended to: what was concluded holds for it.
+                attempt = self._attempt = self._written(parts, state)
                 if self._log.append(self._entry(attempt, parts, positions)):
                     break
         written = self._metadata(self._attempt)
@@ -133,7 +134,7 @@ class TopicDirectoryWriter:
     def abort(self) -> None:
         """See :meth:`TransactionalWriter.abort`."""
         with _on_disk(self._root):
-            if not self._is_committed():
+            if not self._is_committed(self._owned()):
                 self._forget_attempt()
         self._sent = []
 
@@ -141,20 +142,25 @@ class TopicDirectoryWriter:
         """See :meth:`TransactionalWriter.close`. Nothing is held; a file that nobody named stays."""
         self._sent = []
 
-    def _is_committed(self) -> bool:
-        """Whether the attempt that was made last stands in the log, though nobody said so.
+    def _owned(self) -> LogState:
+        """What follows from the log now.
 
         Raises:
             FencedException: the id is somebody else's. Files that were written stay: the new owner knows
                 which of them count, we do not.
         """
-        owner = self._log.refresh().writers[self._id]
+        state = self._log.refresh()
+        owner = state.writers[self._id]
         if owner.epoch != self._epoch:
             raise FencedException(
                 f"transactional id {self._id} in the topic directory {self._root}: epoch {self._epoch} was "
                 f"fenced by epoch {owner.epoch}; a newer task writes there now"
             )
-        return self._attempt is not None and owner.attempt == self._attempt.number
+        return state
+
+    def _is_committed(self, state: LogState) -> bool:
+        """Whether the attempt that was made last stands in the log, though nobody said so."""
+        return self._attempt is not None and state.writers[self._id].attempt == self._attempt.number
 
     def _by_partition(self) -> dict[TopicPartition, list[SourceRecord]]:
         parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)

@@ -72,6 +72,18 @@ def test_a_failure_leaves_nothing_of_its_transaction() -> None:
     assert (its.values, its.offset()) == ([b"a0"], {"line": 1})
 
 
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_keys_and_values_are_bytes(field: str) -> None:
+    """What else they might be is the task's to encode: it is said whose and of which type it is."""
+    record = lines(0)[0]
+    object.__setattr__(record, field, "text")
+    outcome = scene(Script([record])).worker.run()
+    assert outcome.failure is not None
+    assert (
+        f"a record for topic lines: its {field} is of type str; encode it to bytes" in outcome.failure.message
+    )
+
+
 # -- interval ----------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,7 @@ def test_a_configuration_travels_as_text() -> None:
         ("errors.deadletterqueue.topic.name", "dead", Meaning.IGNORED),
         ("producer.override.linger.ms", "5", Meaning.SAME),
         ("producer.override.acks", "1", Meaning.IGNORED),
+        ("producer.override.bootstrap.servers", "other:9092", Meaning.UNSUPPORTED),
         ("transforms", "a", Meaning.UNSUPPORTED),
         ("tranaction.boundary", "poll", Meaning.UNKNOWN),
     ],

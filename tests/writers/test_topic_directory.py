@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -196,6 +198,35 @@ def test_a_successor_sweeps_what_its_predecessor_left(place: Directory) -> None:
     assert len(list(place.root.glob("topic=a/*/*.parquet"))) == 2
     write(place, successor, [b"2"])
     assert place.values("a") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("moment", ["after its look", "before its files", "before its entry"])
+def test_a_writer_that_is_fenced_while_it_commits(tmp_path: Path, moment: str) -> None:
+    """Regression: what it concludes from the log holds for the entry that it then creates, or there is none."""
+
+    class Interrupted(Disk):
+        def write(self, path: Path, write: Callable[[Path], object]) -> None:
+            suffix = {"before its files": ".parquet", "before its entry": ".tmp"}.get(moment)
+            if path.suffix == suffix and self.meanwhile:
+                self.meanwhile.pop()()
+            super().write(path, write)
+
+        def read(self, path: Path) -> bytes | None:
+            content = super().read(path)
+            if content is None and moment == "after its look" and self.meanwhile:
+                self.meanwhile.pop()()
+            return content
+
+        meanwhile: ClassVar[list[Callable[[], None]]] = []
+
+    disk = Interrupted()
+    zombie, successor = Directory(tmp_path, disk).writer(), Directory(tmp_path).writer()
+    zombie.init()
+    disk.meanwhile.append(successor.init)
+    with pytest.raises(FencedException):
+        write(Directory(tmp_path), zombie, [b"zombie"])
+    write(Directory(tmp_path), successor, [b"successor"])
+    assert Directory(tmp_path).values("a") == [b"successor"]
 
 
 def test_a_fenced_writer_removes_nothing(place: Directory) -> None:

@@ -22,6 +22,7 @@ from sinksdk.writers.kafka.offsets_topic import OffsetRecord
 
 _TIMEOUT: Final = 15.0  # seconds for one request; what is not done by then is asked for again
 _POLL: Final = 0.1  # seconds
+_POLL_EVERY: Final = 100  # records; what became of those before them is told meanwhile
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "delivery.timeout.ms"
 _LONGEST_TRANSACTION: Final = 60_000  # milliseconds, as Java's producers have it
@@ -198,8 +199,9 @@ class KafkaWriter:
                 except BufferError:
                     self._live.poll(_POLL)  # those before it are written, or given up, in time
                 else:
-                    self._live.poll(0)
-                    return
+                    break
+            if len(self._written) % _POLL_EVERY == 0:
+                self._live.poll(0)
 
     def _note(self, error: KafkaError | None) -> None:
         """Remember the first record that was not written: what is said of the transaction names no cause."""

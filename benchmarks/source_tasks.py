@@ -1,0 +1,107 @@
+"""What a source task costs per transaction and per record: ``python -m benchmarks.source_tasks``.
+
+The engine with a writer that keeps records in memory is what the others are compared with.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.table import Row, show
+from sinksdk.engine import SystemClock, TaskName
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
+from sinksdk.source import SourceConnectorConfig, SourceRecord, SourceTask
+from sinksdk.sources.kafka import KafkaClient
+from sinksdk.writers.kafka import KafkaOffsets, KafkaWriter, ensure_offsets_topic
+from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
+from tests.kafka.broker import serving
+from tests.kafka.topics import create_topic
+
+NAME: Final = TaskName("bench", 0)
+TOPIC: Final = "bench"
+SHAPES: Final = ((300, 1), (20, 5_000))
+"""How many polls, and records of each."""
+
+Place = tuple[TransactionalWriter, CommittedOffsets]
+
+
+class Counting(SourceTask):
+    """Polls so many records of 100 bytes so often."""
+
+    worker: WorkerSourceTask
+
+    def __init__(self, polls: int, size: int) -> None:
+        self.polls = polls
+        self.size = size
+        self.next = 0
+        self.part = {"f": "a"}
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        if not self.polls:
+            self.worker.stop()
+            return None
+        self.polls -= 1
+        first, self.next = self.next, self.next + self.size
+        return [SourceRecord(self.part, {"n": n + 1}, TOPIC, b"x" * 100) for n in range(first, self.next)]
+
+
+@contextmanager
+def memory() -> Iterator[Place]:
+    """Nothing outside."""
+    topics = MemoryTopics()
+    yield MemoryWriter(topics, "id", NAME.connector), MemoryOffsets(topics, NAME.connector)
+
+
+@contextmanager
+def directory() -> Iterator[Place]:
+    """Files, synced to the disk of the working directory: a temporary one may be in memory."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        identity = transactional_id("bench", NAME)
+        yield (
+            TopicDirectoryWriter(folder, identity, NAME.connector),
+            TopicDirectoryOffsets(folder, NAME.connector),
+        )
+
+
+@contextmanager
+def kafka() -> Iterator[Place]:
+    """One broker on this machine."""
+    with serving() as broker:
+        create_topic(broker.bootstrap, TOPIC)
+        config, client = SourceConnectorConfig.parse({"name": NAME.connector}), KafkaClient(broker.bootstrap)
+        ensure_offsets_topic(config, client)
+        yield KafkaWriter.of(config, client, NAME), KafkaOffsets.of(config, client)
+
+
+def seconds(place: Place, polls: int, size: int) -> float:
+    """How long a task takes for them."""
+    task = Counting(polls, size)
+    writer, offsets = place
+    task.worker = WorkerSourceTask(task, NAME, None, writer=writer, offsets=offsets, clock=SystemClock())
+    begun = time.perf_counter()
+    outcome = task.worker.run()
+    assert outcome.records == polls * size, outcome
+    return time.perf_counter() - begun
+
+
+def rows() -> Iterator[Row]:
+    """The measurements."""
+    for polls, size in SHAPES:
+        alone = 0.0
+        for what in (memory, directory, kafka):
+            with what() as place:
+                took = seconds(place, polls, size)
+            alone = alone or took
+            each = f"{took / polls * 1e3:,.1f} ms a transaction, {polls * size / took:,.0f} records/s"
+            yield Row.ratio(f"{what.__name__}: transactions of {size:,}", each, took / alone)
+
+
+if __name__ == "__main__":
+    show(list(rows()))

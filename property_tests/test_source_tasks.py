@@ -1,0 +1,274 @@
+"""Source tasks as processes, with crashes, zombies and lost answers at every step outside, and their writers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from property_tests.exercised import EXERCISED
+from sinksdk import RetriableException, TopicPartition
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.source_options import SourceOptions
+from sinksdk.engine.source_outcome import End
+from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
+from sinksdk.source import SourceRecord, SourceTask
+from sinksdk.sources import Subscription, TopicDirectory
+from sinksdk.sources.topic_directory.disk import Disk
+from sinksdk.testing.simulation.world import Chaos, World
+from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
+
+T = TypeVar("T")
+
+exercised = EXERCISED["source tasks"]
+TASKS: Final = 2
+NUMBERS: Final = 9
+UNANSWERED: Final = r"failed \d+ times, the last time with|start raised RetriableException"
+TOPIC: Final = TopicPartition("numbers", 0)
+
+
+def lost(what: str) -> OSError:
+    return OSError(errno.EIO, what)
+
+
+class SimulatedDisk(Disk):
+    """The real file system, one step at a time: before and after each, others go on, or the process dies."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def step(self, what: str, effect: Callable[[], T]) -> T:
+        return self.world.operate(what, effect, lost=lost)
+
+    def make_folder(self, folder: Path) -> None:
+        self.step(f"makes {folder.name}", lambda: folder.mkdir(parents=True, exist_ok=True))
+
+    def write(self, path: Path, write: Callable[[Path], object]) -> None:
+        self.step(f"writes half of {path.name}", lambda: path.write_bytes(b"PAR1"))
+        self.step(f"writes {path.name}", lambda: write(path))
+
+    def link(self, existing: Path, name: Path) -> bool:
+        def effect() -> bool:
+            try:
+                os.link(existing, name)
+            except FileExistsError:
+                exercised["entries that somebody else was faster with"] += 1
+                return False
+            return True
+
+        return self.step(f"links {name.name}", effect)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        self.step(f"replaces {path.name}", lambda: path.write_bytes(content))
+
+    def read(self, path: Path) -> bytes | None:
+        return self.step(f"reads {path.name}", lambda: super(SimulatedDisk, self).read(path))
+
+    def names(self, folder: Path) -> list[str]:
+        return self.step(f"lists {folder.name}", lambda: super(SimulatedDisk, self).names(folder))
+
+    def remove(self, path: Path) -> None:
+        self.step(f"removes {path.name}", lambda: super(SimulatedDisk, self).remove(path))
+
+
+class Numbers(SourceTask):
+    """Counts from where it got to, in its own source partition; each fifth number it takes back, if it may."""
+
+    def __init__(self, number: int, worker: Callable[[], WorkerSourceTask], world: World) -> None:
+        self.number = number
+        self.worker = worker
+        self.world = world
+        self.calls: list[str] = []
+
+    def start(self, config: object) -> None:
+        offset = self.context.offset_storage_reader().offset({"task": self.number})
+        self.next = int(str(offset["next"])) if offset else 0
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        assert "stopped" not in self.calls
+        self.world.sleep(self.world.dice.choice((0.0, 0.5, 3.0)))
+        self.worker().tick()  # as the other thread would, while poll waits
+        if self.next >= NUMBERS:
+            self.worker().stop()
+            return None
+        asks = self.context.transaction_context()
+        most = 3 if asks is None else 1
+        count = min(self.world.dice.randint(1, most), NUMBERS - self.next)
+        batch = [self.record(n) for n in range(self.next, self.next + count)]
+        if asks is not None and is_taken_back(self.next):
+            asks.abort_transaction(batch[0])
+        elif asks is not None:
+            asks.commit_transaction()
+        self.next += count
+        return batch
+
+    def record(self, number: int) -> SourceRecord:
+        value = b"%d:%d" % (self.number, number)
+        return SourceRecord({"task": self.number}, {"next": number + 1}, TOPIC.topic, value)
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def stopped(self) -> None:
+        assert self.calls == ["stop"]
+        self.calls.append("stopped")
+
+
+def is_taken_back(number: int) -> bool:
+    return number % 5 == 4
+
+
+class Memory:
+    """Topics in memory, each look and each change a step."""
+
+    def __init__(self, world: World) -> None:
+        self.topics = MemoryTopics(lambda what, effect: world.operate(what, effect, lost=RetriableException))
+
+    def writer(self, name: TaskName) -> TransactionalWriter:
+        return MemoryWriter(self.topics, transactional_id("g", name), name.connector)
+
+    def offsets(self, name: TaskName) -> CommittedOffsets:
+        return MemoryOffsets(self.topics, name.connector)
+
+    def values(self) -> list[str]:
+        return [(record.value or b"").decode() for record in self.topics.records(TOPIC.topic)]
+
+
+class Directory:
+    """A topic directory, each operation on its files a step."""
+
+    def __init__(self, world: World, root: Path) -> None:
+        self.world = world
+        self.root = root
+
+    def writer(self, name: TaskName) -> TransactionalWriter:
+        identity, disk = transactional_id("g", name), SimulatedDisk(self.world)
+        return TopicDirectoryWriter(self.root, identity, name.connector, now=self.world.time, disk=disk)
+
+    def offsets(self, name: TaskName) -> CommittedOffsets:
+        return TopicDirectoryOffsets(self.root, name.connector)
+
+    def values(self) -> list[str]:
+        """What any reader sees, whose offsets leave no gap."""
+        if not (self.root / f"topic={TOPIC.topic}").is_dir():
+            return []
+        source = TopicDirectory(self.root)
+        source.partitions(Subscription(regex=".*"))
+        offsets: list[int] = []
+        values: list[str] = []
+        for file in source._last_look.get(TOPIC, ()):
+            table = pq.read_table(file.path, partitioning=None, columns=["offset", "value"])
+            offsets += table.column("offset").to_pylist()
+            values += [value.decode() for value in table.column("value").to_pylist()]
+        assert offsets == list(range(len(offsets)))
+        return values
+
+
+class Cluster:
+    """Tasks as processes, each begun again until it has counted to the end."""
+
+    def __init__(self, world: World, place: Memory | Directory, options: SourceOptions) -> None:
+        self.world = world
+        self.place = place
+        self.options = options
+        self.finished: set[int] = set()
+        self.begun = 0
+
+    def run(self) -> None:
+        self.world.chaos = Chaos.drawn(self.world.dice)
+        for _ in range(40):
+            if len(self.finished) == TASKS:
+                break
+            self.spawn_missing()  # while an earlier process of the task may still run: it is fenced so
+            last = self.world.steps + self.world.dice.choice((40, 200, 1_000))
+            while self.world.steps < last and self.world.processes:
+                self.world.step()
+                if self.world.steps % 60 == 0:
+                    self.check()
+        self.world.chaos = Chaos(switch=0.5)
+        self.spawn_missing()
+        self.world.run(lambda: not self.world.processes, at_most=100_000)
+
+    def spawn_missing(self) -> None:
+        for task in set(range(TASKS)) - self.finished:
+            self.spawn(task)
+
+    def spawn(self, number: int) -> None:
+        self.begun += 1
+        name = TaskName("numbers", number)
+
+        def process() -> None:
+            task = Numbers(number, lambda: worker, self.world)
+            worker = WorkerSourceTask(
+                task,
+                name,
+                None,
+                writer=self.place.writer(name),
+                offsets=self.place.offsets(name),
+                clock=self.world,
+                options=self.options,
+            )
+            outcome = worker.run()
+            exercised[f"tasks that ended {outcome.end}"] += 1
+            if outcome.end is End.FAILED:  # only for want of answers, for longer than a task is to wait
+                assert outcome.failure is not None
+                assert re.search(UNANSWERED, outcome.failure.message), outcome.failure.trace
+            if outcome.end is End.STOPPED:
+                self.finished.add(number)
+
+        self.world.spawn(f"task {number} ({self.begun})", process)
+
+    def expected(self) -> list[int]:
+        takes_back = self.options.boundary == "connector"
+        return [n for n in range(NUMBERS) if not (takes_back and is_taken_back(n))]
+
+    def check(self) -> list[str]:
+        """Of each task a reader sees its first numbers, in order, each once."""
+        values = self.place.values()
+        for task in range(TASKS):
+            own = [value for value in values if value.startswith(f"{task}:")]
+            assert own == [f"{task}:{n}" for n in self.expected()[: len(own)]]
+        return values
+
+
+boundaries = st.sampled_from(
+    [SourceOptions("poll"), SourceOptions("interval", 2.0), SourceOptions("connector")]
+)
+
+
+def survive(world: World, place: Memory | Directory, options: SourceOptions) -> None:
+    cluster = Cluster(world, place, options)
+    try:
+        cluster.run()
+        values = cluster.check()
+    finally:
+        world.end()
+    assert len(values) == TASKS * len(cluster.expected())
+    exercised[f"schedules with boundary {options.boundary}"] += 1
+    for what, count in world.happened.items():
+        exercised[what] += count
+
+
+@given(seed=st.integers(0, 2**48), options=boundaries)
+def test_each_number_is_in_the_topic_once_and_in_order(seed: int, options: SourceOptions) -> None:
+    """Whatever crashes where, whoever wakes up late: never half a transaction, never one twice; stopped is last."""
+    world = World(seed)
+    survive(world, Memory(world), options)
+
+
+@given(seed=st.integers(0, 2**48), options=boundaries)
+def test_so_it_is_in_a_topic_directory(seed: int, options: SourceOptions) -> None:
+    """With every single step on disk as a place to crash, to freeze, and to lose an answer."""
+    world = World(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        survive(world, Directory(world, Path(folder) / "topics"), options)

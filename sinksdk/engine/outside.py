@@ -1,0 +1,94 @@
+"""Calling what is not the engine's: what a task's author wrote, and what may answer only later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.retry import Attempts, RetryPolicy
+from sinksdk.engine.threads import Signal
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.source.context import OffsetStorageReader
+from sinksdk.source.records import SourceOffset, SourcePartition
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class AuthorsCode:
+    """Calls what a task's author wrote.
+
+    Args:
+        label: connector and task, for messages.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def __call__(self, method: Callable[..., T], *arguments: object) -> T:
+        """Call a method.
+
+        Raises:
+            ConnectException: it raised something, which is the cause.
+        """
+        try:
+            return method(*arguments)
+        except Exception as error:
+            kind = type(error).__name__
+            raise ConnectException(f"{self._label}: {method.__name__} raised {kind}: {error}") from error
+
+
+class Persistence:
+    """Tries again what may yet succeed, until its time is over or nobody waits any more.
+
+    Args:
+        label: connector and task, for messages.
+        clock: tells how much time has passed.
+        retry: delays and budget of each operation.
+        given_up: nobody waits any more.
+    """
+
+    def __init__(self, label: str, clock: Clock, retry: RetryPolicy, given_up: Signal) -> None:
+        self._label = label
+        self._clock = clock
+        self._retry = retry
+        self._given_up = given_up
+
+    def __call__(self, what: str, attempt: Callable[..., T], *arguments: object) -> T:
+        """Do something.
+
+        Raises:
+            ConnectException: RetriableException once too often, which is the cause; or what it raised itself.
+        """
+        attempts: Attempts | None = None
+        while True:
+            try:
+                return attempt(*arguments)
+            except RetriableException as error:
+                attempts = attempts or Attempts(self._retry)
+                delay = attempts.failed(self._clock.now(), error.retry_after)
+                if delay is None or self._given_up.wait(delay):
+                    raise ConnectException(
+                        f"{self._label}: {what} failed {attempts.failures} times, the last time with: {error}"
+                    ) from error
+                log.warning("%s: %s is tried again: %s", self._label, what, error)
+
+
+class PersistentOffsets(OffsetStorageReader):
+    """Reads source offsets, and asks again where there is no answer yet: authors would forget to.
+
+    Args:
+        offsets: where they are.
+        persist: asks again.
+    """
+
+    def __init__(self, offsets: OffsetStorageReader, persist: Persistence) -> None:
+        self._offsets = offsets
+        self._persist = persist
+
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        """See :meth:`OffsetStorageReader.offsets`."""
+        return self._persist("reading source offsets", self._offsets.offsets, partitions)
