@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -198,6 +200,33 @@ def test_a_writer_that_cannot_be_closed_keeps_stopped_from_nobody(caplog: pytest
 
 
 # -- errors that pass --------------------------------------------------------------------------------
+
+
+def test_offsets_are_asked_for_again_until_there_is_an_answer() -> None:
+    """An author need not think of it; when errors.retry.timeout is used up, start fails."""
+    answers = iter([False, False, True])
+
+    class Starting(Script):
+        def start(self, config: object) -> None:
+            super().start(config)
+            self.found = self.context.offset_storage_reader().offset({"file": "a"})
+
+    class Away(MemoryTopics):
+        def operate(self, what: str, effect: Callable[[], Any]) -> Any:
+            if "offsets" in what and not next(answers, False):
+                raise RetriableException("no broker answers")
+            return super().operate(what, effect)
+
+    topics = Away()
+    task = Starting()
+    assert scene(task, topics=topics).worker.run().end is End.STOPPED
+    assert task.found is None
+    outcome = scene(Starting(), topics=topics).worker.run()
+    assert outcome.failure is not None
+    assert (
+        "start raised ConnectException: connector files, task 0: reading source offsets failed"
+        in outcome.failure.message
+    )
 
 
 def test_poll_is_tried_again_for_ever() -> None:

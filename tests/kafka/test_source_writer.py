@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from sinksdk import ConnectException, FencedException, RetriableException
+from sinksdk import ConfigException, ConnectException, FencedException, RetriableException
 from sinksdk.engine.clock import SystemClock
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.source import WorkerSourceTask
@@ -92,6 +92,23 @@ def test_the_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, p
     (record,) = consume(bootstrap, topic)
     assert (record.key, record.value) == (b'["files",{"file":"x"}]', b'{"line":1}')
     writer.close()
+
+
+def test_an_offsets_topic_with_more_replicas_than_brokers(place: Cluster) -> None:
+    """Refused before anything runs, with the key to set and to what."""
+    raw = {**place.raw, "offsets.storage.topic": unused_name(), "offset.storage.replication.factor": "3"}
+    with pytest.raises(
+        ConfigException, match=r"1 broker; set 'offset.storage.replication.factor' to 1 at most"
+    ):
+        ensure_offsets_topic(SourceConnectorConfig.parse(raw), place.client)
+
+
+def test_without_an_offsets_topic_there_are_no_offsets(place: Cluster) -> None:
+    """Nothing was ever committed."""
+    config = SourceConnectorConfig.parse({**place.raw, "offsets.storage.topic": unused_name()})
+    reader = KafkaOffsets.of(config, place.client)
+    assert reader.offset({"file": "x"}) is None
+    reader.close()
 
 
 def test_offsets_that_connect_wrote_are_read(bootstrap: str, place: Cluster) -> None:
