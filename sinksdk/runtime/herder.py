@@ -14,9 +14,9 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import ConnectorInfo, connector_info
+from sinksdk.runtime.info import ConnectorInfo, connector_history, connector_info
 from sinksdk.store import Store, read_commits
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorHistory, ConnectorRecord, TargetState
 
 
 class ConnectorRunsException(ConnectException):
@@ -42,6 +42,10 @@ class Herder:
     def info(self, name: str) -> ConnectorInfo:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
+
+    def history(self, name: str) -> ConnectorHistory:
+        """What a connector did lately. Raises ConnectorNotFoundException."""
+        return connector_history(self._store, name)
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""

@@ -10,6 +10,7 @@ from sinksdk.runtime import registry
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.store import Store, read_commits, table
 from sinksdk.store.records import (
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
@@ -18,6 +19,7 @@ from sinksdk.store.records import (
     TargetState,
     TaskCountRecord,
     TaskProgress,
+    history_key,
     plan_key,
     progress_key,
     status_key,
@@ -42,6 +44,7 @@ class PartitionInfo:
         position: offset after the last record read, while it is being read.
         rate: records per second, lately.
         error: why it failed the last time, until it does better.
+        failures: how often in a row it has failed.
     """
 
     partition: TopicPartition
@@ -50,6 +53,7 @@ class PartitionInfo:
     position: int | None = None
     rate: float = 0.0
     error: str | None = None
+    failures: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -89,6 +93,7 @@ class ConnectorInfo:
         partitions: all that are known.
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
+        heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
     """
 
     name: str
@@ -101,11 +106,17 @@ class ConnectorInfo:
     partitions: tuple[PartitionInfo, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
+    heard_at: float | None = None
 
     @property
     def lag(self) -> int:
         """Offsets that are there and not committed, as far as it is known."""
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def rate(self) -> float:
+        """Records per second, lately."""
+        return sum(partition.rate for partition in self.partitions)
 
 
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
@@ -139,7 +150,17 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         _partitions(store, connector, progress, remembered),
         status.missing_topics,
         status.trace,
+        status.heartbeat or None,
     )
+
+
+def connector_history(store: Store, connector: str) -> ConnectorHistory:
+    """What a connector did lately. Raises ConnectorNotFoundException."""
+    row = table.read(store, history_key(connector), ConnectorHistory)
+    if row is not None:
+        return row.value
+    registry.find(store, connector)
+    return ConnectorHistory()
 
 
 def _undriven(record: ConnectorRecord) -> State:
@@ -199,6 +220,7 @@ def _partitions(
                 running.position if running else None,
                 running.rate if running else 0.0,
                 (running.failure if running else None) or (before.error if before else None),
+                before.failures if before else 0,
             )
         )
     return tuple(found)

@@ -7,10 +7,12 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from sinksdk.runtime.herder import Herder
-from sinksdk.server import connectors
+from sinksdk.server import connectors, progress
 from sinksdk.server.admin import admin_router
 from sinksdk.server.auth import Authentication, Credentials
+from sinksdk.server.cross_site import CrossSiteProtection
 from sinksdk.server.errors import tell_errors
+from sinksdk.server.page import page_router
 from sinksdk.server.plugins import plugins_router
 from sinksdk.store import Store, identify
 
@@ -28,7 +30,10 @@ def create_app(store: Store, credentials: Credentials | None = None) -> FastAPI:
     app.state.herder = herder
     app.include_router(connectors.router)
     app.include_router(plugins_router(own))
+    app.include_router(progress.router)
+    app.include_router(page_router())
     tell_errors(app)
+    app.add_middleware(CrossSiteProtection)
     if credentials is not None:
         app.add_middleware(Authentication, credentials=credentials)
     return app

@@ -173,7 +173,7 @@ class _Attempt:
                 clock=self._clock,
                 on_progress=progress.write_if_due,
             ).run()
-        progress.write()
+        progress.write_last()
         return self._result(list(outcomes))
 
     def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
@@ -297,19 +297,31 @@ class _ProgressWriter:
 
     def write(self) -> None:
         """Write the positions now."""
+        self._write(self._progress())
+
+    def write_last(self) -> None:
+        """Write the positions now that the task has ended: nothing is read any more."""
+        progress = self._progress()
+        ended = tuple(row.model_copy(update={"rate": 0.0}) for row in progress.partitions)
+        self._write(progress.model_copy(update={"partitions": ended}))
+
+    def _write(self, progress: TaskProgress) -> None:
         try:
-            self._version = table.write(self._store, self._key, self._progress(), self._version).version
+            self._version = table.write(self._store, self._key, progress, self._version).version
         except Conflict:
-            self._find_version()  # an earlier attempt's, or an earlier generation's
+            self._write_over(progress)
         except ConnectException as error:
             log.info("progress was not written: %s", error)
 
-    def _find_version(self) -> None:
+    def _write_over(self, progress: TaskProgress) -> None:
+        """Over an earlier attempt's, or an earlier generation's; a later one's stays, ours is over."""
         try:
-            found = self._store.get(self._key)
-            self._version = found.version if found else None
-            if found is not None:
-                self._version = table.write(self._store, self._key, self._progress(), self._version).version
+            found = table.read(self._store, self._key, TaskProgress)
+            if found is not None and _age(found.value) > _age(progress):
+                return
+            self._version = table.write(
+                self._store, self._key, progress, found.version if found else None
+            ).version
         except ConnectException as error:
             log.info("progress was not written: %s", error)
 
@@ -331,10 +343,15 @@ class _ProgressWriter:
                     counts=dict(outcome.counts),
                     failure=outcome.failure.message if outcome.failure else None,
                     rate=(outcome.records - counted.get(outcome.partition, 0)) / max(now - before, 1.0),
+                    tail=outcome.tail,
                 )
                 for outcome in outcomes
             ),
         )
+
+
+def _age(progress: TaskProgress) -> tuple[int, int]:
+    return progress.generation, progress.attempt
 
 
 def _fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> FencedException:
