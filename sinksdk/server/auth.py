@@ -19,9 +19,8 @@ from starlette.types import ASGIApp
 from sinksdk.errors import ConfigException
 from sinksdk.server.errors import answer
 
-
-TOKEN_USER: Final = "token"
-"""The user whose password, in basic authentication, is any of the tokens."""
+NAMELESS: Final = "token"
+"""The user whose password, in basic authentication, is any of the tokens: they have no names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Credentials:
         """Whether an ``Authorization`` header lets in; compared in constant time.
 
         A browser can ask its user for a name and a password, never for a token: so a token is let in as the
-        password of a user :data:`TOKEN_USER` as well.
+        password of a user :data:`NAMELESS` as well.
         """
         scheme, _, given = header.partition(" ")
         if scheme.lower() == "bearer":
@@ -66,7 +65,7 @@ class Credentials:
                 pair = base64.b64decode(given, validate=True).decode()
             except (binascii.Error, UnicodeDecodeError):
                 return False
-            as_users = [*self.users, *(f"{TOKEN_USER}:{token}" for token in self.tokens)]
+            as_users = [*self.users, *(f"{NAMELESS}:{token}" for token in self.tokens)]
             return _is_among(pair, as_users)
         return False
 

@@ -32,14 +32,16 @@ from sinksdk.runtime.events import Silent
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, committed_offsets, take_over
+from sinksdk.store import MemoryStore, committed_offsets, table, take_over
 from sinksdk.store.base import Lost
 from sinksdk.store.records import (
     Closing,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
     config_key,
+    history_key,
     plans_prefix,
     status_key,
 )
@@ -139,7 +141,8 @@ class InProcess:
         ]
         assigned = [AssignedRange(r.topic_partition, r.offsets, r.due) for r in ranges]
         run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
-        return TaskResult(number, taken.ledger.attempt, list(run.run()))
+        outcomes = list(run.run())
+        return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
 
 
 class Connector(SinkConnector):
@@ -194,6 +197,25 @@ def test_until_caught_up_ends_when_everything_is_committed() -> None:
 
     assert committed_offsets(launcher.store, "c") == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(5)}
     assert (len(launcher.plans), connector.heard, connector.stops) == (1, [["t"]], [False])
+
+
+class Counting(Task):
+    def put(self, records: SinkRecords) -> None:
+        self.context.count(records.partition, rows=len(records))
+
+
+def test_what_generations_measure_and_count_is_added_up() -> None:
+    """Over two generations, of a driver each: records by task, counts by partition."""
+    made, launcher, _ = driver(Source({P0: 10, P1: 5}), Counting)
+    made.run(until_caught_up=True)
+    again, second, _ = driver(Source({P0: 14, P1: 5}), Counting)
+    second.store = again._store = launcher.store
+    ConnectorDriver.__init__(again, **kept(again))
+    again.run(until_caught_up=True)
+
+    totals = read_totals(launcher.store, "c")
+    assert sum(row.total.records_read for row in totals.tasks) == 19
+    assert {row.topic_partition: row.counts for row in totals.partitions} == {P0: {"rows": 14}, P1: {"rows": 5}}
 
 
 def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
@@ -488,3 +510,27 @@ def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> N
         made.run()
 
     assert launcher.store.get(status_key("c")) is None
+
+
+def test_what_is_committed_is_in_the_history() -> None:
+    """Each record once, over all generations, with what the task counts; and why a partition failed."""
+    failures = iter([True])
+
+    class Flaky(Task):
+        def put(self, records: SinkRecords) -> None:
+            if records.partition == P1 and next(failures, False):
+                message = "once"
+                raise ConnectException(message)
+            self.context.count(records.partition, files=1, bytes=10)
+
+    made, launcher, _ = driver(Source({P0: 5, P1: 7}), Flaky, **{"generation.max.records": 6})
+    made.run(until_caught_up=True)
+    history = table.read(launcher.store, history_key("c"), ConnectorHistory)
+
+    assert len(launcher.plans) > 1
+    assert history is not None
+    assert sum(bucket.records for bucket in history.value.buckets) == 12
+    assert {bucket.bytes // bucket.files for bucket in history.value.buckets} == {10}
+    assert [(failure.topic, failure.partition, failure.message) for failure in history.value.failures] == [
+        ("t", 1, "once")
+    ]

@@ -86,7 +86,9 @@ def fill(store: Store, scene: Scene, now: float) -> None:
 
 def _run(store: Store, scene: Scene) -> None:
     """A generation whose tasks have committed something."""
-    ranges = [PlannedRange(topic=scene.topic, partition=n, start=0, end=_end(n)) for n in range(scene.partitions)]
+    ranges = [
+        PlannedRange(topic=scene.topic, partition=n, start=0, end=_end(n)) for n in range(scene.partitions)
+    ]
     shares = [ranges[n :: scene.tasks] for n in range(scene.tasks)]
     generations = Generations(store, scene.name)
     plan = generations.plan(generations.claim(), [TaskPlan(ranges=tuple(share)) for share in shares], 1)
@@ -173,15 +175,40 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 def scenes(now: float) -> list[Scene]:
     """Twenty connectors."""
     told = [
-        failure(now - 4000, partition=1, message="S3 gave no answer for 60 s: PutObject inventory/partition=1/"),
+        failure(
+            now - 4000, partition=1, message="S3 gave no answer for 60 s: PutObject inventory/partition=1/"
+        ),
         failure(now - 45, times=3),
     ]
     hostile = failure(now - 9, message="</pre><script>document.title='owned'</script>")
     special = [
-        Scene("orders-archive", tasks=4, partitions=12, lag=1_234, rate=2_415.5, buckets=committing(now, 360)),
-        Scene("clicks-archive", tasks=8, partitions=200, lag=57, rate=310, buckets=committing(now, 300, files=20, records=90_000)),
-        Scene("payments-archive", "FAILED", buckets=committing(now - 5400, 200), trace=TRACE, failing=(1, 3), lag=800),
-        Scene("inventory-archive", failing=(3,), failures=told, lag=90, rate=12.25, buckets=committing(now, 90, files=1, records=900)),
+        Scene(
+            "orders-archive", tasks=4, partitions=12, lag=1_234, rate=2_415.5, buckets=committing(now, 360)
+        ),
+        Scene(
+            "clicks-archive",
+            tasks=8,
+            partitions=200,
+            lag=57,
+            rate=310,
+            buckets=committing(now, 300, files=20, records=90_000),
+        ),
+        Scene(
+            "payments-archive",
+            "FAILED",
+            buckets=committing(now - 5400, 200),
+            trace=TRACE,
+            failing=(1, 3),
+            lag=800,
+        ),
+        Scene(
+            "inventory-archive",
+            failing=(3,),
+            failures=told,
+            lag=90,
+            rate=12.25,
+            buckets=committing(now, 90, files=1, records=900),
+        ),
         Scene("returns-archive", "PAUSED", "PAUSED", buckets=committing(now - 1800, 120)),
         Scene("audit-archive", "STOPPED", "STOPPED"),
         Scene("legacy-archive", silent=5_000, lag=12_000),
@@ -193,6 +220,7 @@ def scenes(now: float) -> list[Scene]:
         Scene(HOSTILE, topic="<b>t</b>", failing=(0,), failures=[hostile], rate=1.5),
     ]
     others = [f"warehouse-{n}-archive" for n in range(1, 8)]
-    return [*special, *(Scene(name, rate=40, buckets=committing(now, 20, files=1, records=800)) for name in others)]
-
-
+    return [
+        *special,
+        *(Scene(name, rate=40, buckets=committing(now, 20, files=1, records=800)) for name in others),
+    ]

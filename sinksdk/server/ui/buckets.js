@@ -2,7 +2,7 @@
 
 export const HOUR = 3600;
 
-/** Sums of buckets over the last `range` seconds, one for each `step` seconds, oldest first, none left out. */
+/** Sums of buckets over the last `range` seconds, one for each `step` seconds, oldest first, empty ones too. */
 export function series(buckets, now, range, step) {
   const end = Math.floor(now / step) * step + step;
   const start = end - range;
@@ -27,7 +27,10 @@ export function ticks(most, wanted = 4, base = 10) {
   if (most <= 0) return [0, 1];
   const power = base ** Math.floor(Math.log(most / wanted) / Math.log(base));
   const rounds = base === 10 ? [1, 2, 5, 10] : [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-  const step = Math.max(rounds.map((round) => round * power).find((size) => size * wanted >= most), 1);
+  const step = Math.max(
+    rounds.map((round) => round * power).find((size) => size * wanted >= most),
+    1,
+  );
   const found = [];
   for (let at = 0; at < most + step; at += step) found.push(at);
   return found;

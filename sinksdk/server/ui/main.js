@@ -7,7 +7,7 @@ import { overview } from "./overview.js";
 
 const PAUSE = 2000; // milliseconds between two questions, at least
 const LONGEST_PAUSE = 30_000;
-const RELUCTANCE = 10; // a pause is so many times as long as the answer took: slow stores are asked less often
+const RELUCTANCE = 10; // times as long as the answer took: slow stores are asked less often
 const PATIENCE = 5000; // milliseconds without an answer until the reader is told
 
 const [header, problem, main] = ["header", "problem", "main"].map((id) => document.getElementById(id));
@@ -20,8 +20,18 @@ let timer = 0;
 let server = null; // what it says of itself
 
 function routeOf(hash) {
-  const match = hash.match(/^#\/connectors\/(.+)$/);
-  return match ? { name: decodeURIComponent(match[1]), path: `../progress/${match[1]}` } : { name: null, path: "../progress" };
+  const [, encoded] = hash.match(/^#\/connectors\/(.+)$/) ?? [];
+  if (encoded === undefined) return { name: null, path: "../progress" };
+  const name = decoded(encoded);
+  return { name, path: `../progress/${encodeURIComponent(name)}` };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // written by hand
+  }
 }
 
 async function ask() {
@@ -54,42 +64,57 @@ async function get(path, signal) {
   }
   if (response.ok) return response.json();
   const { message } = await response.json().catch(() => ({ message: response.statusText }));
-  if (response.status === 503) throw new Error(`The store does not answer: ${message}`);
-  if (response.status === 401) throw new Error("The server wants credentials. Load this page again to be asked for them.");
-  if (response.status === 404) throw new Error(`There is no connector '${route.name}', or no longer.`);
-  throw new Error(`The server answered ${response.status}: ${message}`);
+  const meanings = {
+    401: "The server wants credentials. Load this page again to be asked for them.",
+    404: `There is no connector '${route.name}', or no longer.`,
+    503: `The store does not answer: ${message}`,
+  };
+  throw new Error(meanings[response.status] ?? `The server answered ${response.status}: ${message}`);
 }
 
 /** What is wrong now, if anything, also while the server takes its time. */
 function currentTrouble() {
   if (trouble) return trouble;
-  if (asking && Date.now() - asking.since > PATIENCE) return { text: "The server takes long to answer.", since: answer?.at ?? asking.since };
-  return null;
+  if (!asking || Date.now() - asking.since < PATIENCE) return null;
+  return { text: "The server takes long to answer.", since: answer?.at ?? asking.since };
 }
 
 function draw() {
   const wrong = currentTrouble();
-  const seconds = (milliseconds) => (Date.now() - milliseconds) / 1000;
   document.title = [wrong && "✕", route.name, "sinksdk"].filter(Boolean).join(" · ");
   document.body.classList.toggle("stale", Boolean(wrong && answer));
+  render(header, head(wrong));
+  render(problem, wrong && h("p", {}, h("strong", {}, wrong.text), " ", oldness(wrong)));
   render(
-    header,
+    main,
+    answer ? h("div", { key: route.name ?? "" }, view()) : !wrong && h("p", { class: "empty" }, "Loading…"),
+  );
+}
+
+function head(wrong) {
+  const state = wrong ? "not up to date" : answer ? "live" : "…";
+  return [
     h("a", { href: "#/", class: "brand" }, "sinksdk"),
-    server && h("span", { class: "muted store", title: `store ${server.kafka_cluster_id}` }, `version ${server.version}`),
-    h("span", { class: wrong ? "pulse wrong" : "pulse" }, wrong ? "not up to date" : answer ? "live" : "…"),
-  );
-  render(
-    problem,
-    wrong && h("p", {}, h("strong", {}, wrong.text), answer ? ` Shown is what was known at ${clock(answer.at / 1000)}, ${duration(seconds(answer.at))} ago.` : ` Since ${duration(seconds(wrong.since))}.`),
-  );
-  if (!answer) {
-    render(main, !wrong && h("p", { class: "empty" }, "Loading…"));
-    return;
-  }
-  const { data } = answer;
-  const now = data.now + seconds(answer.at);
-  // What is known gets older; what was committed since is not known, so the plot ends where it was seen last.
-  render(main, h("div", { key: route.name ?? "" }, route.name === null ? overview(data, now, draw) : connector(data, now, main.clientWidth, draw)));
+    server &&
+      h("span", { class: "muted", title: `store ${server.kafka_cluster_id}` }, `version ${server.version}`),
+    h("span", { class: wrong ? "pulse wrong" : "pulse" }, state),
+  ];
+}
+
+function oldness(wrong) {
+  if (!answer) return `Since ${duration(secondsSince(wrong.since))}.`;
+  return `Shown is what was known at ${clock(answer.at / 1000)}, ${duration(secondsSince(answer.at))} ago.`;
+}
+
+function view() {
+  const { data, at } = answer;
+  // What is known gets older: relative times go on. The plot ends where the last answer ends.
+  const now = data.now + secondsSince(at);
+  return route.name === null ? overview(data, now, draw) : connector(data, now, main.clientWidth, draw);
+}
+
+function secondsSince(milliseconds) {
+  return (Date.now() - milliseconds) / 1000;
 }
 
 addEventListener("hashchange", () => {

@@ -3,20 +3,33 @@
 import { total } from "./buckets.js";
 import { h } from "./dom.js";
 import { ago, count, number, rate } from "./format.js";
-import { STATES, badge, table, wish } from "./parts.js";
+import { STATES, badge, numbers, table, texts, wish } from "./parts.js";
 import { sparkline } from "./plot.js";
 
-const order = { by: "state", down: false };
+const order = { by: "State", down: false };
 
 /** The list, from GET /progress. */
 export function overview({ connectors }, now, redraw) {
   if (connectors.length === 0) {
-    return h("p", { class: "empty" }, "There are no connectors in this store yet. ", h("code", {}, "POST /connectors"), " creates one.");
+    const how = [h("code", {}, "POST /connectors"), " creates one."];
+    return h("p", { class: "empty" }, "There are no connectors in this store yet. ", how);
   }
   return [
     h("h1", { class: "hidden" }, "Connectors"),
-    h("div", { class: "tally" }, STATES.map((state) => tally(state, connectors))),
-    table({ label: "Connectors", columns: columns(now), rows: connectors, key: (one) => one.name, order, redraw, layout: "cards" }),
+    h(
+      "div",
+      { class: "tally" },
+      STATES.map((state) => tally(state, connectors)),
+    ),
+    table({
+      label: "Connectors",
+      columns: columns(now),
+      rows: connectors,
+      key: (one) => one.name,
+      order,
+      redraw,
+      layout: "cards",
+    }),
   ];
 }
 
@@ -26,8 +39,8 @@ export function address(name) {
 }
 
 /** What of a connector an operator must look at: its state, or what of its tasks is worse. */
-export function worst(connector) {
-  return STATES.find((state) => connector.state === state || (connector.state === "RUNNING" && connector.task_states[state]));
+function worst(one) {
+  return STATES.find((state) => one.state === state || (one.state === "RUNNING" && one.task_states[state]));
 }
 
 function tally(state, connectors) {
@@ -37,22 +50,33 @@ function tally(state, connectors) {
 
 function columns(now) {
   return [
-    { id: "name", name: "Connector", value: (one) => one.name, class: "name", cell: (one) => [h("a", { href: address(one.name) }, one.name), remark(one)] },
-    { id: "state", name: "State", value: urgency, class: "state", cell: state },
-    { id: "tasks", name: "Tasks", isNumber: true, value: tasksOf, cell: (one) => number(tasksOf(one)) },
-    { id: "partitions", name: "Partitions", isNumber: true, value: (one) => one.partition_count, cell: (one) => number(one.partition_count) },
-    { id: "lag", name: "Lag", isNumber: true, value: (one) => one.lag, cell: (one) => number(one.lag) },
-    { id: "rate", name: "Records/s", isNumber: true, value: (one) => one.rate, cell: (one) => rate(one.rate) },
-    { id: "committed", name: "Committed, last hour", value: (one) => total(one.buckets).records, class: "committed", cell: (one) => committed(one, now) },
-    { id: "driver", name: "Driver", class: "driver", value: (one) => one.driver, cell: (one) => driver(one, now) },
+    texts("Connector", (one) => one.name, { cell: title, kind: "name" }),
+    texts("State", urgency, { cell: state, kind: "state" }),
+    numbers("Tasks", tasksOf),
+    numbers("Partitions", (one) => one.partition_count),
+    numbers("Lag", (one) => one.lag),
+    numbers("Records/s", (one) => one.rate, rate),
+    texts("Committed, last hour", (one) => total(one.buckets).records, {
+      cell: (one) => committed(one, now),
+      kind: "committed",
+    }),
+    texts("Driver", (one) => one.driver, { cell: (one) => driver(one, now), kind: "driver" }),
   ];
 }
 
+function title(one) {
+  return [h("a", { href: address(one.name) }, one.name), remark(one)];
+}
+
 function remark(one) {
-  if (one.state === "FAILED" && one.trace) return h("div", { class: "remark failed" }, lastLine(one.trace));
-  if (one.missing_topics.length) return h("div", { class: "remark failed" }, `missing: ${one.missing_topics.join(", ")}`);
-  if (one.failing_count) return h("div", { class: "remark restarting" }, `${number(one.failing_count)} of ${count(one.partition_count, "partition")} failing`);
-  return null;
+  const say = (kind, text) => h("div", { class: `remark ${kind}` }, text);
+  if (one.state === "FAILED" && one.trace) return say("failed", lastLine(one.trace));
+  if (one.missing_topics.length) return say("failed", `missing: ${one.missing_topics.join(", ")}`);
+  if (!one.failing_count) return null;
+  return say(
+    "restarting",
+    `${number(one.failing_count)} of ${count(one.partition_count, "partition")} failing`,
+  );
 }
 
 function lastLine(trace) {
@@ -65,7 +89,12 @@ function tasksOf(one) {
 
 function state(one) {
   const restarting = one.task_states.RESTARTING;
-  return [badge(one.state), restarting && badge("RESTARTING", count(restarting, "task")), wish(one)];
+  return [
+    badge(one.state),
+    " ",
+    restarting && [badge("RESTARTING", count(restarting, "task")), " "],
+    wish(one),
+  ];
 }
 
 /** Worst first, a missing topic with what restarts; equals by name. */
@@ -77,10 +106,11 @@ function urgency(one) {
 function committed(one, now) {
   const sum = total(one.buckets);
   const text = sum.files ? count(sum.files, "file") : count(sum.records, "record");
-  return h("span", { class: "spark" }, sparkline(one.buckets, now), sum.records ? h("span", {}, text) : h("span", { class: "muted" }, "nothing"));
+  const words = sum.records ? h("span", {}, text) : h("span", { class: "muted" }, "nothing");
+  return h("span", { class: "spark" }, sparkline(one.buckets, now), words);
 }
 
 function driver(one, now) {
   if (one.driver) return one.driver;
-  return h("span", { class: "muted" }, one.heard_at === null ? "none yet" : `none; last heard of ${ago(one.heard_at, now)}`);
+  return one.heard_at === null ? "none yet" : `none; last heard of ${ago(one.heard_at, now)}`;
 }

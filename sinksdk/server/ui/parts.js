@@ -1,6 +1,7 @@
 // What both views are made of.
 
 import { h, svg } from "./dom.js";
+import { number } from "./format.js";
 
 const SHAPES = {
   RUNNING: "M2 1l8 5-8 5z",
@@ -19,7 +20,11 @@ export function badge(state, text = state) {
   return h(
     "span",
     { class: `badge ${state.toLowerCase()}` },
-    svg("svg", { width: 10, height: 10, viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("path", { d: SHAPES[state], "fill-rule": "evenodd" })),
+    svg(
+      "svg",
+      { width: 10, height: 10, viewBox: "0 0 12 12", "aria-hidden": "true" },
+      svg("path", { d: SHAPES[state], "fill-rule": "evenodd" }),
+    ),
     text,
   );
 }
@@ -27,32 +32,53 @@ export function badge(state, text = state) {
 /** What shall be, where it is not so yet. */
 export function wish(connector) {
   if (connector.is_deleted) return h("span", { class: "wish" }, "is being deleted");
-  const isFulfilled = connector.target_state === connector.state || (connector.target_state === "RUNNING" && connector.state !== "PAUSED" && connector.state !== "STOPPED");
-  return isFulfilled ? null : h("span", { class: "wish" }, `shall be ${connector.target_state}`);
+  const { state, target_state: target } = connector;
+  // FAILED and UNASSIGNED are no target states: what shall run, and does not, is told by its state.
+  const isFulfilled = target === "RUNNING" ? state !== "PAUSED" && state !== "STOPPED" : state === target;
+  return isFulfilled ? null : h("span", { class: "wish" }, `shall be ${target}`);
+}
+
+/** A column of texts; `cell` makes more of them than a text. */
+export function texts(name, value, { cell = value, kind } = {}) {
+  return { name, value, cell, kind };
+}
+
+/** A column of numbers, which begins with the largest when it is sorted by. */
+export function numbers(name, value, show = number) {
+  return { name, value, cell: (row) => show(value(row)), kind: "number", isLargestFirst: true };
 }
 
 /**
- * A table that its reader can sort.
+ * A table that its reader can sort. Columns are made by texts and numbers; what is no column is left out.
  *
- * columns: { id, name, cell(row), value(row), isNumber, class }; those with a value can be sorted by.
  * order: { by, down }, changed in place. layout: "cards" where each row becomes one on a narrow screen.
  */
-export function table({ label, columns, rows, key, order, redraw, layout }) {
+export function table({ label, columns, rows, key, order, redraw, layout = "" }) {
+  const shown = columns.filter(Boolean);
   return h(
     "div",
-    { class: ["scroller", layout].filter(Boolean).join(" "), role: "region", "aria-label": label, tabindex: "0" },
+    { class: `scroller ${layout}`, role: "region", "aria-label": label, tabindex: "0" },
+    // The roles are said, since a layout of cards would take them away.
     h(
       "table",
       { role: "table", "aria-label": label },
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((column) => heading(column, order, redraw)))),
+      h(
+        "thead",
+        { role: "rowgroup" },
+        h(
+          "tr",
+          { role: "row" },
+          shown.map((column) => heading(column, order, redraw)),
+        ),
+      ),
       h(
         "tbody",
         { role: "rowgroup" },
-        sorted(rows, columns, order).map((row) =>
+        sorted(rows, shown, order).map((row) =>
           h(
             "tr",
             { role: "row", key: key(row) },
-            columns.map((column) => h("td", { role: "cell", class: kind(column), "data-label": column.name }, column.cell(row))),
+            shown.map((column) => cell(column, row)),
           ),
         ),
       ),
@@ -60,36 +86,36 @@ export function table({ label, columns, rows, key, order, redraw, layout }) {
   );
 }
 
+function cell(column, row) {
+  return h("td", { role: "cell", class: column.kind, "data-label": column.name }, column.cell(row));
+}
+
 function heading(column, order, redraw) {
-  const isCurrent = order?.by === column.id;
-  const direction = order?.down ? "descending" : "ascending";
+  const isCurrent = order.by === column.name;
+  const sort = () => {
+    order.down = isCurrent ? !order.down : Boolean(column.isLargestFirst);
+    order.by = column.name;
+    redraw();
+  };
   return h(
     "th",
-    { role: "columnheader", scope: "col", class: kind(column), "aria-sort": isCurrent ? direction : undefined },
-    column.value && order
-      ? h(
-          "button",
-          {
-            type: "button",
-            onclick: () => {
-              order.down = isCurrent ? !order.down : Boolean(column.isNumber);
-              order.by = column.id;
-              redraw();
-            },
-          },
-          column.name,
-          h("span", { class: "arrow", "aria-hidden": "true" }, isCurrent ? (order.down ? " ↓" : " ↑") : ""),
-        )
-      : column.name,
+    {
+      role: "columnheader",
+      scope: "col",
+      class: column.kind,
+      "aria-sort": isCurrent ? (order.down ? "descending" : "ascending") : undefined,
+    },
+    h(
+      "button",
+      { type: "button", onclick: sort },
+      column.name,
+      h("span", { "aria-hidden": "true" }, isCurrent ? (order.down ? " ↓" : " ↑") : ""),
+    ),
   );
 }
 
-function kind(column) {
-  return [column.isNumber && "number", column.class].filter(Boolean).join(" ") || undefined;
-}
-
 function sorted(rows, columns, order) {
-  const value = columns.find((column) => column.id === order?.by)?.value;
+  const value = columns.find((column) => column.name === order.by)?.value;
   if (!value) return rows;
   const sign = order.down ? -1 : 1;
   return [...rows].sort((a, b) => sign * compare(value(a), value(b))); // stable: equal ones stay as they came

@@ -8,9 +8,9 @@ const HEIGHT = 236;
 const MARGIN = { top: 26, right: 8, bottom: 24, left: 56 };
 
 const MEASURES = {
-  files: { name: "Files", base: 10, label: axisNumber, unit: "files" },
-  records: { name: "Records", base: 10, label: axisNumber, unit: "records" },
-  bytes: { name: "Bytes", base: 1024, label: bytes, unit: "bytes" },
+  files: { name: "Files", unit: "files", base: 10, label: axisNumber },
+  records: { name: "Records", unit: "records", base: 10, label: axisNumber },
+  bytes: { name: "Bytes", unit: "bytes", base: 1024, label: bytes },
 };
 
 const RANGES = [
@@ -34,15 +34,25 @@ export function plot(connector, width, redraw) {
       "div",
       { class: "section-head" },
       h("h2", { id: "committed-title" }, "Committed"),
-      choices("Measure", measures.map((name) => [name, MEASURES[name].name]), measure, (name) => {
-        chosen.measure = name;
-        redraw();
-      }),
-      choices("Time", RANGES.map((one) => [one, one.name]), range, (one) => {
-        chosen.range = one;
-        chosen.bar = null;
-        redraw();
-      }),
+      choices(
+        "Measure",
+        measures.map((name) => [name, MEASURES[name].name]),
+        measure,
+        (name) => {
+          chosen.measure = name;
+          redraw();
+        },
+      ),
+      choices(
+        "Time",
+        RANGES.map((one) => [one, one.name]),
+        range,
+        (one) => {
+          chosen.range = one;
+          chosen.bar = null;
+          redraw();
+        },
+      ),
     ),
     readout(bars, range, measures, now),
     drawing(bars, measure, range, now, width, redraw),
@@ -61,7 +71,11 @@ export function sparkline(buckets, now) {
     "svg",
     { class: "sparkline", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
     svg("line", { class: "axis", x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
-    bars.map((bar, at) => bar[measure] > 0 && column("bar", at * each, each - 0.5, height, bar[measure] / most * (height - 2))),
+    bars.map(
+      (bar, at) =>
+        bar[measure] > 0 &&
+        column("bar", at * each, each - 0.5, height, (bar[measure] / most) * (height - 2)),
+    ),
   );
 }
 
@@ -78,7 +92,11 @@ function choices(label, options, current, choose) {
     "div",
     { class: "choices", role: "group", "aria-label": label },
     options.map(([value, name]) =>
-      h("button", { type: "button", "aria-pressed": String(value === current), onclick: () => choose(value) }, name),
+      h(
+        "button",
+        { type: "button", "aria-pressed": String(value === current), onclick: () => choose(value) },
+        name,
+      ),
     ),
   );
 }
@@ -90,28 +108,21 @@ function readout(bars, range, measures, now) {
     measures.includes("files") && count(shown.files, "file"),
     count(shown.records, "record"),
     measures.includes("bytes") && bytes(shown.bytes),
-  ].filter(Boolean);
-  const when = bar ? `${clock(bar.start)}–${clock(bar.end)}${bar.end > now ? ", so far" : ""}` : `Last ${range.name.replace("1 ", "")}`;
+  ];
+  const when = bar ? `${clock(bar.start)}–${clock(bar.end)}` : `Last ${spoken(range.name)}`;
   return h(
     "p",
     { class: "readout", id: "readout", "aria-live": bar ? "polite" : "off" },
-    h("span", { class: "muted" }, `${when}: `),
-    parts.join(" · "),
+    h("span", { class: "muted" }, `${when}${bar?.end > now ? ", so far" : ""}: `),
+    parts.filter(Boolean).join(" · "),
   );
 }
 
 function drawing(bars, measure, range, now, width, redraw) {
   const { base, label, unit } = MEASURES[measure];
   const marks = ticks(Math.max(...bars.map((bar) => bar[measure])), 4, base);
-  const inner = { width: Math.max(width - MARGIN.left - MARGIN.right, 50), height: HEIGHT - MARGIN.top - MARGIN.bottom };
-  const bottom = MARGIN.top + inner.height;
-  const each = inner.width / bars.length;
-  const y = (value) => bottom - (value / marks.at(-1)) * inner.height;
-  const x = (at) => MARGIN.left + ((at - bars[0].start) / range.seconds) * inner.width;
-  const select = (bar) => {
-    chosen.bar = bar === null ? null : Math.min(Math.max(bar, 0), bars.length - 1);
-    redraw();
-  };
+  const area = areaOf(width, bars.length, marks.at(-1), bars[0].start, range.seconds);
+  const isEmpty = bars.every((bar) => bar[measure] === 0);
   return svg(
     "svg",
     {
@@ -121,37 +132,85 @@ function drawing(bars, measure, range, now, width, redraw) {
       viewBox: `0 0 ${width} ${HEIGHT}`,
       tabindex: "0",
       role: "img",
-      "aria-label": `${MEASURES[measure].name} committed in each ${duration(range.step)} of the last ${range.name}; arrow keys read them out`,
+      "aria-label": `${unit} committed in the last ${spoken(range.name)}; arrow keys read them out`,
       "aria-describedby": "readout",
-      onpointermove: (event) => select(Math.floor((event.offsetX - MARGIN.left) / each)),
-      onpointerleave: () => select(null),
-      onblur: () => select(null),
-      onkeydown: (event) => {
-        const steps = { ArrowLeft: -1, ArrowRight: 1 };
-        if (event.key === "Escape") select(null);
-        if (!(event.key in steps)) return;
-        event.preventDefault();
-        select((chosen.bar ?? bars.length) + steps[event.key]);
-      },
+      ...listeners(bars.length, area, redraw),
     },
-    marks.map((mark) => [
-      svg("line", { class: mark ? "grid" : "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(mark), y2: y(mark) }),
-      svg("text", { class: "tick", x: MARGIN.left - 8, y: y(mark) + 4, "text-anchor": "end" }, label(mark)),
-    ]),
-    timeMarks(bars, width < 500 ? range.tick * 2 : range.tick).map((at) =>
-      svg("text", { class: "tick", x: x(at), y: HEIGHT - 6, "text-anchor": "middle" }, clock(at)),
-    ),
-    chosen.bar !== null &&
-      svg("rect", { class: "cursor", x: MARGIN.left + chosen.bar * each, y: MARGIN.top, width: each, height: inner.height }),
-    bars.map(
-      (bar, at) =>
-        bar[measure] > 0 &&
-        column(bar.end > now ? "bar unfinished" : "bar", MARGIN.left + at * each, each - Math.min(each / 4, 2), bottom, bottom - y(bar[measure])),
-    ),
-    svg("text", { class: "tick", x: 0, y: 11 }, `${unit} per ${duration(range.step).replace("1 ", "")}`),
-    bars.every((bar) => bar[measure] === 0) &&
-      svg("text", { class: "nothing", x: MARGIN.left + inner.width / 2, y: bottom - inner.height / 2, "text-anchor": "middle" }, `no ${unit} committed in the last ${range.name.replace("1 ", "")}`),
+    svg("text", { class: "tick", x: 0, y: 11 }, `${unit} per ${spoken(duration(range.step))}`),
+    marks.map((mark) => valueMark(mark, area, label)),
+    timeMarks(bars, width < 500 ? range.tick * 2 : range.tick).map((at) => timeMark(at, area)),
+    chosen.bar !== null && svg("rect", { class: "cursor", ...area.slot(chosen.bar) }),
+    bars.map((bar, at) => bar[measure] > 0 && barOf(bar, at, measure, now, area)),
+    isEmpty &&
+      svg(
+        "text",
+        { class: "nothing", x: area.middle, y: area.bottom - 80, "text-anchor": "middle" },
+        `no ${unit} committed in the last ${spoken(range.name)}`,
+      ),
   );
+}
+
+/** Where on the drawing something is. */
+function areaOf(width, bars, most, start, seconds) {
+  const inner = {
+    width: Math.max(width - MARGIN.left - MARGIN.right, 50),
+    height: HEIGHT - MARGIN.top - MARGIN.bottom,
+  };
+  const bottom = MARGIN.top + inner.height;
+  const each = inner.width / bars;
+  return {
+    each,
+    bottom,
+    left: MARGIN.left,
+    right: MARGIN.left + inner.width,
+    middle: MARGIN.left + inner.width / 2,
+    x: (at) => MARGIN.left + ((at - start) / seconds) * inner.width,
+    y: (value) => bottom - (value / most) * inner.height,
+    slot: (bar) => ({ x: MARGIN.left + bar * each, y: MARGIN.top, width: each, height: inner.height }),
+    barAt: (x) => Math.floor((x - MARGIN.left) / each),
+  };
+}
+
+function listeners(bars, area, redraw) {
+  const select = (bar) => {
+    chosen.bar = bar === null ? null : Math.min(Math.max(bar, 0), bars - 1);
+    redraw();
+  };
+  return {
+    onpointermove: (event) => select(area.barAt(event.offsetX)),
+    onpointerleave: () => select(null),
+    onblur: () => select(null),
+    onkeydown: (event) => {
+      const steps = { ArrowLeft: -1, ArrowRight: 1 };
+      if (event.key === "Escape") select(null);
+      if (!(event.key in steps)) return;
+      event.preventDefault();
+      select((chosen.bar ?? bars) + steps[event.key]);
+    },
+  };
+}
+
+function valueMark(mark, area, label) {
+  const y = area.y(mark);
+  return [
+    svg("line", { class: mark ? "grid" : "axis", x1: area.left, x2: area.right, y1: y, y2: y }),
+    svg("text", { class: "tick", x: area.left - 8, y: y + 4, "text-anchor": "end" }, label(mark)),
+  ];
+}
+
+function timeMark(at, area) {
+  return svg("text", { class: "tick", x: area.x(at), y: HEIGHT - 6, "text-anchor": "middle" }, clock(at));
+}
+
+function barOf(bar, at, measure, now, area) {
+  const { x, width } = area.slot(at);
+  const kind = bar.end > now ? "bar unfinished" : "bar";
+  return column(kind, x, width - Math.min(width / 4, 2), area.bottom, area.bottom - area.y(bar[measure]));
+}
+
+/** "1 hour" → "hour": as it is said after "the last" and "per". */
+function spoken(text) {
+  return text.replace(/^1 /, "");
 }
 
 function column(kind, x, width, bottom, height) {
