@@ -184,6 +184,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     failures=2,
                     error="bucket gone",
                     end=180,
+                    failed_at=(1_700_000_000.0,),
+                    trace="Traceback",
                 ),
             ),
             trace="Traceback",
@@ -202,6 +204,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "failures": 2,
                     "error": "bucket gone",
                     "end": 180,
+                    "failed_at": [1_700_000_000.0],
+                    "trace": "Traceback",
                 }
             ],
             "trace": "Traceback",
@@ -225,6 +229,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     tail=20,
                 ),
             ),
+            hangs="put",
         ),
         {
             "generation": 7,
@@ -270,6 +275,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "trace": "Traceback",
                 }
             ],
+            "hangs": "put",
         },
     ),
 ]
