@@ -12,8 +12,9 @@ from pydantic import Field
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.history import BUCKET
-from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, State
+from sinksdk.runtime.info import ConnectorInfo, PartitionInfo
 from sinksdk.runtime.registry import ConnectorNotFoundException
+from sinksdk.runtime.status import State
 from sinksdk.server.bodies import Body
 from sinksdk.server.state import the_herder
 from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, TargetState
