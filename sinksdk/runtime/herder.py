@@ -14,7 +14,13 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import ConnectorInfo, connector_history, connector_info
+from sinksdk.runtime.info import (
+    ConnectorInfo,
+    connector_history,
+    connector_info,
+    connector_infos,
+    connector_reports,
+)
 from sinksdk.store import Store, read_commits
 from sinksdk.store.records import ConnectorHistory, ConnectorRecord, TargetState
 
@@ -43,9 +49,17 @@ class Herder:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
 
+    def infos(self) -> list[ConnectorInfo]:
+        """How all connectors are doing, by name."""
+        return connector_infos(self._store, self._clock.time())
+
     def history(self, name: str) -> ConnectorHistory:
-        """What a connector did lately. Raises ConnectorNotFoundException."""
+        """What a connector did lately; nothing, where there is none of that name."""
         return connector_history(self._store, name)
+
+    def reports(self) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+        """How all connectors are doing, and what they did lately, by name."""
+        return connector_reports(self._store, self._clock.time())
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""

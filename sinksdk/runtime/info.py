@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
@@ -11,6 +12,7 @@ from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.store import Store, read_commits, table
 from sinksdk.store.records import (
+    CONNECTORS,
     ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
@@ -20,12 +22,15 @@ from sinksdk.store.records import (
     TargetState,
     TaskCountRecord,
     TaskProgress,
+    connector_prefix,
     history_key,
     plan_key,
     progress_key,
     status_key,
     task_count_key,
 )
+
+T = TypeVar("T")
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
@@ -91,6 +96,7 @@ class ConnectorInfo:
         partitions: all that are known.
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
+        config: its configuration as written: secrets are not hidden yet.
         heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
     """
 
@@ -104,6 +110,7 @@ class ConnectorInfo:
     partitions: tuple[PartitionInfo, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
     heard_at: float | None = None
 
     @property
@@ -128,6 +135,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
+    store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
@@ -148,17 +156,37 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         _partitions(store, connector, progress, remembered),
         status.missing_topics,
         status.trace,
+        record.config,
         status.heartbeat or None,
     )
 
 
+def connector_infos(store: Store, now: float) -> list[ConnectorInfo]:
+    """How all connectors are doing, by name; those that are being deleted are among them."""
+    return _of_all(store, lambda seen, name: connector_info(seen, name, now))
+
+
 def connector_history(store: Store, connector: str) -> ConnectorHistory:
-    """What a connector did lately. Raises ConnectorNotFoundException."""
+    """What a connector did lately; nothing, where there is none of that name."""
     row = table.read(store, history_key(connector), ConnectorHistory)
-    if row is not None:
-        return row.value
-    registry.find(store, connector)
-    return ConnectorHistory()
+    return row.value if row else ConnectorHistory()
+
+
+def connector_reports(store: Store, now: float) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+    """How all connectors are doing, and what they did lately, by name."""
+    return _of_all(store, lambda seen, name: (connector_info(seen, name, now), connector_history(seen, name)))
+
+
+def _of_all(store: Store, look: Callable[[Store, str], T]) -> list[T]:
+    """What a look at each connector finds, all of them at one moment where the store can do that."""
+    seen = store.snapshot(CONNECTORS)
+    found = []
+    for name in registry.names(seen):
+        try:
+            found.append(look(seen, name))
+        except registry.ConnectorNotFoundException:
+            continue  # deleted between the list of names and the look
+    return found
 
 
 def _undriven(record: ConnectorRecord) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -13,7 +12,6 @@ from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.history import BUCKET
 from sinksdk.runtime.info import ConnectorInfo, PartitionInfo
-from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.status import State
 from sinksdk.server.bodies import Body
 from sinksdk.server.state import the_herder
@@ -93,7 +91,8 @@ class Overview(Body):
 def overview(herder: TheHerder) -> Overview:
     """All connectors: states, lag, rate, and what was committed in the last hour."""
     now = SystemWallClock().time()
-    return Overview(now=now, bucket_seconds=BUCKET, connectors=list(_summaries(herder, now - _HOUR)))
+    summaries = [_summary(info, history, since=now - _HOUR) for info, history in herder.reports()]
+    return Overview(now=now, bucket_seconds=BUCKET, connectors=summaries)
 
 
 @router.get("/progress/{name:path}")
@@ -112,14 +111,6 @@ def one(herder: TheHerder, name: str) -> Progress:
         partitions=[_partition(row, owners.get(row.partition)) for row in info.partitions],
         failures=list(reversed(history.failures)),
     )
-
-
-def _summaries(herder: Herder, since: float) -> Iterable[Summary]:
-    for name in herder.connectors():
-        try:
-            yield _summary(herder.info(name), herder.history(name), since)
-        except ConnectorNotFoundException:
-            continue  # deleted meanwhile
 
 
 def _summary(info: ConnectorInfo, history: ConnectorHistory, since: float) -> Summary:

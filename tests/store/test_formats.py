@@ -247,6 +247,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "tail": 20,
                 }
             ],
+            "hangs": "put",
         },
     ),
     (
@@ -275,7 +276,6 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "trace": "Traceback",
                 }
             ],
-            "hangs": "put",
         },
     ),
 ]

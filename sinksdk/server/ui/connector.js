@@ -2,7 +2,7 @@
 
 import { total } from "./buckets.js";
 import { h } from "./dom.js";
-import { ago, count, duration, moment, number, rate } from "./format.js";
+import { ago, count, duration, lastLine, moment, number, rate } from "./format.js";
 import { badge, numbers, table, texts, wish } from "./parts.js";
 import { plot } from "./plot.js";
 
@@ -110,7 +110,8 @@ function tasks(one, redraw) {
     numbers("Partitions", (task) => task.partition_count),
     numbers("Lag", sumOf("lag")),
     numbers("Records/s", sumOf("rate"), rate),
-    one.tasks.some((task) => task.trace) && texts("Error", (task) => task.trace ?? "", { kind: "message" }),
+    one.tasks.some((task) => task.trace) &&
+      texts("Error", (task) => lastLine(task.trace ?? ""), { kind: "message" }),
   ];
   return h(
     "section",

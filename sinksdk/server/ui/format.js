@@ -65,3 +65,8 @@ export function moment(seconds) {
 export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
+
+/** Of a stack trace: what was raised. */
+export function lastLine(trace) {
+  return trace.trimEnd().split("\n").at(-1);
+}

@@ -2,7 +2,7 @@
 
 import { total } from "./buckets.js";
 import { h } from "./dom.js";
-import { ago, count, number, rate } from "./format.js";
+import { ago, count, lastLine, number, rate } from "./format.js";
 import { STATES, badge, numbers, table, texts, wish } from "./parts.js";
 import { sparkline } from "./plot.js";
 
@@ -77,10 +77,6 @@ function remark(one) {
     "restarting",
     `${number(one.failing_count)} of ${count(one.partition_count, "partition")} failing`,
   );
-}
-
-function lastLine(trace) {
-  return trace.trimEnd().split("\n").at(-1);
 }
 
 function tasksOf(one) {
