@@ -17,6 +17,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.ceiling import Tallies, TooManyErrorsException
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.committer import Committer
 from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.conversion import Conversion
 from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
@@ -28,10 +29,9 @@ from sinksdk.engine.redelivery import Redelivery
 from sinksdk.engine.reports import Reports
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.two_phase import SecondPhase
-from sinksdk.engine.validation import committable
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,6 @@ class WorkerSinkTask:
         self._config = config
         self._commits = GuardedCommitLog(commits)
         self._clock = clock
-        self._vouch = vouch
         self._options = options or EngineOptions()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: Redelivery | None = None
@@ -102,6 +101,17 @@ class WorkerSinkTask:
             label=self._label,
         )
         self._second_phase = SecondPhase(task, self._commits, clock, self._options.retry, self._label)
+        self._committer = Committer(
+            task,
+            self._commits,
+            self._states,
+            context=self._context,
+            reports=self._reports,
+            second_phase=self._second_phase,
+            vouch=vouch,
+            note_failure=self._note_failure,
+            label=self._label,
+        )
 
     def heed(self, closing_asked: Callable[[], bool]) -> None:
         """Ask this while anything is tried again, but in a closing commit: closing cannot wait for it."""
@@ -132,7 +142,7 @@ class WorkerSinkTask:
             self._states[partition] = PartitionState(
                 partition, start, limits.end if limits else None, position=start
             )
-            self._publish(partition)
+            self._committer.publish(partition)
             if committed and limits and limits.start > committed.offset:
                 self._refuse_gap(partition, committed.offset, limits.start)
             self._second_phase.discard(
@@ -322,106 +332,9 @@ class WorkerSinkTask:
         *,
         is_last: bool = True,
     ) -> None:
-        """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit."""
-        partitions = self._vouched(partitions, is_last=is_last)
-        offered = {
-            partition: OffsetAndMetadata(self._states[partition].position)
-            for partition in sorted(partitions)
-            if self._states[partition].position > self._floor(partition) and self._is_reported(partition)
-        }
-        if offered:
-            self._write(self._pre_commit(offered, closing, deadline), deadline)
+        sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
         self._heed_requests()
-        self._write_range_ends(partitions)
-
-    def _vouched(
-        self, partitions: Collection[TopicPartition], *, is_last: bool
-    ) -> Collection[TopicPartition]:
-        """Those of which something may be committed: their topics are still the ones that were planned.
-
-        Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
-        commit is read again.
-        """
-        asked = {p.topic for p in partitions if self._states[p].has_news(self._floor(p))}
-        doubts = self._vouch(asked) if asked else {}
-        for partition in partitions:
-            error = doubts.get(partition.topic)
-            if error is not None and (is_last or not isinstance(error, RetriableException)):
-                self._note_failure(partition, error)
-        return [p for p in partitions if p.topic not in doubts]
-
-    def _pre_commit(
-        self,
-        offered: Mapping[TopicPartition, OffsetAndMetadata],
-        closing: ClosingReason | None,
-        deadline: float | None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        try:
-            with self._context.closing(closing, deadline):
-                returned = self._commits.call(self._task.pre_commit, dict(offered))
-        except Exception as error:
-            self._commits.raise_failure()
-            for partition in offered:
-                self._note_failure(partition, error)
-            return {}
-        sound = committable(
-            returned,
-            offered=offered,
-            floor={partition: self._floor(partition) for partition in offered},
-            prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
-            label=self._label,
-        )
-        return {p: offset for p, offset in sound.items() if self._is_reported(p)}
-
-    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None) -> None:
-        """Commit, then publish what the commit carries."""
-        changed = {
-            partition: self._states[partition].up_to_range_end(offset)
-            for partition, offset in accepted.items()
-            if self._is_news(partition, offset)
-        }
-        if not changed:
-            return
-        self._commits.commit(changed)
-        for partition, offset in changed.items():
-            self._states[partition].committed(offset.offset)
-            self._publish(partition, deadline)
-
-    def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
-        committed = self._commits.committed(partition)
-        metadata = committed.metadata if committed else ""
-        return bool(offset.offset > self._floor(partition) or offset.tokens or offset.metadata != metadata)
-
-    def _write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Ranges that ended in gaps after everything delivered was committed before."""
-        ends = {}
-        for partition in partitions:
-            state, committed = self._states[partition], self._commits.committed(partition)
-            if not state.failure and state.take_range_end(self._floor(partition)):
-                ends[partition] = OffsetAndMetadata(state.position, committed.metadata if committed else "")
-        if ends:
-            self._commits.commit(ends)
-
-    def _floor(self, partition: TopicPartition) -> int:
-        committed, start = self._commits.committed(partition), self._states[partition].start
-        return max(committed.offset, start) if committed else start
-
-    def _is_reported(self, partition: TopicPartition) -> bool:
-        """Dead letters are durable before the commit that covers them, and what was refused is in none."""
-        try:
-            self._reports.wait(partition)
-        except Exception as error:
-            lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
-            lost.__cause__ = error
-            self._note_failure(partition, lost)
-            return False
-        return not self._reports.refused(partition)
-
-    def _publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
-        """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
-        error = self._second_phase.publish(partition, deadline)
-        if error is not None:
-            self._note_failure(partition, error, at_once=True)
+        self._committer.write_range_ends(sound)
 
     # -- ending partitions -----------------------------------------------------------------------
 
