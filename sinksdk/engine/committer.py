@@ -8,12 +8,14 @@ from typing import Protocol
 from sinksdk.context import ClosingReason
 from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.reports import Reports
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.validation import committable
 from sinksdk.engine.vouching import Vouch
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.measures import Phase
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.task import SinkTask
 
@@ -38,6 +40,7 @@ class Committer:
         second_phase: publishes what a commit carries.
         vouch: whether topics are still those that were planned.
         note_failure: told of every partition that cannot go on.
+        measures: counts commits, and times what they consist of.
         label: connector, task and generation, for messages.
     """
 
@@ -52,6 +55,7 @@ class Committer:
         second_phase: SecondPhase,
         vouch: Vouch,
         note_failure: NoteFailure,
+        measures: Measures,
         label: str,
     ) -> None:
         self._task = task
@@ -62,6 +66,7 @@ class Committer:
         self._second_phase = second_phase
         self._vouch = vouch
         self._note_failure = note_failure
+        self._measures = measures
         self._label = label
 
     def commit(
@@ -81,10 +86,13 @@ class Committer:
         offered = {
             partition: OffsetAndMetadata(self._states[partition].position)
             for partition in sorted(partitions)
-            if self._states[partition].position > self._floor(partition) and self._is_reported(partition)
+            if self._states[partition].position > self.floor(partition) and self._is_reported(partition)
         }
         if offered:
-            self._write(self._pre_commit(offered, closing, deadline), deadline)
+            with self._measures.offset_commit():
+                changed = self._write(self._pre_commit(offered, closing, deadline))
+            for partition in changed:
+                self.publish(partition, deadline)
         return partitions
 
     def _vouched(
@@ -95,8 +103,9 @@ class Committer:
         Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
         commit is read again.
         """
-        asked = {p.topic for p in partitions if self._states[p].has_news(self._floor(p))}
-        doubts = self._vouch(asked) if asked else {}
+        asked = {p.topic for p in partitions if self._states[p].has_news(self.floor(p))}
+        with self._measures.phase(Phase.VOUCH):
+            doubts = self._vouch(asked) if asked else {}
         for partition in partitions:
             error = doubts.get(partition.topic)
             if error is not None and (is_last or not isinstance(error, RetriableException)):
@@ -110,59 +119,63 @@ class Committer:
         deadline: float | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         try:
-            with self._context.closing(closing, deadline):
+            with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
                 returned = self._commits.call(self._task.pre_commit, dict(offered))
         except Exception as error:
             self._commits.raise_failure()
+            self._measures.commit_failed()
             for partition in offered:
                 self._note_failure(partition, error)
             return {}
         sound = committable(
             returned,
             offered=offered,
-            floor={partition: self._floor(partition) for partition in offered},
+            floor={partition: self.floor(partition) for partition in offered},
             prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
             label=self._label,
         )
         return {p: offset for p, offset in sound.items() if self._is_reported(p)}
 
-    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None) -> None:
-        """Commit, then publish what the commit carries."""
+    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
+        """Commit what is news; the partitions of which something was."""
         changed = {
             partition: self._states[partition].up_to_range_end(offset)
             for partition, offset in accepted.items()
             if self._is_news(partition, offset)
         }
-        if not changed:
-            return
-        self._commits.commit(changed)
+        if changed:
+            with self._measures.commit_write():
+                self._commits.commit(changed)
         for partition, offset in changed.items():
             self._states[partition].committed(offset.offset)
-            self.publish(partition, deadline)
+        return changed
 
     def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
         committed = self._commits.committed(partition)
         metadata = committed.metadata if committed else ""
-        return bool(offset.offset > self._floor(partition) or offset.tokens or offset.metadata != metadata)
+        return bool(offset.offset > self.floor(partition) or offset.tokens or offset.metadata != metadata)
 
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Ranges that ended in gaps after everything delivered was committed before."""
         ends = {}
         for partition in partitions:
             state, committed = self._states[partition], self._commits.committed(partition)
-            if not state.failure and state.take_range_end(self._floor(partition)):
+            if not state.failure and state.take_range_end(self.floor(partition)):
                 ends[partition] = OffsetAndMetadata(state.position, committed.metadata if committed else "")
         if ends:
-            self._commits.commit(ends)
+            with self._measures.commit_write():
+                self._commits.commit(ends)
 
-    def _floor(self, partition: TopicPartition) -> int:
+    def floor(self, partition: TopicPartition) -> int:
+        """The offset up to which a partition is committed, or its range began."""
         committed, start = self._commits.committed(partition), self._states[partition].start
         return max(committed.offset, start) if committed else start
 
     def _is_reported(self, partition: TopicPartition) -> bool:
         """Dead letters are durable before the commit that covers them, and what was refused is in none."""
         try:
-            self._reports.wait(partition)
+            with self._measures.phase(Phase.REPORT):
+                self._reports.wait(partition)
         except Exception as error:
             lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
             lost.__cause__ = error

@@ -22,6 +22,7 @@ from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.conversion import Conversion
 from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
 from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.partition import PartitionState, offsets_of
@@ -31,6 +32,7 @@ from sinksdk.engine.retry import Attempts
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.measures import Phase, TaskMeasures
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
 
@@ -76,6 +78,7 @@ class WorkerSinkTask:
         self._config = config
         self._commits = GuardedCommitLog(commits)
         self._clock = clock
+        self._measures = Measures(clock)
         self._options = options or EngineOptions()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: Redelivery | None = None
@@ -89,6 +92,7 @@ class WorkerSinkTask:
             options=self._options,
             on_report=self._on_report,
             count=self._tallies.failed,
+            measures=self._measures,
         )
         self._conversion = Conversion(self._options, self._reporter)
         self._context = WorkerSinkTaskContext(
@@ -100,7 +104,14 @@ class WorkerSinkTask:
             reporter=self._reporter if dead_letters or self._options.log_errors else None,
             label=self._label,
         )
-        self._second_phase = SecondPhase(task, self._commits, clock, self._options.retry, self._label)
+        self._second_phase = SecondPhase(
+            task,
+            self._commits,
+            clock,
+            retry=self._options.retry,
+            label=self._label,
+            measures=self._measures,
+        )
         self._committer = Committer(
             task,
             self._commits,
@@ -110,6 +121,7 @@ class WorkerSinkTask:
             second_phase=self._second_phase,
             vouch=vouch,
             note_failure=self._note_failure,
+            measures=self._measures,
             label=self._label,
         )
 
@@ -122,8 +134,9 @@ class WorkerSinkTask:
     def start(self) -> None:
         """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
         self._initialized = True
-        self._commits.call(self._task.initialize, self._context)
-        self._commits.call(self._task.start, self._config)
+        with self._measures.phase(Phase.START):
+            self._commits.call(self._task.initialize, self._context)
+            self._commits.call(self._task.start, self._config)
 
     def open(self, ranges: Mapping[TopicPartition, OffsetRange | None]) -> None:
         """Take partitions on: publish what is committed, discard what is stale, then ``open``.
@@ -166,7 +179,8 @@ class WorkerSinkTask:
         for partition in partitions:
             self._states[partition].is_open = True  # context.offset and prepared are legal inside open
         try:
-            self._task.open(list(partitions))
+            with self._measures.phase(Phase.OPEN):
+                self._task.open(list(partitions))
         except Exception as error:
             for partition in partitions:
                 self._states[partition].is_open = False  # Connect closes what failed to open; we do not
@@ -194,6 +208,7 @@ class WorkerSinkTask:
         records = state.new_rows(records)
         if not len(records):
             return
+        self._measures.read(len(records))
         disorder = state.disorder(records)
         if disorder:
             self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
@@ -240,6 +255,7 @@ class WorkerSinkTask:
         partitions: Collection[TopicPartition] | None = None,
         *,
         timeout: float | None = None,
+        asked: float | None = None,
     ) -> None:
         """Give partitions up: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
 
@@ -247,10 +263,12 @@ class WorkerSinkTask:
             reason: why; ``context.closing_reason()`` shows it.
             partitions: which; None for all that are open.
             timeout: seconds the task has for it, shown by ``context.deadline()``.
+            asked: when it was asked for, on the clock, if that is known.
         """
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         deadline = None if timeout is None else self._clock.now() + timeout
-        self._finish(sorted(chosen), reason, deadline)
+        with self._measures.closing(asked):
+            self._finish(sorted(chosen), reason, deadline)
 
     def lose(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """These partitions are somebody else's now: ``close`` them, commit and clean up nothing."""
@@ -259,7 +277,8 @@ class WorkerSinkTask:
 
     def settle(self) -> None:
         """Make durable what the commit log kept for its next write: what was published and discarded."""
-        self._commits.flush()
+        with self._measures.phase(Phase.COMMIT):
+            self._commits.flush()
 
     def stop(self) -> None:
         """``stop``, once, last of all, if ``initialize`` was ever called."""
@@ -267,7 +286,8 @@ class WorkerSinkTask:
             return
         self._initialized = False
         try:
-            self._task.stop()
+            with self._measures.phase(Phase.STOP):
+                self._task.stop()
         except Exception:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
@@ -283,15 +303,21 @@ class WorkerSinkTask:
             for p, state in self._states.items()
         ]
 
+    def measures(self, time: float) -> TaskMeasures:
+        """What was measured so far; ``time`` is now, in seconds since the epoch."""
+        return self._measures.taken(time)
+
     # -- put -------------------------------------------------------------------------------------
 
     def _attempt(self, pending: Redelivery) -> None:
         partition = pending.records.partition
         try:
             if pending.converted is None:  # once: what cannot be converted is reported once
-                pending.converted = self._conversion(pending.records)
+                with self._measures.phase(Phase.CONVERT):
+                    pending.converted = self._conversion(pending.records)
             if len(pending.converted):
-                self._commits.call(self._task.put, pending.converted)
+                with self._measures.put(len(pending.converted)):
+                    self._commits.call(self._task.put, pending.converted)
         except RetriableException as error:
             self._commits.raise_failure()
             self._await_redelivery(pending, error)
@@ -299,6 +325,8 @@ class WorkerSinkTask:
             self._commits.raise_failure()
             self._pending = None
             refusal = self._reports.take_refusal(partition)
+            if refusal is None:  # else it was counted when it was reported
+                self._measures.failed()
             self._fail(partition, refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
             self._pending = None
@@ -311,8 +339,11 @@ class WorkerSinkTask:
         self._heed_requests()
 
     def _await_redelivery(self, pending: Redelivery, error: RetriableException) -> None:
+        self._measures.failed()
         spent = pending.put_off(self._clock.now(), error, self._context.take_timeout())
-        if spent is not None:
+        if spent is None:
+            self._measures.retried()
+        else:
             self._pending = None
             self._fail(pending.records.partition, spent)
 
@@ -335,6 +366,7 @@ class WorkerSinkTask:
         sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
         self._heed_requests()
         self._committer.write_range_ends(sound)
+        self._count_active()
 
     # -- ending partitions -----------------------------------------------------------------------
 
@@ -343,6 +375,7 @@ class WorkerSinkTask:
 
         Not so where too many records failed: those skipped since the last commit shall be read again.
         """
+        self._measures.given_up()
         self._note_failure(partition, error)
         if not isinstance(error, TooManyErrorsException):
             self._finish([partition], ClosingReason.FAILURE, None)
@@ -406,8 +439,10 @@ class WorkerSinkTask:
             self._reports.forget(partition)
             self._tallies.forget(partition)
             self._context.forget(partition)
+        self._count_active()
         try:
-            self._task.close(list(partitions))
+            with self._measures.phase(Phase.CLOSE):
+                self._task.close(list(partitions))
         except Exception:
             log.warning(
                 "%s: close of %s raised; what was committed stays committed",
@@ -419,3 +454,8 @@ class WorkerSinkTask:
     def _drop_pending(self, partitions: Collection[TopicPartition]) -> None:
         if self._pending is not None and self._pending.records.partition in partitions:
             self._pending = None
+
+    def _count_active(self) -> None:
+        """Records that were read and not committed, of the partitions that are open."""
+        tails = (state.tail(self._committer.floor(p)) for p, state in self._states.items() if state.is_open)
+        self._measures.still_active(sum(tails) + (len(self._pending.records) if self._pending else 0))

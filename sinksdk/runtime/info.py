@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.succession import SILENCE
+from sinksdk.runtime.totals import read_totals, task_progress, with_progress
 from sinksdk.store import Store, read_commits, table
 from sinksdk.store.records import (
     ConnectorRecord,
@@ -18,8 +20,8 @@ from sinksdk.store.records import (
     TargetState,
     TaskCountRecord,
     TaskProgress,
+    TaskTotals,
     plan_key,
-    progress_key,
     status_key,
     task_count_key,
 )
@@ -42,6 +44,8 @@ class PartitionInfo:
         position: offset after the last record read, while it is being read.
         rate: records per second, lately.
         error: why it failed the last time, until it does better.
+        failures: how often in a row it has failed.
+        counts: what tasks have counted of it (``context.count``), in all generations together.
     """
 
     partition: TopicPartition
@@ -50,6 +54,8 @@ class PartitionInfo:
     position: int | None = None
     rate: float = 0.0
     error: str | None = None
+    failures: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -89,6 +95,8 @@ class ConnectorInfo:
         partitions: all that are known.
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
+        connector_class: as its configuration names it.
+        measures: of every task number that there ever was.
     """
 
     name: str
@@ -101,6 +109,8 @@ class ConnectorInfo:
     partitions: tuple[PartitionInfo, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
+    connector_class: str = ""
+    measures: tuple[TaskTotals, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -126,7 +136,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
     count = table.read(store, task_count_key(connector), TaskCountRecord)
     plan = _plan(store, connector, count.value.planned) if count else None
-    progress = _progress(store, connector, plan) if plan and is_driven else {}
+    rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
+    totals = with_progress(read_totals(store, connector), rows)
+    progress = _progress(rows, plan) if plan and is_driven else {}
     remembered = {p.topic_partition: p for p in status.partitions}
     return ConnectorInfo(
         connector,
@@ -136,9 +148,17 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
         _tasks(plan, state, remembered),
-        _partitions(store, connector, progress, remembered),
+        _partitions(
+            store,
+            connector,
+            progress,
+            remembered,
+            {row.topic_partition: row.counts for row in totals.partitions},
+        ),
         status.missing_topics,
         status.trace,
+        record.config.get("connector.class", ""),
+        totals.tasks,
     )
 
 
@@ -152,13 +172,14 @@ def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | Non
     return row.value if row else None
 
 
-def _progress(store: Store, connector: str, plan: GenerationPlan) -> dict[TopicPartition, PartitionProgress]:
-    rows = [table.read(store, progress_key(connector, task), TaskProgress) for task in range(len(plan.tasks))]
+def _progress(
+    rows: Mapping[int, TaskProgress], plan: GenerationPlan
+) -> dict[TopicPartition, PartitionProgress]:
     return {
         partition.topic_partition: partition
-        for row in rows
-        if row is not None and row.value.generation == plan.generation
-        for partition in row.value.partitions
+        for row in rows.values()
+        if row.generation == plan.generation
+        for partition in row.partitions
     }
 
 
@@ -185,10 +206,11 @@ def _partitions(
     connector: str,
     progress: dict[TopicPartition, PartitionProgress],
     remembered: dict[TopicPartition, PartitionStatus],
+    counts: Mapping[TopicPartition, Mapping[str, int]],
 ) -> tuple[PartitionInfo, ...]:
     commits = read_commits(store, connector).committed
     found = []
-    for partition in sorted({*commits, *progress, *remembered}):
+    for partition in sorted({*commits, *progress, *remembered, *counts}):
         running, before = progress.get(partition), remembered.get(partition)
         entry = commits.get(partition)
         found.append(
@@ -199,6 +221,8 @@ def _partitions(
                 running.position if running else None,
                 running.rate if running else 0.0,
                 (running.failure if running else None) or (before.error if before else None),
+                before.failures if before else 0,
+                counts.get(partition, {}),
             )
         )
     return tuple(found)

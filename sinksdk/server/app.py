@@ -7,7 +7,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from sinksdk.runtime.herder import Herder
-from sinksdk.server import connectors
+from sinksdk.server import connectors, metrics
 from sinksdk.server.admin import admin_router
 from sinksdk.server.auth import Authentication, Credentials
 from sinksdk.server.errors import tell_errors
@@ -27,6 +27,7 @@ def create_app(store: Store, credentials: Credentials | None = None) -> FastAPI:
     app.include_router(admin_router(herder, own, identify(store)))
     app.state.herder = herder
     app.include_router(connectors.router)
+    app.include_router(metrics.router)
     app.include_router(plugins_router(own))
     tell_errors(app)
     if credentials is not None:
