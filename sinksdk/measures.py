@@ -110,7 +110,7 @@ class ErrorCounts:
 
     Args:
         record_failures: reported records, and attempts at a batch that raised.
-        record_errors: failures that ended a partition: not tolerated, or tried for too long.
+        record_errors: partitions that ended by a failure: of a record, a batch, a commit, or publishing.
         records_skipped: reported records that were tolerated.
         retries: attempts made again, at a batch or at publishing.
         errors_logged: reported records that were logged.

@@ -145,6 +145,7 @@ class Measures:
     def given_up(self) -> None:
         """A failure ends its partition."""
         self._errors = replace(self._errors, record_errors=self._errors.record_errors + 1)
+        self._last_error = self._clock.now()
 
     def skipped(self) -> None:
         """A record that was reported is tolerated."""

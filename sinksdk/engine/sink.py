@@ -375,7 +375,6 @@ class WorkerSinkTask:
 
         Not so where too many records failed: those skipped since the last commit shall be read again.
         """
-        self._measures.given_up()
         self._note_failure(partition, error)
         if not isinstance(error, TooManyErrorsException):
             self._finish([partition], ClosingReason.FAILURE, None)
@@ -389,6 +388,7 @@ class WorkerSinkTask:
         state = self._states[partition]
         if state.failure is None:
             state.failure = Failure.of(error, at_once=at_once)
+            self._measures.given_up()
             log.error(
                 "%s: %s ends at offset %d: %s", self._label, partition, state.position, error, exc_info=error
             )

@@ -25,6 +25,7 @@ from sinksdk.runtime.info import ConnectorInfo, State
 
 WORKER: Final = "connect-worker-metrics"
 CONNECTORS: Final = "connector-metrics"
+REBALANCES: Final = "connect-worker-rebalance-metrics"
 COMMON: Final = "connector-task-metrics"
 SINK: Final = "sink-task-metrics"
 ERRORS: Final = "task-error-metrics"
@@ -295,7 +296,8 @@ CONNECT_METRICS: Final = (
         "total-record-errors",
         "untyped",
         "failures",
-        "Failures that ended a partition: not tolerated, not to be retried, or retried for too long.",
+        "Partitions that ended by a failure: of a record, a batch, a commit or `publish`. They come back "
+        "in another generation.",
         value=lambda v: v.total.errors.record_errors,
     ),
     _task(
@@ -350,8 +352,10 @@ CONNECT_METRICS: Final = (
 """In the order of the page that documents them."""
 
 _RATE = "`rate()` of the total says it."
+_RATIO = "The average of `status` over time says it; a task that is paused has ended."
+_LATE = "Commits wait for their answer: none ever comes too late."
 _RUN = "Starts are counted by no record of the store; a connector that cannot start has `status` failed."
-_REBALANCE = "There is no group of workers. `sinksdk_connector_generation` counts what is assigned anew."
+_GROUP = "There is no group of workers. `sinksdk_connector_generation` counts what is assigned anew."
 
 LEFT_OUT: Final = {
     (WORKER, "connector-startup-attempts-total"): _RUN,
@@ -365,13 +369,20 @@ LEFT_OUT: Final = {
     (WORKER, "task-startup-failure-total"): _RUN,
     (WORKER, "task-startup-failure-percentage"): _RUN,
     (WORKER, "connector-destroyed-task-count"): "A task that is gone leaves nothing to count.",
-    ("connect-worker-rebalance-metrics", "(all)"): _REBALANCE,
+    (REBALANCES, "completed-rebalances-total"): _GROUP,
+    (REBALANCES, "connect-protocol"): _GROUP,
+    (REBALANCES, "epoch"): _GROUP,
+    (REBALANCES, "leader-name"): _GROUP,
+    (REBALANCES, "rebalance-avg-time-ms"): _GROUP,
+    (REBALANCES, "rebalance-max-time-ms"): _GROUP,
+    (REBALANCES, "rebalancing"): _GROUP,
+    (REBALANCES, "time-since-last-rebalance-ms"): _GROUP,
     (CONNECTORS, "connector-version"): "The server does not load the class. `GET /connector-plugins` has it.",
-    (COMMON, "running-ratio"): "The average of `status` over time says it.",
-    (COMMON, "pause-ratio"): "The same; a task that is paused has ended.",
+    (COMMON, "running-ratio"): _RATIO,
+    (COMMON, "pause-ratio"): _RATIO,
     (SINK, "sink-record-send-rate"): _RATE,
     (SINK, "offset-commit-completion-rate"): _RATE,
-    (SINK, "offset-commit-skip-rate"): "Commits wait for their answer: none ever comes too late.",
-    (SINK, "offset-commit-skip-total"): "The same.",
+    (SINK, "offset-commit-skip-rate"): _LATE,
+    (SINK, "offset-commit-skip-total"): _LATE,
 }
 """Connect's metrics that there is nothing to say of, and why."""

@@ -177,7 +177,8 @@ OWN_METRICS: Final = (
         "phase_seconds_total",
         "counter",
         "s",
-        "What the task's time was spent with, by phase. The rest was spent waiting for records.",
+        "What the task's time was spent with, by phase. For the rest it waited: for records, or to try "
+        "a batch again.",
         (*TASK, "phase"),
         _by_phase(lambda measures: measures.seconds),
     ),

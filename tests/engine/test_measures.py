@@ -190,6 +190,7 @@ def test_a_commit_whose_pre_commit_raises_has_failed() -> None:
 
     found = measures(harness)
     assert (found.commits, found.commit_failures, found.commit_writes) == (Timing(), 1, 0)
+    assert found.errors == ErrorCounts(record_errors=1, last=EPOCH)
 
 
 def test_a_commit_that_the_store_refuses_has_failed() -> None:
