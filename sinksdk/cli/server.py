@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -10,15 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from sinksdk.cli.output import stdout, write
+from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Place, prepare_place
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.logs import configure_logging
-from sinksdk.runtime.events import Silent
+from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
+
+log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between looks whether a signal came
 _START: Final = 10.0  # seconds until the port must be open
@@ -35,7 +39,7 @@ class ServerOptions:
         host: address to listen at.
         port: port to listen at.
         credentials: a file of tokens, and of users with passwords.
-        verbose: log everything.
+        logs: how it logs, and its tasks do.
         spark_conf: Spark's own settings.
     """
 
@@ -45,7 +49,7 @@ class ServerOptions:
     host: str
     port: int
     credentials: Path | None
-    verbose: bool
+    logs: LogSettings
     spark_conf: Sequence[str] = ()
 
 
@@ -57,7 +61,7 @@ def serve(options: ServerOptions) -> None:
         ConnectException: the port is taken; or connectors did not end in time and were left behind.
     """
     place = prepare_place(options.source, options.store, options.master, options.spark_conf)
-    configure_logging(verbose=options.verbose)
+    configure_logging(options.logs)
     try:
         with ShutdownSignals() as signals:
             left = _serve(place, options, signals)
@@ -75,13 +79,13 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
         place,
         "server",
         python_path=(str(Path.cwd()),),
-        verbose=options.verbose,
+        logs=options.logs,
         is_stopping=lambda: False,  # what runs is to be flushed
         tell=lambda line: write(console, line, "dim"),
     )
 
     def connector(name: str) -> WorkerConnector:
-        return place.worker(name, spark.launcher, Silent())
+        return place.worker(name, spark.launcher, PlainProgress(log.info, interval=math.inf))
 
     worker, left = Worker(place.store, connector), list[str]()
     with spark, RestServer(place, options):
@@ -117,7 +121,7 @@ class RestServer:
                 f"or listen at 127.0.0.1"
             )
         app = create_app(place.store, credentials)
-        config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning")
+        config = uvicorn.Config(app, host=options.host, port=options.port, log_config=None)
         self._server = uvicorn.Server(config)
         self._address = f"{options.host}:{options.port}"
         self._thread = threading.Thread(target=self._server.run, name="rest", daemon=True)

@@ -21,7 +21,8 @@ from sinksdk.metrics.metric import (
     of_connector,
     of_task,
 )
-from sinksdk.runtime.info import ConnectorInfo, State
+from sinksdk.runtime.info import ConnectorInfo
+from sinksdk.runtime.status import State
 
 WORKER: Final = "connect-worker-metrics"
 CONNECTORS: Final = "connector-metrics"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
+from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
 from sinksdk.store import Store, read_commits, table
@@ -25,9 +26,6 @@ from sinksdk.store.records import (
     status_key,
     task_count_key,
 )
-
-State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-"""Connect's states; a task is RESTARTING while what failed of it waits to be opened again."""
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
@@ -190,7 +188,7 @@ def _tasks(
     for number, task in enumerate(plan.tasks if plan else ()):
         partitions = tuple(planned.topic_partition for planned in task.ranges)
         failed = [remembered[p] for p in partitions if p in remembered and remembered[p].failures]
-        trace = failed[0].error if failed else None
+        trace = (failed[0].trace or failed[0].error) if failed else None
         found.append(TaskInfo(number, _task_state(state, is_failing=bool(failed)), partitions, trace))
     return tuple(found)
 

@@ -147,6 +147,7 @@ class Supervisor:
         self.measures: Mapping[int, TaskMeasures] = {}
         """What the tasks have measured, by their numbers, once the generation has ended."""
         self._is_followed = False
+        self._hung: dict[int, Failure] = {}
         self._outage = Outage(log)
         self._ask = max(
             _ASK, store.closing_poll / 2
@@ -181,9 +182,11 @@ class Supervisor:
         self.measures |= {result.task: result.measures for result in results if result.outcomes}
         known = {row.topic_partition: row for row in progress}
         reported = {outcome.partition for outcome in outcomes}
-        unreported = [p for task in plan.tasks for p in task.ranges if p.topic_partition not in reported]
         return outcomes + [
-            _unheard(planned, known.get(planned.topic_partition), failure) for planned in unreported
+            _unheard(planned, known.get(planned.topic_partition), self._hung.get(task, failure))
+            for task, share in enumerate(plan.tasks)
+            for planned in share.ranges
+            if planned.topic_partition not in reported
         ]
 
     def _watch(self, running: RunningGeneration, plan: GenerationPlan) -> bool:
@@ -235,7 +238,7 @@ class Supervisor:
         progress = _partitions(self._tasks(plan).values())
         self._on_progress(progress)
         reason = self._must_close()
-        if reason is None and any(map(self._is_hopeless, progress)):
+        if reason is None and (self._hung or any(map(self._is_hopeless, progress))):
             reason = ClosingReason.FAILURE
         if self._signal.reason is None and reason is not None:
             self._signal.ask(reason, final=False)  # the driver decides what comes after
@@ -253,7 +256,17 @@ class Supervisor:
     def _tasks(self, plan: GenerationPlan) -> dict[int, TaskProgress]:
         """What the generation's tasks have reported so far."""
         rows = task_progress(self._store, self._connector, len(plan.tasks))
-        return {task: row for task, row in rows.items() if row.generation == plan.generation}
+        found = {task: row for task, row in rows.items() if row.generation == plan.generation}
+        for task, row in found.items():
+            self._note_hang(task, row.hangs)
+        return found
+
+    def _note_hang(self, task: int, where: str | None) -> None:
+        """A task whose author's code does not come back: no other task waits for it for ever."""
+        if where is None or task in self._hung:
+            return
+        log.error("%s", where)
+        self._hung[task] = Failure(ConnectException.__name__, where.splitlines()[0], where)
 
 
 def _partitions(tasks: Iterable[TaskProgress]) -> list[PartitionProgress]:

@@ -190,3 +190,27 @@ def test_tasks_are_told_when_closing_was_asked_for() -> None:
 def no_results() -> list[TaskResult]:
     message = "the Spark job was cancelled"
     raise ConnectException(message)
+
+
+def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
+    """It says so in its progress: the generation closes, is cancelled after the grace time, and why is known."""
+    site = Site(looks=1000)
+
+    def hang() -> None:
+        progress = TaskProgress(generation=1, attempt=1, partitions=(), hangs="c, task 0: it is at\nput")
+        if site.store.get(progress_key("c", 0)) is None:
+            table.write(site.store, progress_key("c", 0), progress, None)
+
+    site.running.happens = hang
+    site.running.results = list  # type: ignore[method-assign]
+    began = site.clock.now()
+    (outcome,) = site.run()
+
+    assert site.closed == [ClosingReason.FAILURE]
+    assert site.running.is_cancelled
+    assert outcome.failure is not None
+    assert (outcome.failure.message, outcome.failure.trace) == (
+        "c, task 0: it is at",
+        "c, task 0: it is at\nput",
+    )
+    assert site.clock.now() - began < 40

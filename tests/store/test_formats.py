@@ -237,6 +237,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     failures=2,
                     error="bucket gone",
                     end=180,
+                    failed_at=(1_700_000_000.0,),
+                    trace="Traceback",
                 ),
             ),
             trace="Traceback",
@@ -255,6 +257,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "failures": 2,
                     "error": "bucket gone",
                     "end": 180,
+                    "failed_at": [1_700_000_000.0],
+                    "trace": "Traceback",
                 }
             ],
             "trace": "Traceback",
@@ -277,6 +281,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     rate=2.5,
                 ),
             ),
+            hangs="put",
             measures=MEASURES,
         ),
         {
@@ -294,6 +299,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "rate": 2.5,
                 }
             ],
+            "hangs": "put",
             "measures": MEASURES_JSON,
         },
     ),
