@@ -119,7 +119,9 @@ CONNECT_METRICS: Final = (
         "1",
         "1, with the class as the configuration names it as a label.",
         (*CONNECTOR, "connector_class"),
-        lambda scrape: (Sample((info.name, info.connector_class), 1) for info in scrape.connectors),
+        lambda scrape: (
+            Sample((info.name, info.config.get("connector.class", "")), 1) for info in scrape.connectors
+        ),
     ),
     Metric(
         CONNECTORS,

@@ -22,8 +22,6 @@ from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Kind, Metric, Scrape
 from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.registry import ConnectorNotFoundException
-from sinksdk.store import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +30,18 @@ METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
 
 
 def scrape(herder: Herder) -> Scrape:
-    """Read what is known of all connectors: for each once, and its tasks.
+    """Read what is known of all connectors: once each, whatever they are asked for.
 
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    found, unreadable = [], []
-    for name in herder.connectors():
-        try:
-            found.append(herder.info(name))
-        except ConnectorNotFoundException:
-            continue  # deleted meanwhile
-        except StoreUnavailable:
-            raise
-        except ConnectException as error:
-            log.warning("connector %s has no metrics: %s", name, error)
-            unreadable.append(name)
-    return Scrape(found, unreadable)
+    unreadable = []
+
+    def leave_out(name: str, error: ConnectException) -> None:
+        log.warning("connector %s has no metrics: %s", name, error)
+        unreadable.append(name)
+
+    return Scrape(herder.infos(leave_out), unreadable)
 
 
 class StoreCollector(Collector):

@@ -6,7 +6,7 @@ sees it within a second or two. Where no driver is alive, what must not wait for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sinksdk.errors import ConnectException
@@ -14,7 +14,7 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import ConnectorInfo, connector_info
+from sinksdk.runtime.info import ConnectorInfo, connector_info, connector_infos
 from sinksdk.store import Store, read_commits
 from sinksdk.store.records import ConnectorRecord, TargetState
 
@@ -42,6 +42,14 @@ class Herder:
     def info(self, name: str) -> ConnectorInfo:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
+
+    def infos(self, on_damage: Callable[[str, ConnectException], None] | None = None) -> list[ConnectorInfo]:
+        """How all connectors are doing, by name.
+
+        Args:
+            on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
+        """
+        return connector_infos(self._store, self._clock.time(), on_damage)
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""

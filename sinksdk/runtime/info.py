@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
-from sinksdk.store import Store, read_commits, table
+from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.records import (
+    CONNECTORS,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
@@ -22,6 +24,7 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskProgress,
     TaskTotals,
+    connector_prefix,
     plan_key,
     status_key,
     task_count_key,
@@ -93,7 +96,7 @@ class ConnectorInfo:
         partitions: all that are known.
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
-        connector_class: as its configuration names it.
+        config: its configuration as written: secrets are not hidden yet.
         measures: of every task number that there ever was.
     """
 
@@ -107,7 +110,7 @@ class ConnectorInfo:
     partitions: tuple[PartitionInfo, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
-    connector_class: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[TaskTotals, ...] = ()
 
     @property
@@ -127,6 +130,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
+    store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
@@ -155,9 +159,37 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         ),
         status.missing_topics,
         status.trace,
-        record.config.get("connector.class", ""),
+        record.config,
         totals.tasks,
     )
+
+
+def connector_infos(
+    store: Store, now: float, on_damage: Callable[[str, ConnectException], None] | None = None
+) -> list[ConnectorInfo]:
+    """How all connectors are doing, by name; those that are being deleted are among them.
+
+    Args:
+        store: where they are kept.
+        now: seconds since the epoch.
+        on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    seen, found = store.snapshot(CONNECTORS), list[ConnectorInfo]()
+    for name in registry.names(seen):
+        try:
+            found.append(connector_info(seen, name, now))
+        except registry.ConnectorNotFoundException:
+            continue  # its deletion was done while we looked
+        except StoreUnavailable:
+            raise
+        except ConnectException as error:
+            if on_damage is None:
+                raise
+            on_damage(name, error)
+    return found
 
 
 def _undriven(record: ConnectorRecord) -> State:

@@ -40,7 +40,7 @@ OnlyFailed = Annotated[bool, Query(alias="onlyFailed")]
 
 
 def _body(herder: Herder, name: str) -> Connector:
-    return connector_body(name, herder.connector(name), herder.info(name))
+    return connector_body(herder.info(name))
 
 
 @router.get("/connectors")
@@ -48,16 +48,15 @@ def all_connectors(
     herder: TheHerder, expand: Annotated[list[str] | None, Query()] = None
 ) -> list[str] | dict[str, Expanded]:
     """Names; with ``expand=status`` or ``expand=info`` what is asked for of each."""
-    names = herder.connectors()
     asked = {"status", "info"} & set(expand or ())
     if not asked:
-        return names
+        return herder.connectors()
     return {
-        name: Expanded(
-            status=status_body(herder.info(name)) if "status" in asked else None,
-            info=_body(herder, name) if "info" in asked else None,
+        info.name: Expanded(
+            status=status_body(info) if "status" in asked else None,
+            info=connector_body(info) if "info" in asked else None,
         )
-        for name in names
+        for info in herder.infos()
     }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
-import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.archive_site import Site, client
 from tests.integration.fault_proxy import SLOW_DOWN, Fault, FaultProxy, serving_s3
-from tests.integration.test_server import Server
+from tests.integration.served import Server, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -91,16 +89,8 @@ def archive(tmp_path: Path, s3: tuple[str, FaultProxy]) -> Site:
 
 @pytest.fixture
 def server(archive: Site) -> Iterator[Server]:
-    made = Server(archive)
-    yield made
-    kill(made)
-
-
-def kill(server: Server) -> None:
-    server._client.close()
-    if server.process.poll() is None:
-        os.killpg(server.process.pid, signal.SIGKILL)
-        server.process.communicate()
+    with serving(archive.folder, archive.source, archive.store) as made:
+        yield made
 
 
 def files(site: Site) -> dict[str, int]:
@@ -207,12 +197,10 @@ def test_status_and_metrics_are_true_while_s3_fails(
     assert sum(archive.committed().values()) == archived(archive)
 
     # A server that is killed: the next one tells the same.
-    kill(server)
-    successor = Server(archive)
-    try:
+    server.process.kill()
+    server.process.wait()
+    with serving(archive.folder, archive.source, archive.store) as successor:
         again = Page(successor.port)
-    finally:
-        kill(successor)
     for name in RISING:
         assert again.total(name) == page.total(name), name
     for before, after in itertools.pairwise(watcher.pages):

@@ -18,7 +18,7 @@ from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.registry import create
 from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.totals import TotalsKeeper
-from sinksdk.store import MemoryStore, StoreUnavailable, table, take_over
+from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.records import (
     PartitionProgress,
@@ -62,10 +62,13 @@ NOW = TaskMeasures(
 
 
 class Counting(MemoryStore):
-    """Counts its reads, and can be away."""
+    """Counts its reads, has no snapshots, as stores on S3 have none, and can be away."""
 
     reads = 0
     is_away = False
+
+    def snapshot(self, prefix: str) -> Store:
+        return self
 
     def _read(self, key: str) -> Stored | None:
         if self.is_away:
@@ -224,6 +227,9 @@ def test_states_are_labels(store: Counting) -> None:
     assert list(page.labels("kafka_connect_connector_metrics_status")) == [
         {"connector": "archive", "status": "running"}
     ]
+    assert list(page.labels("kafka_connect_connector_metrics_connector_class")) == [
+        {"connector": "archive", "connector_class": "s3-archiver"}
+    ]
     assert list(page.labels("kafka_connect_connector_task_metrics_status")) == [
         {**TASK, "status": "restarting"}
     ]
@@ -301,7 +307,7 @@ def test_a_store_that_does_not_answer_is_an_error(store: Counting) -> None:
 
 
 def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> None:
-    """Eight reads of a connector, and two of each of its tasks."""
+    """Eight reads of a connector, and two of each of its tasks, where the store has no snapshots."""
     archive(store)
     store.reads = 0
     Page(store)
