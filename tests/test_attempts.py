@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
-from sinksdk.engine import PartitionOutcome, WorkerSinkTask
-from sinksdk.spark.executor import GenerationSpec, _ProgressWriter, run_attempt
-from sinksdk.store import MemoryStore, table, take_over
-from sinksdk.store.records import Closing, TaskProgress, plan_key, progress_key
+from sinksdk.spark.executor import GenerationSpec, run_attempt
+from sinksdk.store import MemoryStore, take_over
+from sinksdk.store.records import Closing, plan_key
 from sinksdk.testing import ManualClock
 from tests.store.protocol import P0, plan
 
@@ -108,51 +106,3 @@ def fenced(store: MemoryStore, clock: Clock) -> None:
         raise FencedException(message)
 
     run_attempt(SPEC, store, 0, iter(()), clock=clock, watch=taken_from)  # type: ignore[arg-type]
-
-
-# -- telling of progress -------------------------------------------------------------------------------
-
-
-def test_an_older_attempt_does_not_write_over_the_progress_of_a_newer_one() -> None:
-    """A fenced attempt that still reads says nothing more once its successor has spoken."""
-    store, clock = MemoryStore(), Clock()
-    plan(store, 1, [P0])
-    older, newer = (progress_writer(store, clock, attempt) for attempt in (1, 2))
-    older.write()
-    newer.write()
-    older.write()
-    newer.write()
-    older.write()
-
-    found = table.read(store, progress_key("c", 0), TaskProgress)
-    assert found is not None
-    assert found.value.attempt == 2
-
-
-def test_a_task_that_has_ended_reads_nothing_more() -> None:
-    """Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs."""
-    store, clock = MemoryStore(), Clock()
-    plan(store, 1, [P0])
-    writer = progress_writer(store, clock, 1)
-    clock.advance(10)
-    writer.write()
-    during = table.read(store, progress_key("c", 0), TaskProgress)
-    writer.write_last()
-    after = table.read(store, progress_key("c", 0), TaskProgress)
-
-    assert during is not None
-    assert after is not None
-    assert [(row.rate, row.tail) for row in during.value.partitions] == [(10.0, 40)]
-    assert [(row.rate, row.tail) for row in after.value.partitions] == [(0.0, 40)]
-
-
-class Worker:
-    """Has read a hundred records of a partition, of which sixty are committed."""
-
-    def outcomes(self) -> list[PartitionOutcome]:
-        return [PartitionOutcome(P0, 60, 100, 100, 40, 100)]
-
-
-def progress_writer(store: MemoryStore, clock: Clock, attempt: int) -> _ProgressWriter:
-    worker = cast("WorkerSinkTask", Worker())
-    return _ProgressWriter(store, SPEC, 0, attempt, worker, clock=clock)

@@ -27,12 +27,13 @@ LAYERS: dict[str, set[str]] = {
     "spark": {"engine", "store", "sources"},
     "runtime": {"engine", "store", "sources", "spark"},
     "testing": {"engine", "store", "sources", "spark", "runtime"},
-    "server": {"engine", "store", "sources", "spark", "runtime", "testing"},
-    "cli": {"engine", "store", "sources", "spark", "runtime", "testing", "server"},
+    "metrics": {"store", "runtime"},
+    "server": {"engine", "store", "sources", "spark", "runtime", "testing", "metrics"},
+    "cli": {"engine", "store", "sources", "spark", "runtime", "testing", "metrics", "server"},
 }
 """What each part may import besides itself and the author API."""
 
-LEAVES = ("logs",)
+LEAVES = ("logs", "measures")
 """Modules that import nothing of ours: anyone may use them."""
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {"__init__", "__pycache__"}

@@ -35,6 +35,7 @@ from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
 from sinksdk.runtime.topics import Read, excused
+from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.runtime.views import Views
 from sinksdk.runtime.wishes import Wishes
@@ -132,6 +133,7 @@ class ConnectorDriver:
         self._watch = self._lookout.watch
         self._views = Views()
         self._history = HistoryKeeper(store, config.name, self._clock)
+        self._totals = TotalsKeeper(store, config.name)
         self._until_caught_up = False
         self._pacing = Pacing(
             config.restart_backoff_ms / 1000,
@@ -241,6 +243,7 @@ class ConnectorDriver:
     def _loop(self) -> ClosingReason | None:
         claim = self._generations.claim()
         self._status.become("RUNNING")
+        self._totals.catch_up()
         # Only after the claim: a driver that does not come to claim changes nothing.
         record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
         log.info(
@@ -474,6 +477,7 @@ class ConnectorDriver:
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
         outcomes = supervisor.run(running, plan)
+        self._totals.add(plan.generation, supervisor.measures, {o.partition: o.counts for o in outcomes})
         if any(outcome.failure for outcome in outcomes) and (gone := self._lookout.gone_of(topics)):
             outcomes = excused(outcomes, gone)
         if self._signal.is_final:

@@ -16,6 +16,7 @@ from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.info import (
     ConnectorInfo,
+    OnDamage,
     connector_history,
     connector_info,
     connector_infos,
@@ -49,17 +50,21 @@ class Herder:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
 
-    def infos(self) -> list[ConnectorInfo]:
-        """How all connectors are doing, by name."""
-        return connector_infos(self._store, self._clock.time())
+    def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
+        """How all connectors are doing, by name.
+
+        Args:
+            on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
+        """
+        return connector_infos(self._store, self._clock.time(), on_damage)
 
     def history(self, name: str) -> ConnectorHistory:
         """What a connector did lately; nothing, where there is none of that name."""
         return connector_history(self._store, name)
 
-    def reports(self) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
-        """How all connectors are doing, and what they did lately, by name."""
-        return connector_reports(self._store, self._clock.time())
+    def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+        """How all connectors are doing, and what they did lately; otherwise as :meth:`infos`."""
+        return connector_reports(self._store, self._clock.time(), on_damage)
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""

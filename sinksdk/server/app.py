@@ -7,7 +7,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from sinksdk.runtime.herder import Herder
-from sinksdk.server import connectors, progress
+from sinksdk.server import connectors, metrics, progress
 from sinksdk.server.admin import admin_router
 from sinksdk.server.auth import Authentication, Credentials
 from sinksdk.server.cross_site import CrossSiteProtection
@@ -29,6 +29,7 @@ def create_app(store: Store, credentials: Credentials | None = None) -> FastAPI:
     app.include_router(admin_router(herder, own, identify(store)))
     app.state.herder = herder
     app.include_router(connectors.router)
+    app.include_router(metrics.router)
     app.include_router(plugins_router(own))
     app.include_router(progress.router)
     app.include_router(page_router())

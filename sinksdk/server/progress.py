@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
+from sinksdk.errors import ConnectException
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.history import BUCKET
@@ -79,20 +80,36 @@ class Progress(Summary):
     failures: list[PastFailure] = Field(description="What failed lately, the last one first.")
 
 
+class Damage(Body):
+    """A connector whose records in the store cannot be read."""
+
+    name: str
+    message: str
+
+
 class Overview(Body):
     """``GET /progress``: all connectors by name, with the last hour's commits."""
 
     now: float = Field(description="The server's time, in seconds since the epoch.")
     bucket_seconds: int = Field(description="How long a bucket is.")
     connectors: list[Summary]
+    damaged: list[Damage] = Field(description="Connectors of which nothing more can be told.")
 
 
 @router.get("/progress")
 def overview(herder: TheHerder) -> Overview:
     """All connectors: states, lag, rate, and what was committed in the last hour."""
-    now = SystemWallClock().time()
-    summaries = [_summary(info, history, since=now - _HOUR) for info, history in herder.reports()]
-    return Overview(now=now, bucket_seconds=BUCKET, connectors=summaries)
+    now, damaged = SystemWallClock().time(), list[Damage]()
+
+    def leave_out(name: str, error: ConnectException) -> None:
+        damaged.append(Damage(name=name, message=str(error)))
+
+    return Overview(
+        now=now,
+        bucket_seconds=BUCKET,
+        connectors=[_summary(info, past, since=now - _HOUR) for info, past in herder.reports(leave_out)],
+        damaged=damaged,
+    )
 
 
 @router.get("/progress/{name:path}")

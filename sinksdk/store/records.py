@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, ConfigDict, Field
 
 from sinksdk.context import ClosingReason
+from sinksdk.measures import TaskMeasures
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
 
 STORE_KEY = "store"
@@ -68,6 +69,16 @@ def status_key(connector: str) -> str:
 def progress_key(connector: str, task: int) -> str:
     """One task's positions while it runs."""
     return f"{_root(connector)}/progress/{task}"
+
+
+def progress_prefix(connector: str) -> str:
+    """Positions of all tasks."""
+    return f"{_root(connector)}/progress/"
+
+
+def totals_key(connector: str) -> str:
+    """What all tasks have measured and counted, up to the last generation that ended."""
+    return f"{_root(connector)}/totals"
 
 
 def history_key(connector: str) -> str:
@@ -249,12 +260,14 @@ class Closing(Value):
         timeout: seconds the tasks have for it, from when they see it.
         successor: the driver that waits to take over; whoever runs the generation ends after it.
         answered: it has ended, and its driver does nothing more.
+        asked: when, in seconds since the epoch.
     """
 
     reason: ClosingReason
     timeout: float
     successor: str | None = None
     answered: bool = False
+    asked: float | None = None
 
 
 class GenerationPlan(Value):
@@ -409,12 +422,53 @@ class TaskProgress(Value):
 
     Args:
         hangs: its author's code has not come back for too long: where it is.
+        measures: what this attempt has measured.
     """
 
     generation: int
     attempt: int
     partitions: tuple[PartitionProgress, ...]
     hangs: str | None = None
+    measures: TaskMeasures = TaskMeasures()
+
+
+class TaskTotals(Value):
+    """One task number's measures.
+
+    Args:
+        task: which.
+        total: of all generations together.
+        last: of the newest one it took part in.
+    """
+
+    task: int
+    total: TaskMeasures
+    last: TaskMeasures
+
+
+class PartitionTotals(Value):
+    """What tasks have counted of one partition (``context.count``), in all generations together."""
+
+    topic: str
+    partition: int
+    counts: dict[str, int]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose counts these are."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class ConnectorTotals(Value):
+    """What a connector's generations have measured and counted. Informs only.
+
+    Args:
+        generation: the newest one that is in it; what tasks of a newer one report comes on top.
+    """
+
+    generation: int = 0
+    tasks: tuple[TaskTotals, ...] = ()
+    partitions: tuple[PartitionTotals, ...] = ()
 
 
 class Bucket(Value):

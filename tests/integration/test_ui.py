@@ -23,7 +23,7 @@ from sinksdk.server.app import create_app
 from sinksdk.server.auth import Credentials
 from sinksdk.store import MemoryStore, Store
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import Bucket
+from sinksdk.store.records import Bucket, history_key
 from tests.needs import missing
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 
@@ -404,6 +404,16 @@ def test_a_connector_that_is_not_there_is_said_so(visit: Visit, site: Site) -> N
     """As when it was deleted while somebody looked at it."""
     visit.page.goto(f"{site.url}/ui/#/connectors/absent")
     expect(visit.page.get_by_role("alert")).to_contain_text("There is no connector 'absent'")
+
+
+def test_a_damaged_connector_does_not_hide_the_others(visit: Visit, site: Site) -> None:
+    """It is named with what is wrong, and the list is there all the same."""
+    key = history_key("audit-archive")
+    kept = site.store._records[key]
+    site.store._records[key] = Stored(kept.body.replace('"format": 1', '"format": 99'), "damaged")
+    expect(visit.page.locator(".alarm")).to_contain_text("audit-archive: store memory:", timeout=15_000)
+    expect(visit.page.get_by_role("link", name="orders-archive")).to_be_visible()
+    site.store._records[key] = kept
 
 
 # -- when something does not answer --------------------------------------------------------------------------

@@ -28,10 +28,12 @@ from sinksdk import (
 )
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.runtime.totals import read_totals
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, committed_offsets, table, take_over
 from sinksdk.store.base import Lost
@@ -41,9 +43,11 @@ from sinksdk.store.records import (
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
+    TaskProgress,
     config_key,
     history_key,
     plans_prefix,
+    progress_key,
     status_key,
 )
 
@@ -142,7 +146,8 @@ class InProcess:
         ]
         assigned = [AssignedRange(r.topic_partition, r.offsets, r.due) for r in ranges]
         run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
-        return TaskResult(number, taken.ledger.attempt, list(run.run()))
+        outcomes = list(run.run())
+        return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
 
 
 class Connector(SinkConnector):
@@ -197,6 +202,45 @@ def test_until_caught_up_ends_when_everything_is_committed() -> None:
 
     assert committed_offsets(launcher.store, "c") == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(5)}
     assert (len(launcher.plans), connector.heard, connector.stops) == (1, [["t"]], [False])
+
+
+class Counting(Task):
+    def put(self, records: SinkRecords) -> None:
+        self.context.count(records.partition, rows=len(records))
+
+
+def test_what_generations_measure_and_count_is_added_up() -> None:
+    """Over all of them: records by task, what the task counts by partition."""
+    made, launcher, _ = driver(Source({P0: 14, P1: 5}), Counting, **{"generation.max.records": 5})
+    made.run(until_caught_up=True)
+
+    totals = read_totals(launcher.store, "c")
+    assert len(launcher.plans) > 1
+    assert totals.generation == launcher.plans[-1].generation
+    assert sum(row.total.records_read for row in totals.tasks) == 19
+    assert {row.topic_partition: row.counts for row in totals.partitions} == {
+        P0: {"rows": 14},
+        P1: {"rows": 5},
+    }
+
+
+def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwritten() -> None:
+    """The next driver's tasks write where the former ones had written: by then it is in the totals."""
+    made, launcher, _ = driver(Source({P0: 10}))
+    left = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
+    row = table.write(launcher.store, progress_key("c", 0), left, None)
+    Generations(launcher.store, "c").claim()
+    launch = launcher.launch
+
+    def overwriting(plan: GenerationPlan) -> Finished:
+        report = TaskProgress(generation=plan.generation, attempt=1, partitions=())
+        table.write(launcher.store, progress_key("c", 0), report, row.version)
+        return launch(plan)
+
+    launcher.launch = overwriting  # type: ignore[method-assign]
+    made.run(until_caught_up=True)
+
+    assert read_totals(launcher.store, "c").tasks[0].total.records_read == 17
 
 
 def test_until_caught_up_with_nothing_there_ends_at_once() -> None:

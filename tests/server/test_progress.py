@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
-from sinksdk.store.records import Bucket, connector_prefix
+from sinksdk.store.base import Stored
+from sinksdk.store.records import Bucket, connector_prefix, history_key
 from tests.server.filled_store import TRACE, Scene, failure, fill
 
 MINUTE = 60
@@ -128,6 +129,21 @@ def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, s
     store.list = lambda prefix: listed  # type: ignore[method-assign]
 
     assert [one["name"] for one in client.get("/progress").json()["connectors"]] == ["staying"]
+
+
+def test_a_damaged_connector_does_not_hide_the_others(client: TestClient, store: MemoryStore) -> None:
+    """It is named with what is wrong; the others are told as ever."""
+    for name in ("broken", "whole"):
+        fill(store, Scene(name), time.time())
+    kept = store._records[history_key("broken")]
+    store._records[history_key("broken")] = Stored(kept.body.replace('"format": 1', '"format": 99'), "v")
+
+    found = client.get("/progress").json()
+
+    assert [one["name"] for one in found["connectors"]] == ["whole"]
+    ((name, message),) = ((one["name"], one["message"]) for one in found["damaged"])
+    assert name == "broken"
+    assert "has a format this version of sinksdk does not know" in message
 
 
 def test_the_paths_are_in_the_open_api_document(client: TestClient) -> None:

@@ -2,7 +2,7 @@
 
 export const HOUR = 3600;
 
-/** Sums of buckets over the last `range` seconds, one for each `step` seconds, oldest first, empty ones too. */
+/** Sums of buckets over the last `range` seconds, one for each `step` seconds, oldest first. */
 export function series(buckets, now, range, step) {
   const end = Math.floor(now / step) * step + step;
   const start = end - range;

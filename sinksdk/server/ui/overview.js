@@ -9,13 +9,14 @@ import { sparkline } from "./plot.js";
 const order = { by: "State", down: false };
 
 /** The list, from GET /progress. */
-export function overview({ connectors }, now, redraw) {
-  if (connectors.length === 0) {
+export function overview({ connectors, damaged }, now, redraw) {
+  if (connectors.length + damaged.length === 0) {
     const how = [h("code", {}, "POST /connectors"), " creates one."];
     return h("p", { class: "empty" }, "There are no connectors in this store yet. ", how);
   }
   return [
     h("h1", { class: "hidden" }, "Connectors"),
+    damaged.map((one) => h("p", { key: one.name, class: "alarm" }, `${one.name}: ${one.message}`)),
     h(
       "div",
       { class: "tally" },
