@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from sinksdk.confidential import WithoutSecrets
+
 
 class _WithoutTraces(logging.Formatter):
     """One line per record: what failed is reported with its cause elsewhere."""
@@ -51,7 +53,7 @@ def configure_logging(*, verbose: bool) -> None:
         return
     handler = logging.StreamHandler(sys.stderr)
     pattern = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(logging.Formatter(pattern) if verbose else _WithoutTraces(pattern))
+    handler.setFormatter(WithoutSecrets(logging.Formatter(pattern) if verbose else _WithoutTraces(pattern)))
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("sinksdk").setLevel(logging.DEBUG if verbose else logging.WARNING)

@@ -10,7 +10,8 @@ import pytest
 from pydantic import Field, SecretStr, ValidationError, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning
-from sinksdk.config import NameList, resolve_references
+from sinksdk.config import NameList
+from sinksdk.references import resolve_references
 
 MINIMAL = {"name": "archive", "topics": "flights"}
 

@@ -91,6 +91,26 @@ def server_command(
             show_default=False,
         ),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A name of this server, as a proxy in front has it; may be repeated."
+        ),
+    ] = None,
+    config_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Environment variables that configurations may refer to as ${env:NAME}: 'SINK_*'; may be repeated.",
+        ),
+    ] = None,
+    config_files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder with files that configurations may refer to as ${file:/path:key}; may be repeated.",
+        ),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Run all connectors of a store in one process, with Kafka Connect's REST interface.
@@ -103,7 +123,21 @@ def server_command(
         from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
-        serve(ServerOptions(source, store, master, host, port, credentials, verbose, conf or ()))
+        serve(
+            ServerOptions(
+                source,
+                store,
+                master,
+                host,
+                port,
+                credentials,
+                allowed_hosts=allowed_host or (),
+                config_env=config_env or (),
+                config_files=config_files or (),
+                verbose=verbose,
+                spark_conf=conf or (),
+            )
+        )
 
 
 @app.command("validate", short_help="Check a configuration.")

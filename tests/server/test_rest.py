@@ -162,7 +162,7 @@ def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -
 
     assert client.get("/connectors/archive/status").json() == {
         "name": "archive",
-        "connector": {"state": "RUNNING", "worker_id": "elsewhere:7#1", "trace": None},
+        "connector": {"state": "RUNNING", "worker_id": "elsewhere:7#1"},
         "tasks": [{"id": 0, "state": "RESTARTING", "worker_id": "elsewhere:7#1", "trace": "S3 says no"}],
         "type": "sink",
     }
@@ -180,7 +180,7 @@ def test_connectors_are_expanded(client: TestClient) -> None:
     both = client.get("/connectors?expand=status&expand=info").json()
 
     assert status["archive"]["status"]["connector"]["state"] == "UNASSIGNED"
-    assert status["archive"]["info"] is None
+    assert status["archive"].keys() == {"status"}
     assert both["archive"]["info"]["name"] == "archive"
 
 
@@ -303,9 +303,9 @@ def test_log_levels(client: TestClient) -> None:
     """Read and changed, of our own loggers only."""
     name = "sinksdk.runtime.driver"
     assert client.put(f"/admin/loggers/{name}", json={"level": "DEBUG"}).json() == [name]
-    assert client.get(f"/admin/loggers/{name}").json() == {"level": "DEBUG"}
+    assert client.get(f"/admin/loggers/{name}").json()["level"] == "DEBUG"
     assert client.put(f"/admin/loggers/{name}", json={"level": "LOUD"}).status_code == 404
-    assert client.put("/admin/loggers/root", json={"level": "DEBUG"}).status_code == 400
+    assert client.put("/admin/loggers/urllib3", json={"level": "DEBUG"}).status_code == 400
     client.put(f"/admin/loggers/{name}", json={"level": "WARN"})
 
 
