@@ -18,7 +18,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
-from sinksdk.confidential import HIDDEN, SECRETS, passwords_in, sounds_secret
+from sinksdk.confidential import (
+    HIDDEN,
+    SECRETS,
+    passwords_in,
+    sounds_secret,
+    without_passwords_in_urls,
+)
 from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.converter_settings import ConverterSettings
 from sinksdk.error_settings import ErrorSettings
@@ -266,6 +272,8 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         found = []
         if any(unicodedata.category(character) == "Cc" for character in self.name):
             found.append("'name' must have no control characters")
+        if self.name in (".", ".."):
+            found.append(f"'name' must not be '{self.name}': no path of the REST interface could name it")
         if len(quote(self.name, safe="")) > LONGEST_NAME:
             found.append(
                 f"'name' is too long: at most {LONGEST_NAME} characters, of which one that is not ASCII "
@@ -283,11 +291,12 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         return found
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """As it was written, where with a reference: what that stands for may be a secret."""
+        """As it was written, where with a reference: what that stands for may be a secret. No passwords."""
         keys = {field: key for key, field in self.keys().items()}
         for name, value in super().__repr_args__():
             written = (self._written or {}).get(keys.get(name or "", ""))
-            yield name, written if isinstance(written, str) and references(written) else value
+            shown = written if isinstance(written, str) and references(written) else value
+            yield name, without_passwords_in_urls(shown) if isinstance(shown, str) else shown
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy, with some fields replaced by name. Such a copy cannot be pickled."""

@@ -101,14 +101,15 @@ def server_command(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Environment variables that configurations may refer to as ${env:NAME}: 'SINK_*'; may be repeated.",
+            help="Environment variables that configurations may name as ${env:NAME}, as in 'SINK_*'; may be "
+            "repeated.",
         ),
     ] = None,
     config_files: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Folder with files that configurations may refer to as ${file:/path:key}; may be repeated.",
+            help="Folder with files that configurations may name as ${file:/path:key}; may be repeated.",
         ),
     ] = None,
     verbose: Verbose = False,

@@ -50,11 +50,11 @@ def _body(herder: Herder, name: str) -> Connector:
 
 @router.get("/connectors", responses=errors(), response_model_exclude_none=True)
 def all_connectors(
-    herder: TheHerder, expand: Annotated[list[str] | None, Query()] = None
+    herder: TheHerder, expand: Annotated[list[str], Query(default_factory=list)]
 ) -> list[str] | dict[str, Expanded]:
     """Names; with ``expand=status`` or ``expand=info`` what is asked for of each."""
     names = herder.connectors()
-    if expand is None:
+    if not expand:
         return names
     return {name: found for name in names if (found := _expanded(herder, name, expand)) is not None}
 

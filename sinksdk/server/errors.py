@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from sinksdk.confidential import SECRETS
 from sinksdk.errors import ConfigException, ConnectException, FencedException
@@ -54,6 +55,7 @@ _MEANINGS: Final = {
     503: "The store does not answer.",
 }
 _ALWAYS: Final = (401, 403, 500, 503)
+_METHOD_NOT_ALLOWED: Final = 405
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -91,15 +93,24 @@ def tell_errors(app: FastAPI) -> None:
         return answer(400, problems)
 
     @app.exception_handler(HTTPException)
-    async def of_http(_: Request, error: HTTPException) -> JSONResponse:
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
         response = answer(error.status_code, f"HTTP {error.status_code} {error.detail}")
         response.headers.update(error.headers or {})
+        if error.status_code == _METHOD_NOT_ALLOWED:
+            response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
     @app.exception_handler(Exception)
     async def of_anything(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answer(500, f"{type(error).__name__}: {error}")
+
+
+def _methods(request: Request) -> set[str]:
+    """What may be done at a path; each method has a route of its own, of which Starlette names the first."""
+    described = request.app.openapi()["paths"].items()
+    here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
+    return {method.upper() for methods in here for method in methods}
 
 
 def _unicode(text: str) -> str:

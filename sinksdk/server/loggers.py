@@ -23,7 +23,6 @@ _LEVELS: Final = {
 }
 """Log4j's levels, which Connect's clients send."""
 
-
 _ROOT: Final = "root"
 _OURS: Final = ("sinksdk", "connectors")
 """Loggers that Connect's root stands for here: other libraries' are left alone."""
