@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
+from collections.abc import Callable
+from typing import Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector
@@ -18,6 +20,9 @@ from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import ConnectorRecord, config_key
 
 log = logging.getLogger(__name__)
+
+_FLAG: Final = "is_deleted"
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def stop_connector(
@@ -50,10 +55,7 @@ def stop_connector(
         try:
             if start_with is not None:
                 _start(connector, name, start_with)
-            if inspect.signature(connector.stop).parameters:
-                connector.stop(is_deleted)
-            else:
-                connector.stop()
+            _stop(connector.stop, is_deleted=is_deleted)
         except Exception:
             log.exception("connector %s: stop(is_deleted=%s) raised", name, is_deleted)
         finally:
@@ -70,6 +72,33 @@ def stop_connector(
         ", what it should have cleaned up may still be there" if is_deleted else "",
     )
     return False
+
+
+def _stop(stop: Callable[..., None], *, is_deleted: bool) -> None:
+    """Call it as it was declared: many were written before there was a flag.
+
+    The flag goes by its name where that, or any name, is taken; else to the first positional parameter, if
+    that is a flag: it has no default, or a boolean one.
+    """
+    parameters = list(inspect.signature(stop).parameters.values())
+    if any(map(_takes_the_name, parameters)):
+        stop(**{_FLAG: is_deleted})
+    elif parameters and _may_be_the_flag(parameters[0]):
+        stop(is_deleted)
+    else:
+        stop()
+
+
+def _takes_the_name(parameter: inspect.Parameter) -> bool:
+    named = parameter.name == _FLAG and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+    return named or parameter.kind is inspect.Parameter.VAR_KEYWORD
+
+
+def _may_be_the_flag(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return True
+    is_flag = parameter.default is inspect.Parameter.empty or isinstance(parameter.default, bool)
+    return parameter.kind in _POSITIONAL and is_flag
 
 
 def _start(connector: Connector, name: str, config: ConnectorConfig) -> None:

@@ -39,6 +39,15 @@ def with_secrets(config: Mapping[str, str], before: Mapping[str, str]) -> dict[s
     return {key: before[key] if shown.get(key) == value else value for key, value in config.items()}
 
 
+def still_hidden(config: Mapping[str, str]) -> list[str]:
+    """A sentence for each value that nobody knows: it was read redacted, and there is none to keep."""
+    return [
+        f"'{key}' is hidden, and there is no value of it to keep: write it"
+        for key, value in config.items()
+        if HIDDEN in value
+    ]
+
+
 def _shown(value: str, *, is_secret: bool) -> str:
     if is_secret and not _REFERENCE.fullmatch(value):
         return HIDDEN

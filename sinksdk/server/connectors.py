@@ -7,12 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from sinksdk.confidential import HIDDEN
 from sinksdk.errors import ConfigException
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.redaction import with_secrets
+from sinksdk.runtime.redaction import still_hidden, with_secrets
 from sinksdk.runtime.registry import ConnectorNotFoundException, texts
 from sinksdk.server.bodies import (
     ActiveTopics,
@@ -245,9 +244,7 @@ def _config(herder: Herder, name: str) -> dict[str, str] | None:
 
 
 def _expect_startable(config: dict[str, str], providers: ConfigProviders) -> None:
-    hidden = [key for key, value in config.items() if HIDDEN in value]
-    problems = [f"'{key}' is hidden, and there is no value of it to keep: send it" for key in hidden]
-    problems += check_config(config, providers).problems
+    problems = [*still_hidden(config), *check_config(config, providers).problems]
     if problems:
         raise ConfigException(problems)
 
