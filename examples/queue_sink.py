@@ -42,7 +42,7 @@ class QueueTask(SinkTask):
         self.sqs = config.connect()
 
     def put(self, records: SinkRecords) -> None:
-        """What is sent is durable: the default `pre_commit` commits it. A retry sends twice: at-least-once."""
+        """What is sent is durable, and committed by the default `pre_commit`. A retry sends it twice."""
         messages = [message_of(record) for record in records]
         for start in range(0, len(messages), MESSAGES):
             self.send(messages[start : start + MESSAGES])
