@@ -130,17 +130,47 @@ class ConnectorConfig(ErrorSettings, ConverterSettings):
         alias="connector.shutdown.graceful.timeout.ms",
         description="Milliseconds the connector's own `stop` may take; then it is left behind and reported.",
     )
+    task_hang_timeout_ms: int = Field(
+        default=300_000,
+        ge=0,
+        alias="task.hang.timeout.ms",
+        description="Milliseconds a task's own code (`put`, `pre_commit`, ...) may take without coming back; "
+        "then it is reported, the other tasks close, the job is cancelled, and its partitions are opened "
+        "again. Kafka's `max.poll.interval.ms`. 0: for ever.",
+    )
+    connector_start_timeout_ms: int = Field(
+        default=300_000,
+        ge=0,
+        alias="connector.start.timeout.ms",
+        description="Milliseconds the connector's own `start`, `subscribed` or `task_configs` may take; then "
+        "it is left behind, and the connector is FAILED.",
+    )
     restart_max_attempts: int = Field(
         default=5,
         ge=0,
         alias="restart.max.attempts",
-        description="How often in a row a failed partition is opened again before the connector is FAILED.",
+        description="How often a failed partition is opened again before the connector is FAILED: in a row, "
+        "or within `restart.window.ms`.",
     )
     restart_backoff_ms: int = Field(
         default=1_000,
         ge=0,
         alias="restart.backoff.ms",
-        description="Milliseconds before a failed partition is opened again; doubles with each attempt.",
+        description="Milliseconds before a failed partition is opened again, give or take a fifth; doubles "
+        "with each attempt.",
+    )
+    restart_backoff_max_ms: int = Field(
+        default=60_000,
+        ge=0,
+        alias="restart.backoff.max.ms",
+        description="Milliseconds that `restart.backoff.ms` grows to at most.",
+    )
+    restart_window_ms: int = Field(
+        default=600_000,
+        ge=0,
+        alias="restart.window.ms",
+        description="Milliseconds for which a failure counts, though the partition did well in between. With "
+        "0 only failures in a row count.",
     )
     missing_topic_policy: Literal["fail", "wait"] = Field(
         default="fail",

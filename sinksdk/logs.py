@@ -1,25 +1,63 @@
 """Log lines of processes that are ours: the command line and the Python workers of its tasks.
 
-The library itself only ever logs; whoever runs it otherwise configures logging as he likes.
+The library itself only ever logs; whoever runs it otherwise configures logging as he likes. What a line
+is about (connector, task, generation) is said once, where the work on it begins, and stands in each
+record's ``connector``, ``task`` and ``generation`` from then on, as in Connect's logs (KIP-449).
 """
 
 from __future__ import annotations
 
+import contextvars
+import json
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 from sinksdk.confidential import WithoutSecrets
 
+_FIELDS: Final = ("connector", "task", "generation")
+_PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
 
-class _WithoutTraces(logging.Formatter):
-    """One line per record: what failed is reported with its cause elsewhere."""
+_about: contextvars.ContextVar[dict[str, str | int] | None] = contextvars.ContextVar("about", default=None)
 
-    def format(self, record: logging.LogRecord) -> str:
-        trace, record.exc_info, record.exc_text = record.exc_info, None, None
-        try:
-            return super().format(record)
-        finally:
-            record.exc_info = trace
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a process logs; travels to executors.
+
+    Args:
+        level: of sinksdk's own loggers; others log warnings.
+        is_json: one JSON object per line, for programs.
+        traces: stack traces too; JSON has them always.
+    """
+
+    level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
+    is_json: bool = False
+    traces: bool = False
+
+
+WARNINGS: Final = LogSettings()
+"""One line for each warning and error."""
+
+
+@contextmanager
+def logging_about(**fields: str | int) -> Iterator[None]:
+    """Lines that are logged while the block runs are about this connector, task, generation."""
+    token = _about.set({**(_about.get() or {}), **fields})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def same_subject(function: Callable[[], None]) -> Callable[[], None]:
+    """The same function, logging about what the caller logs about now; for another thread."""
+    context = contextvars.copy_context()
+    return lambda: context.run(function)
 
 
 class Outage:
@@ -43,8 +81,8 @@ class Outage:
         self._is_told = False
 
 
-def configure_logging(*, verbose: bool) -> None:
-    """Log sinksdk's warnings and errors to stderr, one line each; with ``verbose`` everything, with traces.
+def configure_logging(settings: LogSettings) -> None:
+    """Log to stderr; by default sinksdk's warnings and errors, one line each.
 
     Does nothing where logging is configured already.
     """
@@ -52,8 +90,61 @@ def configure_logging(*, verbose: bool) -> None:
     if root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    pattern = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(WithoutSecrets(logging.Formatter(pattern) if verbose else _WithoutTraces(pattern)))
+    handler.addFilter(_tell_subject)
+    handler.setFormatter(WithoutSecrets(_Json() if settings.is_json else _Text(traces=settings.traces)))
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    logging.getLogger("sinksdk").setLevel(logging.DEBUG if verbose else logging.WARNING)
+    logging.getLogger("sinksdk").setLevel(settings.level)
+
+
+def _tell_subject(record: logging.LogRecord) -> bool:
+    about = _about.get() or {}
+    for field in _FIELDS:
+        setattr(record, field, about.get(field))
+    return True
+
+
+class _Text(logging.Formatter):
+    """``time LEVEL [connector|task-0|generation-7] logger: message``.
+
+    Args:
+        traces: with stack traces; else a record is one line: causes are reported elsewhere.
+    """
+
+    def __init__(self, *, traces: bool) -> None:
+        super().__init__(_PATTERN)
+        self._traces = traces
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`logging.Formatter`."""
+        known = {field: getattr(record, field, None) for field in _FIELDS}
+        parts = [
+            str(value) if field == "connector" else f"{field}-{value}"
+            for field, value in known.items()
+            if value is not None
+        ]
+        record.where = f"[{'|'.join(parts)}] " if parts else ""
+        if self._traces:
+            return super().format(record)
+        trace, record.exc_info, record.exc_text = record.exc_info, None, None
+        try:
+            return super().format(record)
+        finally:
+            record.exc_info = trace
+
+
+class _Json(logging.Formatter):
+    """One object a line: time, level, logger, message; connector, task, generation and trace if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`logging.Formatter`."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            **{field: getattr(record, field, None) for field in _FIELDS},
+            "message": record.getMessage(),
+            "trace": self.formatException(record.exc_info) if record.exc_info else None,
+        }
+        return json.dumps({key: value for key, value in line.items() if value is not None}, default=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -23,21 +24,61 @@ def test_an_outage_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings == ["no answer, attempt 1", "no answer, attempt 4"]
 
 
+def logged(code: str) -> str:
+    """What a process that runs this code writes to stderr."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+SCENE = """
+import logging, threading
+from sinksdk.logs import LogSettings, configure_logging, logging_about, same_subject
+configure_logging({settings})
+log = logging.getLogger("sinksdk.x")
+log.info("a detail")
+with logging_about(connector="archive"):
+    log.info("started")
+    with logging_about(task=3, generation=7):
+        try:
+            1 / 0
+        except ZeroDivisionError:
+            log.warning("the group %s is in use", "g", exc_info=True)
+        thread = threading.Thread(target=same_subject(lambda: log.warning("from its thread")))
+        thread.start()
+        thread.join()
+"""
+
+
 @pytest.mark.parametrize("verbose", [True, False])
 def test_warnings_are_seen_without_asking_for_them(*, verbose: bool) -> None:
     """Each is something an operator must know; details and stack traces come with --verbose."""
-    code = f"""
-import logging
-from sinksdk.logs import configure_logging
-configure_logging(verbose={verbose})
-log = logging.getLogger("sinksdk.x")
-log.info("a detail")
-try:
-    1 / 0
-except ZeroDivisionError:
-    log.warning("the group is in use", exc_info=True)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    settings = "LogSettings('DEBUG', traces=True)" if verbose else "LogSettings()"
+    lines = logged(SCENE.format(settings=settings))
 
-    assert "WARNING sinksdk.x: the group is in use" in done.stderr
-    assert ("a detail" in done.stderr, "Traceback" in done.stderr) == (verbose, verbose)
+    assert "WARNING [archive|task-3|generation-7] sinksdk.x: the group g is in use" in lines
+    assert "WARNING [archive|task-3|generation-7] sinksdk.x: from its thread" in lines
+    assert ("a detail" in lines, "Traceback" in lines) == (verbose, verbose)
+    assert ("[archive] sinksdk.x: started" in lines) == verbose
+
+
+def test_lines_for_programs_are_one_object_each() -> None:
+    """Time, level, logger, message; connector, task, generation and trace where there are any."""
+    lines = [
+        json.loads(line)
+        for line in logged(SCENE.format(settings="LogSettings('INFO', is_json=True)")).splitlines()
+    ]
+
+    detail, started, failed, thread = lines
+    assert detail["time"].endswith("Z")
+    assert {key: detail[key] for key in ("level", "logger", "message")} == {
+        "level": "INFO",
+        "logger": "sinksdk.x",
+        "message": "a detail",
+    }
+    assert "connector" not in detail
+    assert (started["connector"], started["message"]) == ("archive", "started")
+    subject = {"connector": "archive", "task": 3, "generation": 7}
+    assert subject.items() <= failed.items()
+    assert failed["message"] == "the group g is in use"
+    assert "ZeroDivisionError" in failed["trace"]
+    assert subject.items() <= thread.items()

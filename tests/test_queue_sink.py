@@ -25,7 +25,6 @@ from sinksdk import (
 )
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.runtime.checks import check_file
-from sinksdk.runtime.deletion import stop_connector
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.supervisor import ClosingSignal
@@ -275,7 +274,8 @@ def test_a_connector_created_again_keeps_its_own_queue(
     with process.running():
         soon(lambda: list(queues()) == [new.incarnation], "the queue was not made")
         old.identity = identity("of-the-old-one")
-        stop_connector(old, "queue", is_deleted=True, timeout=5, start_with=QueueConfig.parse(raw))
+        old.start(QueueConfig.parse(raw))
+        old.stop(is_deleted=True)
         assert list(queues()) == [new.incarnation]
 
 

@@ -14,10 +14,13 @@ from sinksdk.cli.options import (
     Conf,
     KafkaConfig,
     KafkaJars,
+    LogFormat,
+    LogFormats,
     Master,
     SourceDirectory,
     StoreUrl,
     Verbose,
+    log_settings,
 )
 from sinksdk.cli.output import exit_on_error
 
@@ -55,6 +58,7 @@ def run_command(
         bool,
         typer.Option("--until-caught-up", help="End when everything there now is committed, tails included."),
     ] = False,
+    log_format: LogFormat = LogFormats.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Run a connector: until it is stopped (Ctrl-C, SIGTERM), or has caught up.
@@ -68,7 +72,10 @@ def run_command(
         from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
-        run(RunOptions(config, source, store, master, until_caught_up, verbose, conf or ()))
+        logs = log_settings(
+            log_format, verbose=verbose, level="INFO" if log_format is LogFormats.JSON else "WARNING"
+        )
+        run(RunOptions(config, source, store, master, until_caught_up, logs, conf or ()))
 
 
 @app.command("server", short_help="Run all connectors of a store, with Kafka Connect's REST interface.")
@@ -112,6 +119,7 @@ def server_command(
             help="Folder with files that configurations may name as ${file:/path:key}; may be repeated.",
         ),
     ] = None,
+    log_format: LogFormat = LogFormats.TEXT,
     verbose: Verbose = False,
 ) -> None:
     """Run all connectors of a store in one process, with Kafka Connect's REST interface.
@@ -135,7 +143,7 @@ def server_command(
                 allowed_hosts=allowed_host or (),
                 config_env=config_env or (),
                 config_files=config_files or (),
-                verbose=verbose,
+                logs=log_settings(log_format, verbose=verbose, level="INFO"),
                 spark_conf=conf or (),
             )
         )

@@ -50,7 +50,7 @@ def herding(store: str) -> Iterator[tuple[Herder, Store]]:
 def show_connectors(store: str, *, as_json: bool) -> None:
     """All connectors, a line each."""
     with herding(store) as (herder, _):
-        found = [herder.info(name) for name in herder.connectors()]
+        found = herder.infos()
     if as_json:
         _print([_summary(info) for info in found])
         return

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import typer
+
+from sinksdk.logs import LogSettings
 
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
 """One store for all connectors that are run from the same folder."""
 
+
+class LogFormats(StrEnum):
+    """How log lines are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines and stack traces.")]
+
+LogFormat = Annotated[
+    LogFormats,
+    typer.Option(
+        help="Log lines for people, or one JSON object a line, with connector, task and generation.",
+    ),
+]
+
+
+def log_settings(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
+    """What a command logs.
+
+    Args:
+        log_format: for whom.
+        verbose: everything, with stack traces.
+        level: what it logs otherwise.
+    """
+    return LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
+
 
 StoreUrl = Annotated[
     str,

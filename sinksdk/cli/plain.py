@@ -22,13 +22,21 @@ class PlainProgress(Board):
     """A listener that writes a line per event, and one every few seconds in between.
 
     Args:
-        console: where to.
+        write: takes a line.
+        interval: seconds between two lines of progress; infinite: there are none.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        interval: float = _INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(clock)
-        self._console = console
+        self._write = write
+        self._interval = interval
         self._begun = clock()
         self._next = 0.0
         self._last = ""
@@ -41,19 +49,14 @@ class PlainProgress(Board):
 
     def note(self, text: str) -> None:
         """A line of its own."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._write(text)
 
     def planned(self, plan: GenerationPlan) -> None:
         """See :class:`~sinksdk.runtime.events.Listener`."""
         super().planned(plan)
         self._begun = self._clock()
-        self._next = self._begun + _INTERVAL
-        ranges = [planned for task in plan.tasks for planned in task.ranges]
-        self.note(
-            f"generation {plan.generation}: {counted(len(plan.tasks), 'task')}, "
-            f"{counted(len(ranges), 'partition')}, "
-            f"{counted(sum(planned.end - planned.start for planned in ranges), 'offset')} to read"
-        )
+        self._next = self._begun + self._interval
+        self.note(f"generation {plan.generation}: {_work(plan)}")
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """See :class:`~sinksdk.runtime.events.Listener`."""
@@ -64,7 +67,7 @@ class PlainProgress(Board):
         line = f"{shown.state}: {_amounts(shown)}"
         if line != self._last:
             self._last = line
-            self._next = self._clock() + _INTERVAL
+            self._next = self._clock() + self._interval
             self.note(line)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
@@ -80,6 +83,20 @@ class PlainProgress(Board):
         for view in partitions:
             if view.failure is not None:
                 self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
+
+
+def lines_on(console: Console) -> PlainProgress:
+    """Lines where people read them."""
+    return PlainProgress(lambda text: console.print(Text(text), soft_wrap=True))
+
+
+def _work(plan: GenerationPlan) -> str:
+    ranges = [planned for task in plan.tasks for planned in task.ranges]
+    offsets = sum(planned.end - planned.start for planned in ranges)
+    return (
+        f"{counted(len(plan.tasks), 'task')}, {counted(len(ranges), 'partition')}, "
+        f"{counted(offsets, 'offset')} to read"
+    )
 
 
 def _amounts(shown: Snapshot) -> str:

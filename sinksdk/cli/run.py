@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from sinksdk.cli.driving import drive
 from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.output import stdout, write
-from sinksdk.cli.plain import PlainProgress
+from sinksdk.cli.plain import PlainProgress, lines_on
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Startable, prepare
-from sinksdk.logs import configure_logging
+from sinksdk.logs import WARNINGS, LogSettings, configure_logging
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class RunOptions:
         store: the store's URL.
         master: Spark's master URL.
         until_caught_up: end when everything there is now is committed.
-        verbose: log everything, with stack traces.
+        logs: how it logs, and its tasks do.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
     """
 
@@ -40,7 +43,7 @@ class RunOptions:
     store: str
     master: str
     until_caught_up: bool = False
-    verbose: bool = False
+    logs: LogSettings = WARNINGS
     spark_conf: Sequence[str] = ()
 
 
@@ -56,7 +59,7 @@ def run(options: RunOptions) -> None:
     ready = prepare(options.config, options.source, options.store, options.master, options.spark_conf)
     console = stdout()
     write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.place.master}", "dim")
-    progress = progress_on(console, ready.config.name)
+    progress = progress_on(console, ready.config.name, options.logs)
     try:
         with ShutdownSignals() as signals:
             _run(ready, options, progress, signals)
@@ -76,19 +79,23 @@ def _run(
         ready.place,
         ready.config.name,
         python_path=(str(Path.cwd()),),
-        verbose=options.verbose,
+        logs=options.logs,
         is_stopping=lambda: signals.received is not None,
         tell=progress.note,
     )
     with progress, spark:
-        configure_logging(verbose=options.verbose)  # once stderr is what the live table makes of it
+        configure_logging(options.logs)  # once stderr is what the live table makes of it
         worker = ready.place.worker(ready.config.name, spark.launcher, progress, first=ready)
         drive(worker, signals, progress, until_caught_up=options.until_caught_up)
 
 
-def progress_on(console: Console, connector: str) -> LiveProgress | PlainProgress:
-    """A table on a terminal, lines elsewhere."""
-    return LiveProgress(console, connector) if console.is_terminal else PlainProgress(console)
+def progress_on(
+    console: Console, connector: str, logs: LogSettings = WARNINGS
+) -> LiveProgress | PlainProgress:
+    """A table on a terminal, lines elsewhere; log lines where programs read them."""
+    if logs.is_json:
+        return PlainProgress(log.info)
+    return LiveProgress(console, connector) if console.is_terminal else lines_on(console)
 
 
 def summary(shown: Snapshot) -> str:

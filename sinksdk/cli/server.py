@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -10,16 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from sinksdk.cli.output import stdout, write
+from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Place, prepare_place
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.logs import configure_logging
+from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.events import Silent
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
+
+log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between looks whether a signal came
 _HOW_TO_ALLOW: Final = "whoever starts the server allows it with --config-env or --config-files"
@@ -40,7 +44,7 @@ class ServerOptions:
         allowed_hosts: names by which it may be asked, besides localhost and addresses.
         config_env: environment variables that configurations may refer to, as shell patterns.
         config_files: folders with files that configurations may refer to.
-        verbose: log everything.
+        logs: how it logs, and its tasks do.
         spark_conf: Spark's own settings.
     """
 
@@ -53,7 +57,7 @@ class ServerOptions:
     allowed_hosts: Sequence[str]
     config_env: Sequence[str]
     config_files: Sequence[Path]
-    verbose: bool
+    logs: LogSettings
     spark_conf: Sequence[str] = ()
 
     @property
@@ -72,7 +76,7 @@ def serve(options: ServerOptions) -> None:
     place = prepare_place(
         options.source, options.store, options.master, options.spark_conf, options.providers
     )
-    configure_logging(verbose=options.verbose)
+    configure_logging(options.logs)
     try:
         with ShutdownSignals() as signals:
             left = _serve(place, options, signals)
@@ -90,13 +94,13 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
         place,
         "server",
         python_path=(str(Path.cwd()),),
-        verbose=options.verbose,
+        logs=options.logs,
         is_stopping=lambda: False,  # what runs is to be flushed
         tell=lambda line: write(console, line, "dim"),
     )
 
     def connector(name: str) -> WorkerConnector:
-        return place.worker(name, spark.launcher, Silent())
+        return place.worker(name, spark.launcher, PlainProgress(log.info, interval=math.inf))
 
     worker, left = Worker(place.store, connector), list[str]()
     with spark, RestServer(place, options):

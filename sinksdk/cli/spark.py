@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from sinksdk.cli.startup import Place, Startable
 from sinksdk.errors import ConnectException
+from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import Result, RunningGeneration
 from sinksdk.spark.executor import GenerationSpec
@@ -31,7 +32,7 @@ class SparkOnDemand:
         place: where.
         name: of Spark's application.
         python_path: folders executors import the connector from, besides the installed packages.
-        verbose: executors log everything.
+        logs: how executors log.
         is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
         tell: takes a line for the operator.
     """
@@ -42,14 +43,14 @@ class SparkOnDemand:
         name: str,
         *,
         python_path: tuple[str, ...],
-        verbose: bool,
+        logs: LogSettings,
         is_stopping: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
         self._place = place
         self._name = name
         self._python_path = python_path
-        self._verbose = verbose
+        self._logs = logs
         self._is_stopping = is_stopping
         self._tell = tell
         self._session: SparkSession | None = None
@@ -70,7 +71,7 @@ class SparkOnDemand:
             ready.config.name,
             0,
             self._python_path,
-            self._verbose,
+            self._logs,
             ready.dead_letters,
             ready.opened.client,
         )

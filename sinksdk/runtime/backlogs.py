@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import SinkConnector
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.events import LOST
@@ -24,7 +24,7 @@ class Backlogs:
 
     Args:
         config: the connector's.
-        connector: told of topics it has not heard of.
+        subscribed: tells the connector of topics it has not heard of.
         status: remembers when records were first seen.
         pacing: knows what may be discarded again.
         views: told of ends, and of what was lost.
@@ -35,7 +35,7 @@ class Backlogs:
     def __init__(
         self,
         config: ConnectorConfig,
-        connector: SinkConnector,
+        subscribed: Callable[[list[str]], None],
         *,
         status: StatusKeeper,
         pacing: Pacing,
@@ -44,7 +44,7 @@ class Backlogs:
         is_fixed: bool,
     ) -> None:
         self._config = config
-        self._connector = connector
+        self._subscribed = subscribed
         self._status = status
         self._pacing = pacing
         self._views = views
@@ -88,7 +88,7 @@ class Backlogs:
     def _subscribe(self, topics: set[str]) -> None:
         """Let the connector know of topics it has not heard of."""
         if topics - self._topics:
-            self._connector.subscribed(sorted(topics))
+            self._subscribed(sorted(topics))
             self._topics |= topics
 
     def _tell_of_loss(self, backlog: Backlog) -> None:

@@ -5,26 +5,27 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.logs import logging_about
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
+from sinksdk.runtime.author import Author, Caller, CallingThread
 from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.backlogs import Backlogs
 from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.deletion import stop_connector
 from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
-from sinksdk.runtime.pacing import Pacing
+from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.planner import Decision, Planner
 from sinksdk.runtime.registry import deploy, register
 from sinksdk.runtime.restarts import Restarts
@@ -52,6 +53,9 @@ _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have d
 _SUCCESSION_POLL = 0.25  # seconds
 
 
+T = TypeVar("T")
+
+
 class Launcher(Protocol):
     """Starts a generation's job."""
 
@@ -75,6 +79,8 @@ class ConnectorDriver:
         signal: asks it to close.
         group: offsets kept outside, to begin from and to show commits in.
         background: looks at the source while a generation runs.
+        callers: make what runs the connector's own code.
+        jitter: what each back-off is multiplied by.
         wishes: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
@@ -94,6 +100,8 @@ class ConnectorDriver:
         signal: ClosingSignal | None = None,
         group: OffsetGroup | None = None,
         background: Background = in_a_thread,
+        callers: Callable[[], Caller] = CallingThread,
+        jitter: Callable[[], float] = random_jitter,
         wishes: Wishes | None = None,
         record: ConnectorRecord | None = None,
     ) -> None:
@@ -117,13 +125,18 @@ class ConnectorDriver:
         self._generations = Generations(store, config.name)
         self._wishes = wishes or Wishes(store, config.name, self._clock)
         self._record = record
-        self._background = background
+        self._author = Author(connector, config.name, self._clock, callers)
         self._is_flushing = False
         self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
         self._views = Views()
         self._until_caught_up = False
-        self._pacing = Pacing(config.restart_backoff_ms / 1000, self._clock)
+        self._pacing = Pacing(
+            config.restart_backoff_ms / 1000,
+            self._clock,
+            longest=config.restart_backoff_max_ms / 1000,
+            jitter=jitter,
+        )
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -155,10 +168,10 @@ class ConnectorDriver:
         name = enter()
         self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
-        self._restarts = Restarts(self._config, self._status, self._pacing)
+        self._restarts = Restarts(self._config, self._status, self._pacing, self._clock)
         self._backlogs = Backlogs(
             self._config,
-            self._connector,
+            lambda topics: self._call("subscribed", lambda: self._connector.subscribed(topics)),
             status=self._status,
             pacing=self._pacing,
             views=self._views,
@@ -169,9 +182,11 @@ class ConnectorDriver:
         self._horizon = Horizon(
             self._config, self._lookout, self._status, self._signal, self._clock, is_fixed=until_caught_up
         )
+        if self._record is not None:
+            self._wishes.follow(self._record)
         reason: ClosingReason | None = None
         try:
-            self._connector.start(self._config)
+            self._call("start", lambda: self._connector.start(self._config))
             if self._succession(name).await_turn():
                 reason = self._loop()
                 self._status.become("UNASSIGNED")
@@ -184,14 +199,26 @@ class ConnectorDriver:
         finally:
             leave(name)
             self._mirror.close()
-            stop_connector(
-                self._connector,
-                self._config.name,
+            self._author.stop(
                 is_deleted=reason is ClosingReason.DELETE,
                 timeout=self._config.connector_shutdown_timeout_ms / 1000,
-                background=self._background,
             )
         return reason
+
+    def _call(self, what: str, function: Callable[[], T]) -> T:
+        """Call the connector's own code, which may hang: its operator is heard meanwhile."""
+        return self._author.call(
+            what,
+            function,
+            timeout=self._config.connector_start_timeout_ms / 1000,
+            is_unwanted=self._is_unwanted,
+            grace=self._config.connector_shutdown_timeout_ms / 1000,
+        )
+
+    def _is_unwanted(self) -> bool:
+        if self._generations.has_claimed:
+            self._status.save_if_due()
+        return self._is_ended()
 
     def _wait_for_turn(self, timeout: float) -> bool:
         """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
@@ -214,6 +241,12 @@ class ConnectorDriver:
         self._status.become("RUNNING")
         # Only after the claim: a driver that does not come to claim changes nothing.
         record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
+        log.info(
+            "connector %s is RUNNING, configuration %d, from generation %d on",
+            self._config.name,
+            record.version,
+            claim.generation,
+        )
         self._wishes.follow(record)
         while True:
             claim = self._begin(claim, record)
@@ -234,7 +267,8 @@ class ConnectorDriver:
             )
             # From here on it matters whether a topic is still the one that was planned.
             self._lookout.compare_with(Read(committed, plan.topic_ids))
-            self._run(plan)
+            with logging_about(generation=plan.generation):
+                self._run(plan)
             self._give_way()
             self._raise_if_it_is_over()
             if self._is_ended():
@@ -385,7 +419,8 @@ class ConnectorDriver:
         return None
 
     def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
-        configs = list(self._connector.task_configs(self._config.tasks_max))
+        most = self._config.tasks_max
+        configs = list(self._call("task_configs", lambda: self._connector.task_configs(most)))
         if not 1 <= len(configs) <= self._config.tasks_max:
             raise ConnectException(
                 f"connector {self._config.name}: task_configs({self._config.tasks_max}) returned "

@@ -14,7 +14,7 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import ConnectorInfo, connector_info
+from sinksdk.runtime.info import ConnectorInfo, connector_info, connector_infos
 from sinksdk.store import Store, read_commits
 from sinksdk.store.records import ConnectorRecord, TargetState
 
@@ -42,6 +42,10 @@ class Herder:
     def info(self, name: str) -> ConnectorInfo:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
+
+    def infos(self) -> list[ConnectorInfo]:
+        """How all connectors are doing, by name."""
+        return connector_infos(self._store, self._clock.time())
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""

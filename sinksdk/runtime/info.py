@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
+from sinksdk.runtime.registry import ConnectorNotFoundException
+from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.store import Store, read_commits, table
 from sinksdk.store.records import (
+    CONNECTORS,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
@@ -18,14 +23,12 @@ from sinksdk.store.records import (
     TargetState,
     TaskCountRecord,
     TaskProgress,
+    connector_prefix,
     plan_key,
     progress_key,
     status_key,
     task_count_key,
 )
-
-State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-"""Connect's states; a task is RESTARTING while what failed of it waits to be opened again."""
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
@@ -89,6 +92,7 @@ class ConnectorInfo:
         partitions: all that are known.
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
+        config: its configuration as written: secrets are not hidden yet.
     """
 
     name: str
@@ -101,6 +105,7 @@ class ConnectorInfo:
     partitions: tuple[PartitionInfo, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -119,6 +124,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
+    store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
@@ -139,7 +145,17 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         _partitions(store, connector, progress, remembered),
         status.missing_topics,
         status.trace,
+        record.config,
     )
+
+
+def connector_infos(store: Store, now: float) -> list[ConnectorInfo]:
+    """How all connectors are doing, by name; those that are being deleted are among them."""
+    seen, found = store.snapshot(CONNECTORS), list[ConnectorInfo]()
+    for name in registry.names(seen):
+        with suppress(ConnectorNotFoundException):  # a store that takes no snapshots: it has just gone
+            found.append(connector_info(seen, name, now))
+    return found
 
 
 def _undriven(record: ConnectorRecord) -> State:
@@ -169,7 +185,7 @@ def _tasks(
     for number, task in enumerate(plan.tasks if plan else ()):
         partitions = tuple(planned.topic_partition for planned in task.ranges)
         failed = [remembered[p] for p in partitions if p in remembered and remembered[p].failures]
-        trace = failed[0].error if failed else None
+        trace = (failed[0].trace or failed[0].error) if failed else None
         found.append(TaskInfo(number, _task_state(state, is_failing=bool(failed)), partitions, trace))
     return tuple(found)
 

@@ -232,5 +232,6 @@ def remember(
             "tail": tail,
             "failures": failures,
             "error": outcome.failure.message if outcome.failure else None,
+            "trace": outcome.failure.trace if outcome.failure else None,
         }
     )

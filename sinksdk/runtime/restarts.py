@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
+from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import remember
 from sinksdk.runtime.status import StatusKeeper
-from sinksdk.store.records import GenerationPlan, PartitionProgress, PlannedRange
+from sinksdk.store.records import GenerationPlan, PartitionProgress, PartitionStatus, PlannedRange
+
+log = logging.getLogger(__name__)
 
 
 class Restarts:
@@ -21,12 +25,16 @@ class Restarts:
         config: the connector's; ``restart.max.attempts`` says when it is given up.
         status: remembers failures over restarts of the driver.
         pacing: knows who has to wait.
+        clock: time.
     """
 
-    def __init__(self, config: ConnectorConfig, status: StatusKeeper, pacing: Pacing) -> None:
+    def __init__(
+        self, config: ConnectorConfig, status: StatusKeeper, pacing: Pacing, clock: WallClock
+    ) -> None:
         self._config = config
         self._status = status
         self._pacing = pacing
+        self._clock = clock
         self._hopeless: PartitionOutcome | None = None
         self._refused: dict[TopicPartition, PartitionOutcome] = {}
 
@@ -34,7 +42,14 @@ class Restarts:
         """Remember tails and failures; a failed partition waits before it is opened again."""
         planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
         for outcome in outcomes:
-            status = remember(self._status.of(outcome.partition), planned[outcome.partition], outcome)
+            before = self._status.of(outcome.partition)
+            status = remember(before, planned[outcome.partition], outcome)
+            lately = self._lately(before)
+            if outcome.failure is not None:
+                lately.append(self._clock.time())
+            # One more than it takes to give up tells all there is to tell.
+            kept = lately[-self._config.restart_max_attempts - 1 :]
+            status = status.model_copy(update={"failed_at": tuple(kept)})
             self._status.update([status])
             self._pacing.forget(outcome.partition)
             self._refused.pop(outcome.partition, None)
@@ -43,16 +58,35 @@ class Restarts:
                     self._refused[outcome.partition] = outcome
                     self._pacing.refused(outcome.partition)
                 continue
-            if status.failures > self._config.restart_max_attempts:
+            failures = max(status.failures, len(kept))
+            if failures > self._config.restart_max_attempts:
                 self._hopeless = self._hopeless or outcome
-            if not (outcome.failure.at_once and status.failures == 1):
-                self._pacing.failed(outcome.partition, status.failures)
+            if not (outcome.failure.at_once and failures == 1):
+                self._pacing.failed(outcome.partition, failures)
+                self._tell(outcome, failures)
         self._status.save()
+
+    def _lately(self, status: PartitionStatus | None) -> list[float]:
+        """When a partition failed within the window."""
+        now, window = self._clock.time(), self._config.restart_window_ms / 1000
+        return [at for at in status.failed_at if now - window < at <= now] if status else []
+
+    def _tell(self, outcome: PartitionOutcome, failures: int) -> None:
+        if failures <= self._config.restart_max_attempts:
+            log.warning(
+                "connector %s: %s is opened again in %.1f s (attempt %d of %d): %s",
+                self._config.name,
+                outcome.partition,
+                self._pacing.waiting(outcome.partition),
+                failures,
+                self._config.restart_max_attempts,
+                outcome.failure.message if outcome.failure else "",
+            )
 
     def would_give_up(self, progress: PartitionProgress) -> bool:
         """Whether a partition of the running generation has failed once too often."""
         status = self._status.of(progress.topic_partition)
-        failures = status.failures if status else 0
+        failures = max(status.failures, len(self._lately(status))) if status else 0
         return progress.failure is not None and failures >= self._config.restart_max_attempts
 
     def given_up(self) -> ConnectException | None:
@@ -85,8 +119,8 @@ def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectExce
     cause = outcome.failure.message if outcome.failure else "it reported nothing"
     error = ConnectException(
         f"connector {config.name} has FAILED: {outcome.partition} failed at offset {outcome.delivered}, "
-        f"{config.restart_max_attempts + 1} times in a row (restart.max.attempts is "
-        f"{config.restart_max_attempts}): {cause}"
+        f"{config.restart_max_attempts + 1} times in a row or within {config.restart_window_ms / 1000:g} s "
+        f"(restart.max.attempts is {config.restart_max_attempts}): {cause}"
     )
     if outcome.failure:
         error.add_note(outcome.failure.trace)

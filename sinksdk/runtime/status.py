@@ -16,7 +16,8 @@ from sinksdk.store.records import ConnectorStatus, PartitionStatus, status_key
 
 log = logging.getLogger(__name__)
 
-State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED"]
+State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+"""Connect's states; RESTARTING is what waits for another attempt."""
 
 _INTERVAL = 2.0  # seconds between two writes that only say that nothing has changed much
 
@@ -57,7 +58,9 @@ class StatusKeeper:
 
     def forgive(self) -> None:
         """A new start: what failed before has all its attempts again."""
-        self.update(p.model_copy(update={"failures": 0}) for p in list(self._partitions.values()))
+        self.update(
+            p.model_copy(update={"failures": 0, "failed_at": ()}) for p in list(self._partitions.values())
+        )
 
     def become(self, state: State, trace: str | None = None) -> None:
         """Change the connector's state, and write it; secrets that the trace quotes are left out."""

@@ -139,6 +139,7 @@ class Supervisor:
         self._on_closing = on_closing
         self._clock = clock
         self._is_followed = False
+        self._hung: dict[int, Failure] = {}
         self._outage = Outage(log)
         self._ask = max(
             _ASK, store.closing_poll / 2
@@ -170,9 +171,11 @@ class Supervisor:
         self._on_progress(progress)
         committed = {row.topic_partition: row.committed for row in progress}
         reported = {outcome.partition for outcome in outcomes}
-        unreported = [p for task in plan.tasks for p in task.ranges if p.topic_partition not in reported]
         return outcomes + [
-            _unheard(planned, committed.get(planned.topic_partition), failure) for planned in unreported
+            _unheard(planned, committed.get(planned.topic_partition), self._hung.get(task, failure))
+            for task, share in enumerate(plan.tasks)
+            for planned in share.ranges
+            if planned.topic_partition not in reported
         ]
 
     def _watch(self, running: RunningGeneration, plan: GenerationPlan) -> bool:
@@ -224,7 +227,7 @@ class Supervisor:
         progress = self._progress(plan)
         self._on_progress(progress)
         reason = self._must_close()
-        if reason is None and any(map(self._is_hopeless, progress)):
+        if reason is None and (self._hung or any(map(self._is_hopeless, progress))):
             reason = ClosingReason.FAILURE
         if self._signal.reason is None and reason is not None:
             self._signal.ask(reason, final=False)  # the driver decides what comes after
@@ -238,16 +241,21 @@ class Supervisor:
         running.wait(_CANCELLED)
 
     def _progress(self, plan: GenerationPlan) -> list[PartitionProgress]:
-        rows = [
-            table.read(self._store, progress_key(self._connector, task), TaskProgress)
-            for task in range(len(plan.tasks))
-        ]
-        return [
-            partition
-            for row in rows
-            if row is not None and row.value.generation == plan.generation
-            for partition in row.value.partitions
-        ]
+        found: list[PartitionProgress] = []
+        for task in range(len(plan.tasks)):
+            row = table.read(self._store, progress_key(self._connector, task), TaskProgress)
+            if row is None or row.value.generation != plan.generation:
+                continue
+            found += row.value.partitions
+            self._note_hang(task, row.value.hangs)
+        return found
+
+    def _note_hang(self, task: int, where: str | None) -> None:
+        """A task whose author's code does not come back: no other task waits for it for ever."""
+        if where is None or task in self._hung:
+            return
+        log.error("%s", where)
+        self._hung[task] = Failure(ConnectException.__name__, where.splitlines()[0], where)
 
 
 def _unheard(planned: PlannedRange, committed: int | None, failure: Failure | None) -> PartitionOutcome:

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted
-from sinksdk.store.records import ConnectorRecord
 
 Scalar = str | int | float | bool | None
 """What a value of a configuration may be in JSON; it is kept as text."""
@@ -237,10 +236,10 @@ class Health(Body):
     message: str
 
 
-def connector_body(name: str, record: ConnectorRecord, info: ConnectorInfo) -> Connector:
+def connector_body(info: ConnectorInfo) -> Connector:
     """A connector as Connect tells it."""
-    tasks = [TaskId(connector=name, task=task.number) for task in info.tasks]
-    return Connector(name=name, config=redacted(record.config), tasks=tasks)
+    tasks = [TaskId(connector=info.name, task=task.number) for task in info.tasks]
+    return Connector(name=info.name, config=redacted(info.config), tasks=tasks)
 
 
 def status_body(info: ConnectorInfo) -> Status:

@@ -44,7 +44,7 @@ OnlyFailed = Annotated[bool, Query(alias="onlyFailed")]
 
 
 def _body(herder: Herder, name: str) -> Connector:
-    return connector_body(name, herder.connector(name), herder.info(name))
+    return connector_body(herder.info(name))
 
 
 @router.get("/connectors", responses=errors(), response_model_exclude_none=True)
@@ -52,21 +52,15 @@ def all_connectors(
     herder: TheHerder, expand: Annotated[list[str], Query(default_factory=list)]
 ) -> list[str] | dict[str, Expanded]:
     """Names; with ``expand=status`` or ``expand=info`` what is asked for of each."""
-    names = herder.connectors()
     if not expand:
-        return names
-    return {name: found for name in names if (found := _expanded(herder, name, expand)) is not None}
-
-
-def _expanded(herder: Herder, name: str, asked: list[str]) -> Expanded | None:
-    """None: it has been deleted meanwhile."""
-    try:
-        return Expanded(
-            status=status_body(herder.info(name)) if "status" in asked else None,
-            info=_body(herder, name) if "info" in asked else None,
+        return herder.connectors()
+    return {
+        info.name: Expanded(
+            status=status_body(info) if "status" in expand else None,
+            info=connector_body(info) if "info" in expand else None,
         )
-    except ConnectorNotFoundException:
-        return None
+        for info in herder.infos()
+    }
 
 
 @router.post("/connectors", status_code=201, responses=errors(400, 409, 415))

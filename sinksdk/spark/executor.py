@@ -24,10 +24,11 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import Outage, configure_logging
+from sinksdk.logs import WARNINGS, LogSettings, Outage, configure_logging, logging_about, same_subject
 from sinksdk.plugins import connector_class
 from sinksdk.records import TopicPartition
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
+from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.task_result import TaskResult, to_row
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
@@ -61,7 +62,7 @@ class GenerationSpec:
         connector: the connector's name.
         generation: the generation's number.
         python_path: folders to import the connector from, besides the installed packages.
-        verbose: log everything, with stack traces.
+        logs: how they log.
         kafka: the cluster that takes dead letters, if the connector has any.
         source: the Kafka cluster that records come from, if they come from one.
     """
@@ -71,7 +72,7 @@ class GenerationSpec:
     connector: str
     generation: int
     python_path: tuple[str, ...] = ()
-    verbose: bool = False
+    logs: LogSettings = WARNINGS
     kafka: KafkaClient | None = None
     source: KafkaClient | None = None
 
@@ -84,7 +85,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
         Exception: store or input failed; Spark runs the task again.
     """
     sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]  # as in the driver
-    configure_logging(verbose=spec.verbose)
+    configure_logging(spec.logs)
     ahead = ReadAhead(batches)
     try:
         stream = iter(ahead)
@@ -118,14 +119,28 @@ def run_attempt(
         FencedException: another attempt or a newer generation owns it, and this generation is over.
         Exception: store or input failed; Spark runs the task again.
     """
-    clock = clock or SystemClock()
+    with logging_about(connector=spec.connector, task=task, generation=spec.generation):
+        return _run_attempt(
+            spec, store, task, batches, clock=clock or SystemClock(), watch=watch or _watch_in_thread
+        )
+
+
+def _run_attempt(
+    spec: GenerationSpec,
+    store: Store,
+    task: int,
+    batches: Iterator[pa.RecordBatch | None],
+    *,
+    clock: Clock,
+    watch: Watch,
+) -> TaskResult:
     if _leaves_closing_alone(store, spec, task, clock):
         return TaskResult(task, 0, [], 0)
     taken = take_over(store, spec.connector, spec.generation, task)
     if taken is None:
         raise _fenced(store, spec, task, clock)
     try:
-        attempt = _Attempt(spec, store, task, taken, clock=clock, watch=watch or _watch_in_thread)
+        attempt = _Attempt(spec, store, task, taken, clock=clock, watch=watch)
         return attempt.run(batches)
     except FencedException as error:
         raise _fenced(store, spec, task, clock) from error
@@ -144,6 +159,7 @@ class _Attempt:
         self._clock = clock
         self._watch = watch
         self._plan: TaskPlan = taken.plan.tasks[task]
+        self._hang_timeout = 0.0
 
     def run(self, batches: Iterator[pa.RecordBatch | None]) -> TaskResult:
         with ExitStack() as stack:
@@ -164,12 +180,16 @@ class _Attempt:
         progress = _ProgressWriter(
             self._store, self._spec, self._task, self._taken.ledger.attempt, worker, clock=self._clock
         )
-        with self._watch(ClosingWatch(self._store, self._spec), poll) as closing:
+        label = f"connector {self._spec.connector}, task {self._task}, generation {self._spec.generation}"
+        with (
+            self._watch(ClosingWatch(self._store, self._spec), poll) as closing,
+            HangWatch(label, self._hang_timeout, self._clock, progress.tell_of_hang) as hang,
+        ):
             outcomes = SinkTaskRun(
                 worker,
                 assigned,
                 by_partition(batches, partitions),
-                closing=closing,
+                closing=hang.alive(closing),
                 clock=self._clock,
                 on_progress=progress.write_if_due,
             ).run()
@@ -192,6 +212,7 @@ class _Attempt:
             dead_letters=stack.enter_context(open_dead_letters(config, self._spec.kafka)),
             vouch=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
         )
+        self._hang_timeout = config.task_hang_timeout_ms / 1000
         poll = config.closing_poll_ms
         return worker, self._store.closing_poll if poll is None else poll / 1000
 
@@ -253,9 +274,8 @@ def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[
     """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
     watch.look()
     stopped = threading.Event()
-    thread = threading.Thread(
-        target=look_now_and_then, args=(watch, interval, stopped.wait), name="closing-watch", daemon=True
-    )
+    look = same_subject(lambda: look_now_and_then(watch, interval, stopped.wait))
+    thread = threading.Thread(target=look, name="closing-watch", daemon=True)
     thread.start()
     try:
         yield watch.request
@@ -285,6 +305,7 @@ class _ProgressWriter:
         self._clock = clock
         self._next = clock.now()
         self._version: str | None = None
+        self._hangs: str | None = None
         self._last: tuple[float, dict[TopicPartition, int]] = clock.now(), {}
 
     def write_if_due(self) -> None:
@@ -293,6 +314,11 @@ class _ProgressWriter:
         if now < self._next:
             return
         self._next = now + _PROGRESS_INTERVAL
+        self.write()
+
+    def tell_of_hang(self, where: str) -> None:
+        """Let the driver know; from another thread: the task's own hangs."""
+        self._hangs = where
         self.write()
 
     def write(self) -> None:
@@ -334,6 +360,7 @@ class _ProgressWriter:
                 )
                 for outcome in outcomes
             ),
+            hangs=self._hangs,
         )
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from sinksdk.errors import ConnectException
+from sinksdk.logs import same_subject
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import GenerationSpec, result_batches
 from sinksdk.spark.task_result import TaskResult, from_rows
@@ -42,9 +43,8 @@ class SparkGeneration:
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
         self._future: Future[list[TaskResult]] = Future()
-        self._thread = Thread(
-            target=self._run, args=(frame, spec), name=f"generation-{spec.generation}", daemon=True
-        )
+        run = same_subject(lambda: self._run(frame, spec))
+        self._thread = Thread(target=run, name=f"generation-{spec.generation}", daemon=True)
         self._thread.start()
 
     def wait(self, timeout: float) -> bool:

@@ -158,6 +158,14 @@ class Store(ABC):
         """All keys that begin with a prefix, sorted. Raises StoreUnavailable."""
         return sorted(self._ask(lambda: self._keys(prefix), f"listing {prefix}"))
 
+    def snapshot(self, prefix: str) -> Store:  # noqa: ARG002 - for overriding
+        """What is below a prefix, as of one moment and for reading only; the store itself where it cannot.
+
+        Whoever reads many values of it asks once, and finds values that fit together. Raises
+        StoreUnavailable.
+        """
+        return self
+
     def close(self) -> None:  # noqa: B027 - a hook: most stores hold nothing
         """Let go of connections."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from sinksdk.store.base import Store, Stored
+from sinksdk.store.snapshot import Snapshot
 
 
 class MemoryStore(Store):
@@ -19,6 +20,12 @@ class MemoryStore(Store):
     def url(self) -> str:
         """See :attr:`Store.url`; nobody else can open it."""
         return "memory:"
+
+    def snapshot(self, prefix: str) -> Store:
+        """See :meth:`Store.snapshot`."""
+        with self._lock:
+            found = {key: stored for key, stored in self._records.items() if key.startswith(prefix)}
+        return Snapshot(self.url, found)
 
     def _read(self, key: str) -> Stored | None:
         with self._lock:

@@ -331,6 +331,8 @@ class PartitionStatus(Value):
         failures: how often in a row it has failed.
         error: why, the last time.
         end: where the source ended when it was last asked.
+        failed_at: when it failed lately, in a row or not, in seconds since the epoch.
+        trace: stack trace of ``error``.
     """
 
     topic: str
@@ -340,6 +342,8 @@ class PartitionStatus(Value):
     failures: int = 0
     error: str | None = None
     end: int | None = None
+    failed_at: tuple[float, ...] = ()
+    trace: str | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -358,7 +362,7 @@ class ConnectorStatus(Value):
         missing_topics: subscribed topics that are not in the source, once that is certain.
     """
 
-    state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED"] = "UNASSIGNED"
+    state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
     driver: str = ""
     heartbeat: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
@@ -385,11 +389,16 @@ class PartitionProgress(Value):
 
 
 class TaskProgress(Value):
-    """How far a running task is; written at most every two seconds, informs only."""
+    """How far a running task is; written at most every two seconds, informs only.
+
+    Args:
+        hangs: its author's code has not come back for too long: where it is.
+    """
 
     generation: int
     attempt: int
     partitions: tuple[PartitionProgress, ...]
+    hangs: str | None = None
 
 
 def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from sinksdk.errors import ConfigException
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused
+from sinksdk.store.snapshot import Snapshot
 from sinksdk.store.sql_address import SQLITE, sql_address
 from sinksdk.store.sql_engine import answer_awaited, create_engine
 from sinksdk.store.sql_errors import advice
@@ -76,6 +77,17 @@ class SqlStore(Store):
     def closing_poll(self) -> float:
         """A server has more tasks to answer than a file."""
         return 0.5 if self.is_local_file else 1.0
+
+    def snapshot(self, prefix: str) -> Store:
+        """See :meth:`Store.snapshot`: one statement sees one state of the table."""
+        query = sa.select(_records).where(_records.c.key.startswith(prefix, autoescape=True))
+        rows = self._ask(
+            lambda: self._transact(lambda connection: connection.execute(query).all()), f"reading {prefix}"
+        )
+        # SQLite's LIKE takes A for a.
+        return Snapshot(
+            self.url, {row.key: Stored(row.value, row.version) for row in rows if row.key.startswith(prefix)}
+        )
 
     def close(self) -> None:
         """Close the database."""

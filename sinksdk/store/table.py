@@ -28,7 +28,7 @@ def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
     )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 def _decoded(model: type[V], body: str, where: str) -> V:
     """What is looked at again and again mostly has not changed: decoded once, since values are frozen."""
     return model.model_validate(contents(body, where))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import threading
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from rich.console import Console
 
 from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.driving import drive
@@ -19,6 +17,7 @@ from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import LauncherOnDemand, SparkOnDemand
 from sinksdk.cli.startup import absolute_store_url, prepare
+from sinksdk.logs import LogSettings
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
@@ -46,11 +45,16 @@ class FakeDriver:
 
 
 @pytest.fixture
-def progress() -> PlainProgress:
-    return PlainProgress(Console(file=io.StringIO()))
+def said() -> list[str]:
+    return []
 
 
-def test_the_first_signal_closes_the_driver_and_says_so(progress: PlainProgress) -> None:
+@pytest.fixture
+def progress(said: list[str]) -> PlainProgress:
+    return PlainProgress(said.append)
+
+
+def test_the_first_signal_closes_the_driver_and_says_so(progress: PlainProgress, said: list[str]) -> None:
     """Once, with reason SHUTDOWN; the run then counts as stopped."""
     driver = FakeDriver()
     with ShutdownSignals() as signals:
@@ -58,8 +62,7 @@ def test_the_first_signal_closes_the_driver_and_says_so(progress: PlainProgress)
 
     assert driver.reasons == [ClosingReason.SHUTDOWN]
     assert progress.snapshot().state == "stopped"
-    assert isinstance(progress._console.file, io.StringIO)
-    assert progress._console.file.getvalue().startswith("SIGTERM: closing, partial batches are flushed")
+    assert said[0].startswith("SIGTERM: closing, partial batches are flushed")
 
 
 def test_what_the_driver_raises_is_raised_to_whoever_waits(progress: PlainProgress) -> None:
@@ -100,7 +103,12 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def on_demand(here: Here, *, stopping: bool) -> LauncherOnDemand:
     ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     spark = SparkOnDemand(
-        ready.place, "x", python_path=(), verbose=False, is_stopping=lambda: stopping, tell=lambda _: None
+        ready.place,
+        "x",
+        python_path=(),
+        logs=LogSettings(),
+        is_stopping=lambda: stopping,
+        tell=lambda _: None,
     )
     return spark.launcher(ready)
 
@@ -144,7 +152,7 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
         ready.place,
         "x",
         python_path=(),
-        verbose=False,
+        logs=LogSettings(),
         is_stopping=lambda: bool(stopping),
         tell=lambda _: None,
     )
@@ -164,7 +172,7 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
     conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
     ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf)
     spark = SparkOnDemand(
-        ready.place, "x", python_path=(), verbose=False, is_stopping=lambda: False, tell=lambda _: None
+        ready.place, "x", python_path=(), logs=LogSettings(), is_stopping=lambda: False, tell=lambda _: None
     )
 
     with pytest.raises(ConnectException):

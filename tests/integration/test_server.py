@@ -3,65 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.integration.archive_site import Site, client, ended, site
+from tests.integration.archive_site import Site, client, site
+from tests.integration.served import Server, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 2, 40_000
-PATIENCE = 60.0  # seconds
-
-
-class Server:
-    """A server in a process of its own, and a client of it."""
-
-    def __init__(self, archive: Site) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        command = [sys.executable, "-m", "sinksdk.cli", "server", *archive.source, "--store", archive.store]
-        self.process = subprocess.Popen(
-            [*command, "--master", "local[2]", "--port", str(self.port)],
-            cwd=archive.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
-        self.until(self.is_up, "it answers")
-
-    def is_up(self) -> bool:
-        try:
-            return self._client.get("/health").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert self.process.poll() is None, self.process.communicate()[0]
-            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
-            time.sleep(0.1)
-
-    def ask(self, method: str, path: str, code: int, **body: Any) -> Any:
-        answer = self._client.request(method, path, **body)
-        assert answer.status_code == code, f"{method} {path}: {answer.status_code} {answer.text}"
-        return answer.json() if answer.content else None
-
-    def state(self) -> str:
-        state: str = self.ask("GET", "/connectors/archive/status", 200)["connector"]["state"]
-        return state
 
 
 @pytest.fixture
@@ -74,11 +26,8 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def server(archive: Site) -> Iterator[Server]:
-    made = Server(archive)
-    yield made
-    if made.process.poll() is None:
-        made.process.kill()
-        made.process.communicate()
+    with serving(archive.folder, archive.source, archive.store) as made:
+        yield made
 
 
 def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None:
@@ -95,13 +44,7 @@ def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None
     archive.s3.refuses = lambda operation, path: operation == "UploadPart" and "partition=0" in path
     server.ask("PUT", "/connectors/archive/resume", 202)
     server.until(lambda: archive.committed().get(1) == 75_000, "partition 1 goes on alone")
-    server.until(
-        lambda: (
-            "RESTARTING"
-            in {task["state"] for task in server.ask("GET", "/connectors/archive/status", 200)["tasks"]}
-        ),
-        "its task is RESTARTING",
-    )
+    server.until(lambda: "RESTARTING" in server.task_states(), "its task is RESTARTING")
     archive.s3.heal()
     server.until(lambda: archive.committed() == dict.fromkeys(range(PARTITIONS), 75_000), "both went on")
     assert archive.verify()[0] == 0
@@ -128,6 +71,4 @@ def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None
     ]
     assert not [key for key in keys if "_sinksdk" in key]
 
-    server.process.send_signal(signal.SIGTERM)
-    code, output = ended(server.process)
-    assert code == 0, output
+    assert server.stop() == 0

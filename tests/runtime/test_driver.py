@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -250,6 +251,39 @@ def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -
     status = launcher.store.get(status_key("c"))
     assert status is not None
     assert ConnectorStatus.model_validate(status.value).state == "FAILED"
+
+
+def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
+    """Within restart.window.ms; a partition that fails every other time is given up as one that always does."""
+    turns = itertools.count()
+
+    class Flapping(Task):
+        def put(self, records: SinkRecords) -> None:
+            if next(turns) % 2:
+                message = "every other time"
+                raise ConnectException(message)
+
+    settings = {"restart.max.attempts": 2, "generation.max.records": 1}
+    made, launcher, _ = driver(Source({P0: 20}), Flapping, **settings)
+    with pytest.raises(ConnectException, match=r"3 times in a row or within 600 s.*every other time"):
+        made.run(until_caught_up=True)
+    assert 0 < committed_offsets(launcher.store, "c")[P0].offset < 20
+
+
+def test_with_no_window_only_failures_in_a_row_count() -> None:
+    """Whoever gets ahead goes on, however often it stumbles."""
+    turns = itertools.count()
+
+    class Flapping(Task):
+        def put(self, records: SinkRecords) -> None:
+            if next(turns) % 2:
+                message = "every other time"
+                raise ConnectException(message)
+
+    settings = {"restart.max.attempts": 2, "generation.max.records": 1, "restart.window.ms": 0}
+    made, launcher, _ = driver(Source({P0: 20}), Flapping, **settings)
+    made.run(until_caught_up=True)
+    assert committed_offsets(launcher.store, "c")[P0].offset == 20
 
 
 def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> None:

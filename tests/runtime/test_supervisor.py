@@ -11,9 +11,9 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.supervisor import ClosingSignal, Supervisor
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan
+from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored
-from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan, TaskProgress, progress_key
 from sinksdk.testing import ManualClock
 
 TP = TopicPartition("t", 0)
@@ -130,3 +130,27 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
     assert ended < 2 + 1 + 5 + 2 + 1
     assert current_plan(site.store, "c", 1) is not None
     assert site.generations.give_way() == "other:1#1"
+
+
+def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
+    """It says so in its progress: the generation closes, is cancelled after the grace time, and why is known."""
+    site = Site(looks=1000)
+
+    def hang() -> None:
+        progress = TaskProgress(generation=1, attempt=1, partitions=(), hangs="c, task 0: it is at\nput")
+        if site.store.get(progress_key("c", 0)) is None:
+            table.write(site.store, progress_key("c", 0), progress, None)
+
+    site.running.happens = hang
+    site.running.results = list  # type: ignore[method-assign]
+    began = site.clock.now()
+    (outcome,) = site.run()
+
+    assert site.closed == [ClosingReason.FAILURE]
+    assert site.running.is_cancelled
+    assert outcome.failure is not None
+    assert (outcome.failure.message, outcome.failure.trace) == (
+        "c, task 0: it is at",
+        "c, task 0: it is at\nput",
+    )
+    assert site.clock.now() - began < 40

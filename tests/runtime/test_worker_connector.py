@@ -16,6 +16,7 @@ from sinksdk import (
     ConnectException,
     ConnectorConfig,
     FencedException,
+    RetriableException,
     SinkConnector,
 )
 from sinksdk.runtime.driver import ConnectorDriver
@@ -24,7 +25,7 @@ from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
 from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
 from sinksdk.store.records import ConnectorRecord, ConnectorStatus, status_key, task_count_key
 from tests.runtime.test_driver import P0, InProcess, Source, Task
 
@@ -130,8 +131,8 @@ def scene() -> Scene:
 
 
 def soon(condition: Callable[[], bool], what: str) -> None:
-    """Within two seconds."""
-    give_up = time.monotonic() + 2.0
+    """Within a second or so; ten on a machine that is busy with other things."""
+    give_up = time.monotonic() + 10.0
     while not condition():
         assert time.monotonic() < give_up, what
         time.sleep(0.01)
@@ -368,3 +369,74 @@ def test_flushing_commits_what_would_wait(scene: Scene) -> None:
         scene.source.ends[P0] = 15
         soon(lambda: scene.committed() == 15, "it did not go on")
     assert scene.error is None
+
+
+@pytest.mark.parametrize("wish", ["pause", "delete"])
+def test_a_connector_that_hangs_in_start_is_still_controlled(
+    scene: Scene, wish: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After its grace time it is left behind where it hangs, and what its operator wants is done."""
+    never = threading.Event()
+    scene.outside.start = lambda: (never.wait(30), None)[1]
+    scene.herder.configure("c", {**RAW, "connector.shutdown.graceful.timeout.ms": "100"})
+    with scene.running() as thread:
+        soon(lambda: bool(scene.outside.calls), "it was not started")
+        if wish == "pause":
+            scene.herder.pause("c")
+            soon(lambda: scene.state() == "PAUSED", "it was not paused")
+        else:
+            mark_deleted(scene.store, "c")
+            thread.join(5)
+            assert not thread.is_alive()
+            assert scene.outside.calls[-1] == "stop True"
+    never.set()
+    assert "start has not returned for" in caplog.text
+    assert "never.wait(30)" in caplog.text
+
+
+def test_a_connector_that_hangs_in_start_for_ever_has_failed(scene: Scene) -> None:
+    """After connector.start.timeout.ms, with the line it is at as the cause."""
+    never = threading.Event()
+    scene.outside.start = lambda: (never.wait(30), None)[1]
+    scene.herder.configure("c", {**RAW, "connector.start.timeout.ms": "100"})
+    with scene.running():
+        soon(lambda: scene.state() == "FAILED", "it did not fail")
+        row = table.read(scene.store, status_key("c"), ConnectorStatus)
+    never.set()
+    assert row is not None
+    assert "never.wait(30)" in (row.value.trace or "")
+
+
+def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
+    """A start that failed with RetriableException: RESTARTING, and started again after a growing delay."""
+    failures = iter([True, False])
+    states: list[str] = []
+
+    def start() -> None:
+        states.append(scene.state())
+        if next(failures, False):
+            message = "the bucket is away"
+            raise RetriableException(message)
+
+    scene.outside.start = start
+    with scene.running():
+        soon(lambda: scene.state() == "RESTARTING", "it does not wait for its restart")
+        soon(lambda: scene.committed() == 10, "it was not started again")
+    assert states == ["", "RESTARTING"]
+
+
+def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
+    """Whoever stays looks again until the store answers; then the connector runs as before."""
+    answer, reads = scene.store._read, []
+
+    def refuse(key: str) -> Any:
+        reads.append(key)
+        message = "the store does not answer"
+        raise StoreUnavailable(message)
+
+    scene.store._read = refuse  # type: ignore[method-assign]
+    with scene.running() as thread:
+        soon(lambda: len(reads) >= 2, "it did not look again")
+        assert thread.is_alive()
+        scene.store._read = answer  # type: ignore[method-assign]
+        soon(lambda: scene.committed() == 10, "it did not go on")

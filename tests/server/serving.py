@@ -11,6 +11,7 @@ from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.cli.server import RestServer, ServerOptions
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.startup import Place
+from sinksdk.logs import WARNINGS
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.status import StatusKeeper
@@ -42,7 +43,7 @@ def serving(
         allowed_hosts,
         config_env,
         config_files,
-        verbose=False,
+        WARNINGS,
     )
     place = Place(options.source, store, store.url, options.master, providers=options.providers)
     with RestServer(place, options):

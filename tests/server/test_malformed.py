@@ -212,7 +212,7 @@ def test_a_connector_that_goes_while_all_are_listed_is_left_out(
 ) -> None:
     """The others are told."""
     create(client, "archive")
-    monkeypatch.setattr(Herder, "connectors", lambda _: ["archive", "gone"])
+    monkeypatch.setattr("sinksdk.runtime.registry.names", lambda _: ["archive", "gone"])
 
     assert list(client.get("/connectors?expand=status&expand=info").json()) == ["archive"]
 

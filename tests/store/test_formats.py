@@ -180,6 +180,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     failures=2,
                     error="bucket gone",
                     end=180,
+                    failed_at=(1_700_000_000.0,),
+                    trace="Traceback",
                 ),
             ),
             trace="Traceback",
@@ -198,6 +200,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "failures": 2,
                     "error": "bucket gone",
                     "end": 180,
+                    "failed_at": [1_700_000_000.0],
+                    "trace": "Traceback",
                 }
             ],
             "trace": "Traceback",
@@ -220,6 +224,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     rate=2.5,
                 ),
             ),
+            hangs="put",
         ),
         {
             "generation": 7,
@@ -236,6 +241,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "rate": 2.5,
                 }
             ],
+            "hangs": "put",
         },
     ),
 ]

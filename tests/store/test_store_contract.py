@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.store import Conflict, MemoryStore, Store, StoreUnavailable
+from sinksdk.store import Conflict, MemoryStore, Store, StoreRefused, StoreUnavailable
 from sinksdk.store.base import FORMAT, Stored
 from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
@@ -150,6 +150,31 @@ def test_listing(store: Store) -> None:
     assert store.list("a%") == ["a%/1"]
     assert store.list("nothing") == []
     assert store.list("") == sorted(("a/2", "a/10", "a", "ab/1", "A/1", "b/1", "a_/1", "a%/1"))
+
+
+def test_a_snapshot_has_what_is_below_its_prefix(store: Store) -> None:
+    """snapshot: the values below a prefix with their versions, and no others."""
+    for key in ("a/1", "a/2", "A/1", "a_/1"):
+        store.put(key, {"key": key}, None)
+    seen = store.snapshot("a/")
+    assert seen.get("a/1") == store.get("a/1")
+    assert seen.list("a/") == ["a/1", "a/2"]
+
+
+def test_a_snapshot_is_of_one_moment_and_takes_no_writes(store: Store) -> None:
+    """snapshot: later writes are not in it, and it is not written to; but S3 has none, and gives itself."""
+    version = store.put("a/1", {"x": 1}, None)
+    seen = store.snapshot("a/")
+    if seen is store:
+        assert store.url.startswith("s3://")
+        return
+    store.put("a/1", {"x": 2}, version)
+    assert seen.get("a/1") == ({"x": 1}, version)
+    assert seen.url == store.url
+    with pytest.raises(StoreRefused, match="a/1 is not written: this is a snapshot"):
+        seen.put("a/1", {"x": 3}, version)
+    with pytest.raises(StoreRefused):
+        seen.delete("a/1", version)
 
 
 def test_reading_does_not_share_the_value(store: Store) -> None:

@@ -23,7 +23,7 @@ from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Startable, prepare
 from sinksdk.errors import ConnectException
-from sinksdk.logs import configure_logging
+from sinksdk.logs import LogSettings, configure_logging
 
 NAME: Final = "flights-archive"
 BUCKET: Final = "archive"
@@ -113,11 +113,12 @@ def _archive(
         f"interrupt, this S3 will stop answering once each of them is in the middle of a file.",
     )
     progress = progress_on(console, NAME)
+    logs = LogSettings("DEBUG" if verbose else "WARNING", traces=verbose)
     spark = SparkOnDemand(
         ready.place,
         ready.config.name,
         python_path=(),
-        verbose=verbose,
+        logs=logs,
         is_stopping=lambda: signals.received is not None,
         tell=progress.note,
     )
@@ -135,7 +136,7 @@ def _archive(
 
     endpoint.on_stalled = rebalance
     with progress, spark:
-        configure_logging(verbose=verbose)
+        configure_logging(logs)
         drive(driver, signals, progress, until_caught_up=True)
     shown = progress.snapshot()
     write(console, f"{shown.state}: {summary(shown)}", "bold")

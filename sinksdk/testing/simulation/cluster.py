@@ -15,6 +15,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetRange, SinkRecord, TopicPartition
+from sinksdk.runtime.author import AtOnce
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.supervisor import ClosingSignal
@@ -281,6 +282,8 @@ class Cluster:
                 clock=self.world,
                 signal=signal,
                 background=_at_once,
+                callers=AtOnce,
+                jitter=lambda: 1.0,
                 wishes=wishes,
                 record=record,
             )
@@ -295,7 +298,7 @@ class Cluster:
                     brings_config=True,
                     signal=signal,
                     clock=self.world,
-                    background=_at_once,
+                    callers=AtOnce,
                 ).run(until_caught_up=until_caught_up)
                 end = "well"
             except Exception as error:

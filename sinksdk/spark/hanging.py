@@ -1,0 +1,80 @@
+"""Notices author's code that does not come back, and says where it is."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from sinksdk.engine.clock import Clock
+from sinksdk.logs import same_subject
+
+log = logging.getLogger(__name__)
+
+_LOOKS: Final = 10  # within the time that author's code may take
+_LINES: Final = 12  # of its stack: the innermost are the author's
+
+T = TypeVar("T")
+
+
+class HangWatch:
+    """Watches the thread that makes it, from one of its own, while the block runs.
+
+    Args:
+        label: whose code it is, for messages.
+        limit: seconds that may pass between two signs of life; 0: any time.
+        clock: time.
+        report: told once of a hang, with the lines of code it is at.
+    """
+
+    def __init__(self, label: str, limit: float, clock: Clock, report: Callable[[str], None]) -> None:
+        self._label = label
+        self._limit = limit
+        self._clock = clock
+        self._report = report
+        self._watched = threading.get_ident()
+        self._alive_at = clock.now()
+        self._is_told = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=same_subject(self._run), name="hang-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._limit:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._limit:
+            self._thread.join()
+
+    def alive(self, function: Callable[[], T]) -> Callable[[], T]:
+        """The same function; calling it is a sign of life."""
+
+        def called() -> T:
+            self._alive_at = self._clock.now()
+            return function()
+
+        return called
+
+    def look(self) -> None:
+        """Report a hang, if there is one that was not reported yet."""
+        silent = self._clock.now() - self._alive_at
+        if silent < self._limit or self._is_told:
+            return
+        self._is_told = True
+        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented, and the only way
+        where = "".join(traceback.format_stack(frame)[-_LINES:]) if frame else ""
+        text = f"{self._label}: its code has not come back for {silent:.1f} s; it is at\n{where}".rstrip()
+        log.error("%s", text)
+        self._report(text)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._limit / _LOOKS):
+            self.look()

@@ -1,0 +1,101 @@
+"""``sinksdk server`` in a process of its own, and a client of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PATIENCE = 60.0  # seconds
+_ROOT = Path(__file__).parents[2]
+
+
+class Server:
+    """A server that runs in a folder.
+
+    Args:
+        folder: its working directory; its log is there, too.
+        source: options that name the source.
+        store: the store's URL.
+        options: further options.
+    """
+
+    def __init__(self, folder: Path, source: Sequence[str], store: str, *options: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.log = folder / "server.log"
+        command = [sys.executable, "-m", "sinksdk.cli", "server", *source, "--store", store]
+        command += ["--master", "local[2]", "--port", str(self.port), "--log-format", "json", *options]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, cwd=folder, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+            )
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.Client(base_url=self.url, timeout=20)
+        self.until(self.is_up, "it answers")
+
+    def is_up(self) -> bool:
+        """Whether it answers."""
+        try:
+            return self.client.get("/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def until(self, condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> float:
+        """Wait until something is so; seconds that took."""
+        began = time.monotonic()
+        while not condition():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < began + patience, f"not within {patience:g} s: {what}"
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def ask(self, method: str, path: str, code: int, **body: Any) -> Any:
+        """The answer's body; its status code must be this one."""
+        answer = self.client.request(method, path, **body)
+        assert answer.status_code == code, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def status(self, connector: str = "archive") -> Any:
+        """What Connect says of a connector and its tasks."""
+        return self.ask("GET", f"/connectors/{connector}/status", 200)
+
+    def state(self, connector: str = "archive") -> str:
+        """A connector's state."""
+        state: str = self.status(connector)["connector"]["state"]
+        return state
+
+    def task_states(self, connector: str = "archive") -> set[str]:
+        """States of a connector's tasks."""
+        return {task["state"] for task in self.status(connector)["tasks"]}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        found = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in found]
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def serving(folder: Path, source: Sequence[str], store: str, *options: str) -> Iterator[Server]:
+    """A server that ends with the block, however that ends."""
+    made = Server(folder, source, store, *options)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.process.kill()
+            made.process.wait()

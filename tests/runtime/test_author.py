@@ -1,0 +1,144 @@
+"""A connector's own code is called beside the driver's thread: what hangs is reported and left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sinksdk import ConnectException, SinkConnector
+from sinksdk.runtime.author import Author, HangingException
+from sinksdk.runtime.clock import SystemWallClock
+
+
+class Declared(SinkConnector):
+    """Remembers how it was stopped."""
+
+    stopped: Any = "never"
+
+
+class Old(Declared):
+    def stop(self) -> None:  # type: ignore[override] - as Connect's connectors declare it
+        self.stopped = "without a flag"
+
+
+class New(Declared):
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        self.stopped = is_deleted
+
+
+class Otherwise(Declared):
+    def stop(self, gone: bool) -> None:  # type: ignore[override]
+        self.stopped = gone
+
+
+class ByName(Declared):
+    def stop(self, *, is_deleted: bool = False) -> None:  # type: ignore[override]
+        self.stopped = is_deleted
+
+
+class Anyhow(Declared):
+    def stop(self, *flags: bool, **named: bool) -> None:
+        self.stopped = named["is_deleted"]
+
+
+class AnyPlaces(Declared):
+    def stop(self, *flags: bool) -> None:
+        (self.stopped,) = flags
+
+
+class ByPlace(Declared):
+    def stop(self, is_deleted: bool = False, /) -> None:  # noqa: FBT002 - KIP-883's signature
+        self.stopped = is_deleted
+
+
+class NotFirst(Declared):
+    def stop(self, timeout: float = 5.0, is_deleted: bool = False) -> None:  # type: ignore[override]  # noqa: FBT002
+        self.stopped = is_deleted if timeout == 5.0 else timeout
+
+
+class ANumber(Declared):
+    def stop(self, timeout: float = 5.0) -> None:  # type: ignore[override]
+        self.stopped = timeout
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """What a hanging call waits for, until the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def author(connector: SinkConnector | None = None) -> Author:
+    return Author(connector or New(), "archive", SystemWallClock())
+
+
+@pytest.mark.parametrize(
+    ("connector", "told"),
+    [
+        (Old(), "without a flag"),
+        (New(), True),
+        (Otherwise(), True),
+        (ByName(), True),
+        (Anyhow(), True),
+        (AnyPlaces(), True),
+        (ByPlace(), True),
+        (NotFirst(), True),
+        (ANumber(), 5.0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_stop_is_called_as_its_author_declared_it(connector: Declared, told: object) -> None:
+    """The flag is passed to whoever takes one; connectors from before KIP-883 work unchanged."""
+    author(connector).stop(is_deleted=True, timeout=5)
+    assert connector.stopped == told
+
+
+def test_all_calls_come_from_one_thread() -> None:
+    """What belongs to a thread (an SQLite connection) can be kept from start to stop."""
+    threads: list[int] = []
+    calls = author()
+    for what in ("start", "task_configs"):
+        calls.call(what, lambda: threads.append(threading.get_ident()), timeout=5)
+    assert len(threads) == 2
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_what_is_raised_reaches_the_caller() -> None:
+    """As if it had been called directly."""
+
+    def refuse() -> None:
+        message = "no bucket"
+        raise ConnectException(message)
+
+    with pytest.raises(ConnectException, match="no bucket"):
+        author().call("start", refuse, timeout=5)
+
+
+def test_a_call_that_hangs_is_left_behind_and_where_it_is_told(never: threading.Event) -> None:
+    """Connector, method, time, and the author's line that it is at."""
+    with pytest.raises(HangingException) as raised:
+        author().call("start", lambda: never.wait(20), timeout=0.2)
+    assert "connector archive: start has not returned for 0.2 s" in str(raised.value)
+    assert "never.wait(20)" in str(raised.value)
+    assert "runtime/author.py" not in str(raised.value)
+
+
+def test_the_call_after_one_that_hangs_does_not_wait_for_it(never: threading.Event) -> None:
+    """`stop` comes though `start` never returned: it may be what lets go of what start hangs at."""
+    connector = New()
+    calls = author(connector)
+    with pytest.raises(HangingException):
+        calls.call("start", lambda: never.wait(20), timeout=0.1)
+    calls.stop(is_deleted=False, timeout=5)
+    assert connector.stopped is False
+
+
+def test_a_call_that_nobody_needs_any_more_is_cut_short(never: threading.Event) -> None:
+    """An operator who pauses or deletes waits for the grace time, not for all that start may take."""
+    with pytest.raises(HangingException, match=r"has not returned for 0\.[1-9] s"):
+        author().call("start", lambda: never.wait(20), timeout=60, is_unwanted=lambda: True, grace=0.1)

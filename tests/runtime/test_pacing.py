@@ -1,0 +1,36 @@
+"""Who has to wait before it is tried again, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import TopicPartition
+from sinksdk.runtime.pacing import Pacing, random_jitter
+from sinksdk.testing import ManualClock
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (5, 16), (6, 20), (1000, 20)])
+def test_delays_double_up_to_the_longest(failures: int, seconds: float) -> None:
+    """`restart.backoff.ms`, doubled with each failure, at most `restart.backoff.max.ms`."""
+    assert Pacing(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
+
+
+def test_what_failed_together_comes_back_one_by_one() -> None:
+    """Each wait is a fifth longer or shorter, at random."""
+    pacing = Pacing(10.0, ManualClock())
+    delays = {pacing.delay(1) for _ in range(100)}
+    assert len(delays) > 50
+    assert all(8.0 <= delay <= 12.0 for delay in delays)
+    assert all(0.8 <= random_jitter() <= 1.2 for _ in range(100))
+
+
+def test_a_partition_waits_until_its_time_has_come() -> None:
+    """The others do not."""
+    clock = ManualClock()
+    pacing = Pacing(1.0, clock, jitter=lambda: 1.0)
+    pacing.failed(P0, 2)
+    assert (pacing.is_waiting(P0), pacing.is_waiting(P1), pacing.waiting(P0)) == (True, False, 2.0)
+    clock.advance(2.0)
+    assert (pacing.is_waiting(P0), pacing.delays()) == (False, [])

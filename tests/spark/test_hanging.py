@@ -1,0 +1,60 @@
+"""A task whose author's code does not come back is noticed, once, with the lines it is at."""
+
+from __future__ import annotations
+
+import threading
+
+from sinksdk.spark.hanging import HangWatch
+from sinksdk.testing import ManualClock
+
+
+def watch(limit: float, clock: ManualClock, told: list[str]) -> HangWatch:
+    return HangWatch("connector c, task 3, generation 7", limit, clock, told.append)
+
+
+def test_a_hang_is_reported_once_with_where_it_is() -> None:
+    """After the limit, with the label and the code's own lines."""
+    clock, told = ManualClock(), list[str]()
+    watching = watch(5.0, clock, told)
+    for _ in range(3):
+        clock.advance(4.0)
+        watching.look()
+    assert len(told) == 1
+    assert told[0].startswith(
+        "connector c, task 3, generation 7: its code has not come back for 8.0 s; it is at"
+    )
+    assert "test_hanging.py" in told[0]
+
+
+def test_signs_of_life_put_it_off() -> None:
+    """Whatever is asked between two batches is one; slow is not hanging."""
+    clock, told = ManualClock(), list[str]()
+    watching = watch(5.0, clock, told)
+    asked = watching.alive(lambda: "closing?")
+    for _ in range(5):
+        clock.advance(4.0)
+        assert asked() == "closing?"
+        watching.look()
+    assert told == []
+
+
+def test_it_looks_from_a_thread_of_its_own() -> None:
+    """The one it watches hangs."""
+    told, reported = list[str](), threading.Event()
+
+    def report(text: str) -> None:
+        told.append(text)
+        reported.set()
+
+    from sinksdk.engine import SystemClock  # noqa: PLC0415 - only here is time real
+
+    with HangWatch("c", 0.05, SystemClock(), report):
+        assert reported.wait(5)
+    assert len(told) == 1
+
+
+def test_without_a_limit_nothing_is_watched() -> None:
+    """`task.hang.timeout.ms=0`."""
+    before = threading.active_count()
+    with watch(0.0, ManualClock(), []):
+        assert threading.active_count() == before
