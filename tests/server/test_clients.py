@@ -2,7 +2,7 @@
 
 Two that are kept, and differ in how they ask: ``kafka-connect-py`` (1.0.0, for Python 3.8 to 3.14, with a command line,
 ``kc``), and ``kafka-connect-api`` (0.5.10), which sends ``Content-Type`` with every request, a slash at the end of some
-paths, and reads loggers. On npm there is none whose name is known to be Connect's.
+paths, and reads loggers.
 """
 
 from __future__ import annotations
