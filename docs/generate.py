@@ -23,7 +23,7 @@ import sinksdk
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from connectors.s3_archiver.schema import RECORD_SCHEMA
-from examples import exactly_once_folder_sink, folder_sink
+from examples import exactly_once_folder_sink, folder_sink, queue_sink
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
@@ -316,6 +316,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "own-metrics": lambda: metrics(OWN_METRICS),
     "phases": phases,
     "public-names": public_names,
+    "queue-connector": lambda: source(queue_sink.QueueSink),
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),
     "sink-task": lambda: methods(SinkTask),

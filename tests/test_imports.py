@@ -16,7 +16,7 @@ import sinksdk
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
     *("connector", "task", "context", "records", "errors", "plugins"),
-    *("config", "config_file", "properties_file", "converter_settings", "error_settings"),
+    *("config", "config_file", "properties_file", "converter_settings", "error_settings", "references"),
     *("compatibility", "connect_options"),
 )
 
@@ -33,8 +33,8 @@ LAYERS: dict[str, set[str]] = {
 }
 """What each part may import besides itself and the author API."""
 
-LEAVES = ("logs", "measures")
-"""Modules that import nothing of ours: anyone may use them."""
+LEAVES = ("confidential", "logs", "measures")
+"""Modules that import nothing of ours but each other: anyone may use them."""
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {"__init__", "__pycache__"}
 
@@ -70,9 +70,9 @@ def allowed_in(path: Path) -> set[str]:
     """The parts that a module of sinksdk may import."""
     own = path.relative_to(ROOT / "sinksdk").parts[0].removesuffix(".py")
     if own == "__init__" or own in AUTHOR_API:
-        return {*AUTHOR_API}
+        return {*AUTHOR_API, "confidential"}
     if own in LEAVES:
-        return set()
+        return {*LEAVES}
     return {own, *AUTHOR_API, *LEAVES, *LAYERS[own]}
 
 

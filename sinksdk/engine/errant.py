@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from sinksdk.confidential import SECRETS
 from sinksdk.context import ErrantRecordReporter
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions
@@ -52,8 +53,8 @@ def dead_letter(
         "stage": stage,
         "class.name": failed_class,
         "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
-        "exception.message": str(error) or None,
-        "exception.stacktrace": "".join(traceback.format_exception(error)),
+        "exception.message": SECRETS.hide(str(error)) or None,
+        "exception.stacktrace": SECRETS.hide("".join(traceback.format_exception(error))),
     }
     return replace(
         record,

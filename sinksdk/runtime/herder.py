@@ -139,7 +139,7 @@ class Herder:
         Raises:
             ConnectorNotFoundException: there is none of that name.
             ConnectorRunsException: its target state is not STOPPED.
-            ConnectException: a partition has a commit that is not published yet.
+            UnpublishedException: a partition has a commit that is not published yet.
         """
         record = self.connector(name)
         if record.target_state != "STOPPED" or record.deleted:

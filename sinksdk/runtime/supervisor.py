@@ -17,6 +17,7 @@ from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.totals import task_progress
+from sinksdk.runtime.trail import closing_trail
 from sinksdk.store import Store, StoreRefused, StoreUnavailable
 from sinksdk.store.records import (
     Closing,
@@ -148,6 +149,7 @@ class Supervisor:
         """What the tasks have measured, by their numbers, once the generation has ended."""
         self._is_followed = False
         self._hung: dict[int, Failure] = {}
+        self._asked: float | None = None
         self._outage = Outage(log)
         self._ask = max(
             _ASK, store.closing_poll / 2
@@ -180,6 +182,9 @@ class Supervisor:
         self._on_progress(progress)
         self.measures = {task: row.measures for task, row in tasks.items()}
         self.measures |= {result.task: result.measures for result in results if result.outcomes}
+        if self._asked is not None:
+            took = closing_trail(self._clock.now() - self._asked, self.measures)
+            log.info("generation %d: closing took %s", plan.generation, took)
         known = {row.topic_partition: row for row in progress}
         reported = {outcome.partition for outcome in outcomes}
         return outcomes + [
@@ -199,6 +204,7 @@ class Supervisor:
                 next_ask = now + self._ask
                 self._look_patiently(plan)
             if cancel_at is None and (self._signal.reason is not None or self._is_followed):
+                self._asked = now
                 self._ask_to_close(self._signal.reason or ClosingReason.REBALANCE)
                 cancel_at = now + self._graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:

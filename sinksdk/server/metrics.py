@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Response
 
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.runtime.herder import Herder
+from sinksdk.server.errors import errors
 from sinksdk.server.state import the_herder
 
 router = APIRouter(tags=["server"])
 
 
-@router.get("/metrics", response_class=Response)
+_TEXT: dict[str, Any] = {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
+
+
+@router.get("/metrics", response_class=Response, responses={**errors(), 200: _TEXT})
 def metrics(
     herder: Annotated[Herder, Depends(the_herder)], accept: Annotated[str, Header()] = ""
 ) -> Response:

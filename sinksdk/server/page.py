@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sinksdk.server.errors import NotFoundException
@@ -36,12 +36,11 @@ def page_router() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/ui")
-    def page_without_slash() -> Response:
-        # Relative, as all addresses of the page: a proxy may have put the server below a path of its own.
-        return RedirectResponse("ui/", status_code=307)
-
-    @router.get("/ui/")
-    def page() -> Response:
+    def page(request: Request) -> Response:
+        # Its files have relative addresses, since a proxy may have put the server below a path of its own: so
+        # the slash matters here, and elsewhere it does not.
+        if not request.scope["raw_path"].endswith(b"/"):
+            return RedirectResponse("ui/", status_code=307)
         return file("index.html")
 
     @router.get("/ui/{name}")

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
+from sinksdk.confidential import SECRETS
 from sinksdk.errors import ConnectException
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
@@ -15,6 +16,8 @@ from sinksdk.runtime.history import BUCKET
 from sinksdk.runtime.info import ConnectorInfo, PartitionInfo
 from sinksdk.runtime.status import State
 from sinksdk.server.bodies import Body
+from sinksdk.server.errors import errors
+from sinksdk.server.paths import Name
 from sinksdk.server.state import the_herder
 from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, TargetState
 
@@ -96,13 +99,13 @@ class Overview(Body):
     damaged: list[Damage] = Field(description="Connectors of which nothing more can be told.")
 
 
-@router.get("/progress")
+@router.get("/progress", responses=errors())
 def overview(herder: TheHerder) -> Overview:
     """All connectors: states, lag, rate, and what was committed in the last hour."""
     now, damaged = SystemWallClock().time(), list[Damage]()
 
     def leave_out(name: str, error: ConnectException) -> None:
-        damaged.append(Damage(name=name, message=str(error)))
+        damaged.append(Damage(name=name, message=SECRETS.hide(str(error))))
 
     return Overview(
         now=now,
@@ -112,8 +115,8 @@ def overview(herder: TheHerder) -> Overview:
     )
 
 
-@router.get("/progress/{name:path}")
-def one(herder: TheHerder, name: str) -> Progress:
+@router.get("/progress/{name}", responses=errors(404))
+def one(herder: TheHerder, name: Name) -> Progress:
     """One connector with its tasks, its partitions, six hours of commits, and what failed lately."""
     info, history = herder.info(name), herder.history(name)
     owners = {partition: task.number for task in info.tasks for partition in task.partitions}

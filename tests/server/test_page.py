@@ -77,39 +77,3 @@ def test_a_token_is_nobody_elses_password(pair: str) -> None:
     """Nor is a user's password a token."""
     client = TestClient(create_app(MemoryStore(), Credentials(tokens=["a-token"], users=["anna:secret"])))
     assert client.get("/ui/", headers={"Authorization": basic(pair)}).status_code == 401
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "https://elsewhere.example"},
-        {"Origin": "null"},
-    ],
-)
-def test_another_sites_page_changes_nothing(client: TestClient, headers: dict[str, str]) -> None:
-    """403: a browser sends its user's credentials along with whatever any page asks for."""
-    for method, path in (
-        ("POST", "/connectors"),
-        ("PUT", "/connectors/a/pause"),
-        ("DELETE", "/connectors/a"),
-    ):
-        answer = client.request(method, path, headers=headers)
-        assert (answer.status_code, answer.json()["error_code"]) == (403, 403)
-    assert client.get("/connectors", headers=headers).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Sec-Fetch-Site": "same-origin"},
-        {"Sec-Fetch-Site": "none"},
-        {"Origin": "http://testserver"},
-        {"Sec-Fetch-Site": "same-origin", "Origin": "https://the-proxy-in-front.example"},
-    ],
-)
-def test_who_is_no_other_sites_page_may_change(client: TestClient, headers: dict[str, str]) -> None:
-    """Clients that are no browsers, and pages of this server, also behind a proxy with another name."""
-    assert client.put("/connectors/absent/pause", headers=headers).status_code == 404
