@@ -24,7 +24,7 @@ import sinksdk.source
 from connectors.s3_archiver.config import S3ArchiverConfig
 from connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from connectors.s3_archiver.schema import RECORD_SCHEMA
-from examples import exactly_once_folder_sink, folder_sink
+from examples import exactly_once_folder_sink, folder_sink, queue_sink
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
@@ -39,6 +39,10 @@ from sinksdk import (
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
 from sinksdk.connect_options import CONNECT_OPTIONS
+from sinksdk.measures import Phase
+from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
+from sinksdk.metrics.metric import Metric
+from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.source import (
     OffsetStorageReader,
@@ -186,8 +190,43 @@ def store_keys() -> str:
         (records.task_key(name, 0), records.task_key),
         (records.status_key(name), records.status_key),
         (records.progress_key(name, 0), records.progress_key),
+        (records.totals_key(name), records.totals_key),
     ]
     return table(("key", "value"), ((f"`{key}`", sentence(about)) for key, about in found))
+
+
+# -- metrics -------------------------------------------------------------------------------------------
+
+
+def metrics(found: Iterable[Metric]) -> str:
+    """What can be scraped."""
+    rows = (
+        (
+            f"`{m.prometheus_name}`",
+            ", ".join(f"`{label}`" for label in m.labels),
+            m.kind,
+            m.unit,
+            m.description,
+        )
+        for m in found
+    )
+    return table(("metric", "labels", "type", "unit", "meaning"), rows)
+
+
+def metrics_left_out() -> str:
+    """Metrics of Connect's that are not here."""
+    together = itertools.groupby(LEFT_OUT.items(), lambda item: (item[0][0], item[1]))
+    rows = (
+        (group, ", ".join(f"`{attribute}`" for (_, attribute), _ in same), reason)
+        for (group, reason), same in together
+    )
+    return table(("group", "metrics of Kafka Connect", "why they are left out"), rows)
+
+
+def phases() -> str:
+    """What a task spends its time with."""
+    rows = ((f"`{Phase[name].value}`", text) for name, text in attribute_docs(Phase))
+    return table(("phase", "what the time was spent with"), rows)
 
 
 # -- the author's names --------------------------------------------------------------------------------
@@ -284,6 +323,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "columns": columns,
     "common-keys": common_keys,
     "confluent-verdicts": lambda: verdicts(confluents()),
+    "connect-metrics": lambda: metrics(CONNECT_METRICS),
     "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
     "exactly-once-task": lambda: source(exactly_once_folder_sink.FolderTask),
     "exit-codes": exit_codes,
@@ -293,9 +333,13 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "folder-task": lambda: source(folder_sink.FolderTask),
     "guarantees": lambda: members(Guarantee),
     "meanings": meanings,
+    "metrics-left-out": metrics_left_out,
     "other-defaults": other_defaults,
+    "own-metrics": lambda: metrics(OWN_METRICS),
+    "phases": phases,
     "public-names": public_names,
     "offset-storage-reader": lambda: methods(OffsetStorageReader),
+    "queue-connector": lambda: source(queue_sink.QueueSink),
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),
     "sink-task": lambda: methods(SinkTask),

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from hypothesis import settings
 
-from examples import exactly_once_folder_sink, folder_sink, sqlite_sink
-from sinksdk.testing import Capabilities, Guarantee, SinkOptions, check_sink
+from examples import exactly_once_folder_sink, folder_sink, queue_sink, sqlite_sink
+from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
 """Files and databases are slower than memory."""
@@ -70,5 +71,42 @@ def test_the_sqlite_sink_is_effectively_once() -> None:
         ),
         capabilities=Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False),
         clean_up=shutil.rmtree,
+        settings=FEW,
+    )
+
+
+class Sqs:
+    """The one call that the queue's task makes; it may fail, or its answer be lost, like a real one."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self.faults = faults
+        self.messages: list[dict[str, Any]] = []
+
+    def send_message_batch(self, **request: Any) -> dict[str, Any]:
+        sent = [json.loads(entry["MessageBody"]) for entry in request["Entries"]]
+        self.faults.run("destination", lambda: self.messages.extend(sent))
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class QueueTask(queue_sink.QueueTask):
+    def __init__(self, sqs: Sqs) -> None:
+        self.given = sqs
+
+    def start(self, config: queue_sink.QueueConfig) -> None:
+        self.config, self.sqs = config, self.given
+
+
+def test_the_queue_sink_loses_nothing() -> None:
+    """A record may be sent twice, never not at all; what was put is durable, and every commit takes it."""
+    keys = {"queue.prefix": "q", "queue.url": "u", "value.converter": "json"}
+    check_sink(
+        QueueTask,
+        read_back=lambda sqs: [(sent["topic"], sent["partition"], sent["offset"]) for sent in sqs.messages],
+        destination=Sqs,
+        config=queue_sink.QueueConfig.parse({"name": "test", "topics": "records", **keys}),
+        capabilities=Capabilities(Guarantee.AT_LEAST_ONCE, buffers=False),
         settings=FEW,
     )

@@ -8,27 +8,12 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from sinksdk.config_model import (
-    CONFIG_PROVIDERS,
-    ConfigKey,
-    ConfigModel,
-    NameList,
-    references,
-    resolve_references,
-)
+from sinksdk.config_model import ConfigKey, ConfigModel, NameList
 from sinksdk.converter_settings import ConverterSettings
 from sinksdk.error_settings import ErrorSettings, RetrySettings
-from sinksdk.job_settings import NameSettings, PaceSettings
+from sinksdk.job_settings import LONGEST_NAME, NameSettings, PaceSettings
 
-__all__ = [
-    "CONFIG_PROVIDERS",
-    "CONSUMER_OVERRIDES",
-    "ConfigKey",
-    "ConnectorConfig",
-    "NameList",
-    "references",
-    "resolve_references",
-]
+__all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList"]
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """What keys of the clients that read Kafka begin with."""
@@ -112,7 +97,7 @@ class ConnectorConfig(
 
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
-        found = super().problems()
+        found = [*super().problems(), *self.name_problems()]
         if bool(self.topics) == bool(self.topics_regex):
             found.append("exactly one of 'topics' and 'topics.regex' must be set")
         if self.topics_regex:

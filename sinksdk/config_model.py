@@ -8,22 +8,23 @@ in no pickle, no store and no log.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
+from sinksdk.confidential import (
+    HIDDEN,
+    SECRETS,
+    passwords_in,
+    sounds_secret,
+    without_passwords_in_urls,
+)
 from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.errors import ConfigException
-
-CONFIG_PROVIDERS = frozenset({"env", "file"})
-"""What references can name (KIP-297)."""
-_REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
+from sinksdk.references import references, resolve_references
 
 
 def _split(value: object) -> object:
@@ -72,6 +73,7 @@ class ConfigModel(BaseModel):
             ConfigException: with every problem at once, none of them echoing a value.
         """
         config, problems = cls.check(raw)
+        SECRETS.add(cls.secrets(raw))  # whoever parses it is going to run with it
         if config is None:
             raise ConfigException(problems)
         return config
@@ -92,6 +94,32 @@ class ConfigModel(BaseModel):
         config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def secrets(cls, raw: Mapping[str, Any]) -> dict[str, str]:
+        """Values that no message may quote, each with what is said instead.
+
+        What a reference stands for is told as the reference; a secret that is written out (by its field's
+        type, its key's name or its place in a URL) as asterisks.
+        """
+        written = {key: text for key, text in raw.items() if isinstance(text, str)}
+        secret = cls.secret_keys()
+        found = {}
+        for key, text in written.items():
+            found.update(dict.fromkeys(passwords_in(text), HIDDEN))
+            if (key in secret or sounds_secret(key)) and not references(text):
+                found[text] = HIDDEN
+        for reference in {one for text in written.values() for one in references(text)}:
+            try:
+                found[resolve_references(reference)] = reference
+            except ConfigException:
+                continue  # there is nothing to tell
+        return found
+
+    @classmethod
+    def secret_keys(cls) -> frozenset[str]:
+        """Dotted names of the fields that are declared as secrets."""
+        return frozenset(key.name for key in cls.reference() if key.type == "secret")
 
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
@@ -136,11 +164,12 @@ class ConfigModel(BaseModel):
         return []
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """As it was written, where with a reference: what that stands for may be a secret."""
+        """As it was written, where with a reference: what that stands for may be a secret. No passwords."""
         keys = {field: key for key, field in self.keys().items()}
         for name, value in super().__repr_args__():
             written = (self._written or {}).get(keys.get(name or "", ""))
-            yield name, written if isinstance(written, str) and _REFERENCE.search(written) else value
+            shown = written if isinstance(written, str) and references(written) else value
+            yield name, without_passwords_in_urls(shown) if isinstance(shown, str) else shown
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy, with some fields replaced by name. Such a copy cannot be pickled."""
@@ -157,6 +186,10 @@ class ConfigModel(BaseModel):
             )
             raise TypeError(message)
         return type(self).parse, (dict(self._written),)
+
+    def keep_secrets(self) -> None:
+        """From now on no message, stack trace or log line of this process quotes a secret of it."""
+        SECRETS.add(self.secrets(self._written or {}))
 
     def overrides(self, prefix: str) -> dict[str, str]:
         """Properties for Kafka clients: keys that begin so, less the prefix, references resolved.
@@ -220,51 +253,6 @@ def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
             return value
 
     return {key: replace(key, value) for key, value in raw.items()}, problems
-
-
-def resolve_references(text: str) -> str:
-    """Replace ``${env:NAME}`` and ``${file:/path:key}`` (a line ``key=value`` of that file).
-
-    Raises:
-        ConfigException: the variable is not set, the file cannot be read, or the key is not in it.
-    """
-    return _REFERENCE.sub(_look_up, text)
-
-
-def references(text: str) -> list[str]:
-    """The references in a text, as they are written."""
-    return [match.group(0) for match in _REFERENCE.finditer(text)]
-
-
-def _look_up(match: re.Match[str]) -> str:
-    reference, what = match.group(0), match.group("what")
-    if match.group("provider") == "env":
-        if what not in os.environ:
-            message = f"{reference}: the environment variable {what} is not set here"
-            raise ConfigException(message)
-        return os.environ[what]
-    path, _, key = what.rpartition(":")
-    if not path:
-        message = f"{reference}: it must name a file and a key, as ${{file:/path:key}}"
-        raise ConfigException(message)
-    for line in _lines_of(reference, path):
-        name, separator, value = line.partition("=")
-        if separator and name.strip() == key:
-            return value.strip()
-    message = f"{reference}: no line '{key}=…' in that file"
-    raise ConfigException(message)
-
-
-def _lines_of(reference: str, path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        problem = str(error.strerror)
-    except UnicodeDecodeError:
-        problem = "the file is no UTF-8 text"
-    # Not from within the handlers: a decoding error carries the file's bytes.
-    message = f"{reference}: {problem}"
-    raise ConfigException(message)
 
 
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote
+
 from pydantic import BaseModel, Field
+
+LONGEST_NAME: Final = 450
+"""Characters of a connector's name, percent-encoded: a key of any store stays below S3's 1,024 bytes."""
 
 
 class NameSettings(BaseModel):
@@ -17,6 +25,18 @@ class NameSettings(BaseModel):
     tasks_max: int = Field(
         default=1, ge=1, alias="tasks.max", description="Most tasks a generation is divided into."
     )
+
+    def name_problems(self) -> Iterator[str]:
+        """What is wrong with the name."""
+        if any(unicodedata.category(character) == "Cc" for character in self.name):
+            yield "'name' must have no control characters"
+        if self.name in (".", ".."):
+            yield f"'name' must not be '{self.name}': no path of the REST interface could name it"
+        if len(quote(self.name, safe="")) > LONGEST_NAME:
+            yield (
+                f"'name' is too long: at most {LONGEST_NAME} characters, of which one that is not ASCII "
+                f"counts for six or more"
+            )
 
 
 class PaceSettings(BaseModel):

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from sinksdk.confidential import WithoutSecrets
+
 _FIELDS: Final = ("connector", "task", "generation")
 _PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
 
@@ -89,7 +91,7 @@ def configure_logging(settings: LogSettings) -> None:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_tell_subject)
-    handler.setFormatter(_Json() if settings.is_json else _Text(traces=settings.traces))
+    handler.setFormatter(WithoutSecrets(_Json() if settings.is_json else _Text(traces=settings.traces)))
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("sinksdk").setLevel(settings.level)

@@ -50,8 +50,15 @@ def connector_class(name: str) -> type[SinkConnector]:
     entry = _entry_point(DROP_IN_NAMES.get(name, name))
     loaded = _load(name, entry.value if entry else name)
     if not (isinstance(loaded, type) and issubclass(loaded, SinkConnector)):
-        raise ConfigException(f"'connector.class': {name} is {loaded!r}, not a subclass of SinkConnector")
+        raise ConfigException(
+            f"'connector.class': {name} is {_kind(loaded)}, not a subclass of SinkConnector"
+        )
     return loaded
+
+
+def _kind(thing: object) -> str:
+    """What it is, not what it holds: a name may lead to anything in memory, secrets included."""
+    return f"the class {thing.__qualname__}" if isinstance(thing, type) else f"of type {type(thing).__name__}"
 
 
 def _entry_point(name: str) -> EntryPoint | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -39,7 +40,8 @@ def seconds(folder: Path, **config: str) -> float:
     plan(store, 1, [P0], config=keys)
     taken = take_over(store, "c", 1, 0)
     assert taken is not None
-    return _Attempt(SPEC, store, 0, taken, clock=SystemClock(), watch=no_watch)._worker(ExitStack())[1]
+    attempt = _Attempt(SPEC, store, 0, taken, clock=SystemClock(), epoch=time.time, watch=no_watch)
+    return attempt._worker(ExitStack())[1]
 
 
 def test_the_store_says_how_often(tmp_path: Path) -> None:
@@ -62,6 +64,6 @@ def test_tasks_do_not_look_all_at_once() -> None:
         waits.append(timeout)
         return len(waits) > 50
 
-    look_now_and_then(ClosingWatch(store, SPEC), 5.0, wait)
+    look_now_and_then(ClosingWatch(store, SPEC, SystemClock()), 5.0, wait)
     assert all(4.0 <= each <= 6.0 for each in waits)
     assert max(waits) - min(waits) > 0.5

@@ -10,7 +10,8 @@ import pytest
 from pydantic import Field, SecretStr, ValidationError, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning
-from sinksdk.config import NameList, resolve_references
+from sinksdk.config import NameList
+from sinksdk.references import resolve_references
 
 MINIMAL = {"name": "archive", "topics": "flights"}
 
@@ -269,6 +270,8 @@ def test_secrets_are_not_printed(secret: SinkConfig) -> None:
         assert "hunter2" not in text
     assert "folder='user:${env:PASSWORD}@host'" in repr(secret)
     assert "flush_size=100" in repr(secret)
+    with_url = SinkConfig.parse({**OWN, "topics.dir": "https://me:hunter2@host/a"})
+    assert "folder='https://me:********@host/a'" in repr(with_url)
 
 
 def test_secrets_are_not_pickled(secret: SinkConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import sinksdk
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
     *("connector", "task", "context", "records", "errors", "plugins", "source"),
-    *("config", "config_model", "config_file", "properties_file"),
+    *("config", "config_model", "config_file", "properties_file", "references"),
     *("converter_settings", "error_settings", "job_settings"),
     *("compatibility", "connect_options"),
 )
@@ -29,13 +29,14 @@ LAYERS: dict[str, set[str]] = {
     "spark": {"engine", "store", "sources", "writers"},
     "runtime": {"engine", "store", "sources", "writers", "spark"},
     "testing": {"engine", "store", "sources", "writers", "spark", "runtime"},
-    "server": {"engine", "store", "sources", "writers", "spark", "runtime", "testing"},
-    "cli": {"engine", "store", "sources", "writers", "spark", "runtime", "testing", "server"},
+    "metrics": {"store", "runtime"},
+    "server": {"engine", "store", "sources", "writers", "spark", "runtime", "testing", "metrics"},
+    "cli": {"engine", "store", "sources", "writers", "spark", "runtime", "testing", "metrics", "server"},
 }
 """What each part may import besides itself and the author API."""
 
-LEAVES = ("logs", "threads")
-"""Modules that import nothing of ours: anyone may use them."""
+LEAVES = ("confidential", "logs", "measures", "threads")
+"""Modules that import nothing of ours but each other: anyone may use them."""
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {"__init__", "__pycache__"}
 
@@ -71,9 +72,9 @@ def allowed_in(path: Path) -> set[str]:
     """The parts that a module of sinksdk may import."""
     own = path.relative_to(ROOT / "sinksdk").parts[0].removesuffix(".py")
     if own == "__init__" or own in AUTHOR_API:
-        return {*AUTHOR_API}
+        return {*AUTHOR_API, "confidential"}
     if own in LEAVES:
-        return set()
+        return {*LEAVES}
     return {own, *AUTHOR_API, *LEAVES, *LAYERS[own]}
 
 

@@ -35,6 +35,7 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskRecord,
     Value,
+    config_key,
     plan_key,
     plans_prefix,
     task_count_key,
@@ -268,6 +269,10 @@ class Archive:
             self.check()
         elif key == task_count_key(CONNECTOR) or key.startswith(plans_prefix(CONNECTOR)):
             self.check()
+        elif key == config_key(CONNECTOR) and before is not None and after is not None:
+            claims = [json.loads(stored.body)["claimed"] for stored in (before, after)]
+            if claims[1] < claims[0]:
+                self.world.violation(f"the driver of claim {claims[1]} configured over that of {claims[0]}")
 
     def commits(self) -> dict[TopicPartition, Entry]:
         """What is committed."""

@@ -12,13 +12,20 @@ from connectors.s3_archiver.client import Location
 from property_tests.simulation.archive import SimulatedTask
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.runtime import generation
+from sinksdk.runtime import driver, generation, registry
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.succession import Succession
 from sinksdk.spark import executor
 from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
 from sinksdk.store.ledger import Ledger
-from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskRecord, task_count_key, task_key
+from sinksdk.store.records import (
+    ConnectorRecord,
+    GenerationPlan,
+    TaskCountRecord,
+    TaskRecord,
+    task_count_key,
+    task_key,
+)
 from sinksdk.testing.simulation.store import SimulatedStore
 
 Patch = pytest.MonkeyPatch
@@ -169,6 +176,19 @@ def driver_reads_its_claim_afresh(patch: Patch) -> None:
     patch.setattr(Generations, "plan", plan_afresh)
 
 
+def older_driver_configures(patch: Patch) -> None:
+    """A driver's configuration becomes the connector's, though a newer one has brought its own."""
+
+    def anyhow(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
+        def changed(record: ConnectorRecord) -> ConnectorRecord:
+            brought = {"config": registry.texts(config), "target_state": "RUNNING", "claimed": generation}
+            return record.model_copy(update={**brought, "version": record.version + 1})
+
+        return registry._change(store, connector, changed)
+
+    patch.setattr(driver, "deploy", anyhow)
+
+
 def tokens_not_noted(patch: Patch) -> None:
     """An upload is fed though no successor could know of it."""
     patch.setattr(Ledger, "prepare", lambda self, tokens: None)
@@ -248,6 +268,7 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         clean_up_by_listing,
         writes_without_condition,
         driver_reads_its_claim_afresh,
+        older_driver_configures,
         tokens_not_noted,
         crashed_and_unknown_commits_stay_unpublished,
     )

@@ -98,6 +98,27 @@ def server_command(
             show_default=False,
         ),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A name of this server, as a proxy in front has it; may be repeated."
+        ),
+    ] = None,
+    config_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Environment variables that configurations may name as ${env:NAME}, as in 'SINK_*'; may be "
+            "repeated.",
+        ),
+    ] = None,
+    config_files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder with files that configurations may name as ${file:/path:key}; may be repeated.",
+        ),
+    ] = None,
     log_format: LogFormat = LogFormats.TEXT,
     verbose: Verbose = False,
 ) -> None:
@@ -111,8 +132,21 @@ def server_command(
         from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
-        logs = log_settings(log_format, verbose=verbose, level="INFO")
-        serve(ServerOptions(source, store, master, host, port, credentials, logs, conf or ()))
+        serve(
+            ServerOptions(
+                source,
+                store,
+                master,
+                host,
+                port,
+                credentials,
+                allowed_hosts=allowed_host or (),
+                config_env=config_env or (),
+                config_files=config_files or (),
+                logs=log_settings(log_format, verbose=verbose, level="INFO"),
+                spark_conf=conf or (),
+            )
+        )
 
 
 @app.command("validate", short_help="Check a configuration.")

@@ -21,7 +21,7 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
-from sinksdk.runtime.redaction import redacted
+from sinksdk.runtime.redaction import redacted, still_hidden, with_secrets
 from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.wishes import Wishes
@@ -184,17 +184,20 @@ def show_config(store: str, name: str) -> None:
 def set_config(store: str, name: str, file: Any) -> None:
     """Replace a connector's configuration; one that could not start is refused.
 
+    What :func:`show_config` has hidden and the file has as it was shown stays as it is.
+
     Raises:
         ConfigException: every problem at once.
         ConnectorNotFoundException: there is none of that name.
     """
     read = read_config_file(file)
-    checked = check_config({**read.config, "name": name})
-    if read.problems or checked.problems:
-        raise ConfigException([*read.problems, *checked.problems])
     with herding(store) as (herder, _):
         before = herder.connector(name)
-        after = herder.configure(name, checked.raw)
+        config = with_secrets({**read.config, "name": name}, before.config)
+        problems = [*read.problems, *still_hidden(config), *check_config(config).problems]
+        if problems:
+            raise ConfigException(problems)
+        after = herder.configure(name, config)
     changed = "is as it was" if before.version == after.version else f"is version {after.version} now"
     write(stdout(), f"{name}: the configuration {changed}")
 

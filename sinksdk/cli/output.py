@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sinksdk.cli.exit_codes import ExitCode, exit_code_of
+from sinksdk.confidential import SECRETS
 from sinksdk.errors import ConfigException, ConnectException
 
 _NAME_COLUMNS: Final = 36
@@ -92,11 +93,11 @@ def show_error(error: Exception, *, verbose: bool) -> None:
     console = stderr()
     if isinstance(error, ConfigException) and len(error.problems) != 1:
         write(console, f"error: {len(error.problems)} problems, nothing was started", "bold red")
-        write_list(console, error.problems, "red")
+        write_list(console, [SECRETS.hide(problem) for problem in error.problems], "red")
     else:
-        write(console, f"error: {_sentence(error)}", "bold red")
+        write(console, f"error: {SECRETS.hide(_sentence(error))}", "bold red")
     if verbose:
-        write(console, "".join(traceback.format_exception(error)).rstrip(), "dim")
+        write(console, SECRETS.hide("".join(traceback.format_exception(error)).rstrip()), "dim")
     elif exit_code_of(error) is ExitCode.FAILED:
         write(console, "(--verbose shows stack traces)", "dim")
 

@@ -19,12 +19,14 @@ from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Place, prepare_place
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.logs import LogSettings, configure_logging
+from sinksdk.references import ConfigProviders
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 
 log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between looks whether a signal came
+_HOW_TO_ALLOW: Final = "whoever starts the server allows it with --config-env or --config-files"
 _START: Final = 10.0  # seconds until the port must be open
 
 
@@ -39,6 +41,9 @@ class ServerOptions:
         host: address to listen at.
         port: port to listen at.
         credentials: a file of tokens, and of users with passwords.
+        allowed_hosts: names by which it may be asked, besides localhost and addresses.
+        config_env: environment variables that configurations may refer to, as shell patterns.
+        config_files: folders with files that configurations may refer to.
         logs: how it logs, and its tasks do.
         spark_conf: Spark's own settings.
     """
@@ -49,8 +54,16 @@ class ServerOptions:
     host: str
     port: int
     credentials: Path | None
+    allowed_hosts: Sequence[str]
+    config_env: Sequence[str]
+    config_files: Sequence[Path]
     logs: LogSettings
     spark_conf: Sequence[str] = ()
+
+    @property
+    def providers(self) -> ConfigProviders:
+        """What configurations may refer to that come over REST: nothing that is not allowed here."""
+        return ConfigProviders(self.config_env, self.config_files, _HOW_TO_ALLOW)
 
 
 def serve(options: ServerOptions) -> None:
@@ -60,7 +73,9 @@ def serve(options: ServerOptions) -> None:
         ConfigException: something is wrong with the options; nothing was started.
         ConnectException: the port is taken; or connectors did not end in time and were left behind.
     """
-    place = prepare_place(options.source, options.store, options.master, options.spark_conf)
+    place = prepare_place(
+        options.source, options.store, options.master, options.spark_conf, options.providers
+    )
     configure_logging(options.logs)
     try:
         with ShutdownSignals() as signals:
@@ -120,8 +135,16 @@ class RestServer:
                 f"{options.host} is reachable from elsewhere: name a file of credentials with --credentials, "
                 f"or listen at 127.0.0.1"
             )
-        app = create_app(place.store, credentials)
-        config = uvicorn.Config(app, host=options.host, port=options.port, log_config=None)
+        # Who has no credentials is told from another site's page by the name he asks for.
+        hosts = options.allowed_hosts if credentials is None or options.allowed_hosts else None
+        app = create_app(place.store, credentials, hosts=hosts, providers=options.providers)
+        config = uvicorn.Config(
+            app,
+            host=options.host,
+            port=options.port,
+            access_log=False,
+            log_config=None,  # its log lines go where ours go, without secrets
+        )
         self._server = uvicorn.Server(config)
         self._address = f"{options.host}:{options.port}"
         self._thread = threading.Thread(target=self._server.run, name="rest", daemon=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Self
 
 from sinksdk.cli.startup import Place, Startable
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import Result, RunningGeneration
@@ -19,7 +20,7 @@ from sinksdk.store.records import GenerationPlan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sinksdk.spark.generation_job import SparkLauncher
+log = logging.getLogger(__name__)
 
 
 class SparkOnDemand:
@@ -60,7 +61,7 @@ class SparkOnDemand:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._session is not None:
+        if self._session is not None and self._is_alive(self._session):
             self._session.stop()
 
     def launcher(self, ready: Startable) -> LauncherOnDemand:
@@ -82,6 +83,8 @@ class SparkOnDemand:
         if self._is_stopping():
             return None
         with self._starting:  # connectors have threads of their own, and one Spark
+            if self._session is not None and not self._is_alive(self._session):
+                self._bury()
             if self._session is None:
                 try:
                     self._session = self._start()
@@ -91,6 +94,23 @@ class SparkOnDemand:
                     ):  # a signal to the process group may end a JVM that just starts
                         raise
         return None if self._is_stopping() else self._session
+
+    def has_died(self) -> bool:
+        """Whether the Spark that was started runs no more."""
+        with self._starting:
+            return self._session is None or not self._is_alive(self._session)
+
+    def _is_alive(self, session: SparkSession) -> bool:
+        from sinksdk.spark.session import is_alive  # noqa: PLC0415 - loads pyspark
+
+        return is_alive(session)
+
+    def _bury(self) -> None:
+        from sinksdk.spark.session import forget_dead_session  # noqa: PLC0415 - loads pyspark
+
+        log.error("Spark on %s has died; what ran is read again from its commits", self._place.master)
+        forget_dead_session()
+        self._session = None
 
     def _start(self) -> SparkSession:
         # Loading pyspark takes a second: only once it is needed.
@@ -114,19 +134,27 @@ class LauncherOnDemand:
         self._spark = spark
         self._ready = ready
         self._spec = spec
-        self._launcher: SparkLauncher | None = None
 
     def launch(self, plan: GenerationPlan) -> RunningGeneration:
-        """Start a generation's job. Raises ConfigException when Spark could not be started."""
+        """Start a generation's job.
+
+        Raises:
+            ConfigException: Spark could not be started.
+            RetriableException: it has died meanwhile; the next launch starts another one.
+        """
         session = self._spark.session()
         if session is None:
             return _NeverStarted()
-        if self._launcher is None:
-            from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415 - loads pyspark
+        from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415 - loads pyspark
 
-            source, columns = self._ready.opened.source, columns_read(self._ready)
-            self._launcher = SparkLauncher(session, source, columns, self._spec)
-        return self._launcher.launch(plan)
+        source, columns = self._ready.opened.source, columns_read(self._ready)
+        try:
+            return SparkLauncher(session, source, columns, self._spec).launch(plan)
+        except Exception as error:
+            if not self._spark.has_died():
+                raise
+            message = f"Spark has died while generation {plan.generation} was being launched"
+            raise RetriableException(message) from error
 
 
 def columns_read(ready: Startable) -> Collection[str]:

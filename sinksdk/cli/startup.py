@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +14,10 @@ from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
 from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
 from sinksdk.compatibility import Meaning
-from sinksdk.config import ConnectorConfig, resolve_references
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
+from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
 from sinksdk.runtime.checks import Checked, check_config, check_file
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
@@ -46,6 +48,7 @@ class Place:
         store_url: its URL as executors need it: absolute; references unresolved, but of a file.
         master: Spark's master URL.
         spark_conf: Spark's own settings.
+        providers: what configurations may refer to.
     """
 
     source: SourceOptions
@@ -53,6 +56,7 @@ class Place:
     store_url: str
     master: str
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    providers: ConfigProviders = ALL_PROVIDERS
 
     def startable(self, raw: Mapping[str, str]) -> Startable:
         """A connector that runs here: checked, and what it needs opened.
@@ -63,7 +67,7 @@ class Place:
         Raises:
             ConfigException: every problem at once.
         """
-        checked = check_config(raw)
+        checked = check_config(raw, self.providers)
         if checked.problems or checked.connector is None or checked.config is None:
             raise ConfigException(checked.problems)
         opened = open_source(self.source, checked.config)
@@ -101,18 +105,21 @@ class Place:
             self.store,
             name,
             driver,
-            connector_to_delete,
+            partial(connector_to_delete, providers=self.providers),
             brings_config=first is not None,
             stays=first is None,
             signal=signal,
         )
 
 
-def connector_to_delete(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+def connector_to_delete(
+    record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
+) -> tuple[SinkConnector, ConnectorConfig]:
     """A connector that does not run, and is to clean up. Raises ConfigException."""
-    checked = check_config(record.config)
+    checked = check_config(record.config, providers)
     if checked.connector is None or checked.config is None:
         raise ConfigException(checked.problems)
+    checked.config.keep_secrets()
     return checked.connector, checked.config
 
 
@@ -135,6 +142,9 @@ class Startable:
     config: ConnectorConfig
     opened: OpenedSource
     dead_letters: KafkaClient | None = None
+
+    def __post_init__(self) -> None:
+        self.config.keep_secrets()
 
     @property
     def store(self) -> Store:
@@ -201,7 +211,13 @@ def prepare(
     return Startable(place, checked, checked.connector, checked.config, opened_source, dead_letters)
 
 
-def prepare_place(source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()) -> Place:
+def prepare_place(
+    source: SourceOptions,
+    store: str,
+    master: str,
+    spark_conf: Sequence[str] = (),
+    providers: ConfigProviders = ALL_PROVIDERS,
+) -> Place:
     """Check where connectors shall run, and open the store.
 
     Args:
@@ -209,6 +225,7 @@ def prepare_place(source: SourceOptions, store: str, master: str, spark_conf: Se
         store: the store's URL.
         master: Spark's master URL.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
+        providers: what configurations may refer to.
 
     Raises:
         ConfigException: every problem at once.
@@ -231,7 +248,7 @@ def prepare_place(source: SourceOptions, store: str, master: str, spark_conf: Se
         problems.append("the server is not installed: pip install 'sinksdk[server]'")
     if problems:
         raise ConfigException(problems)
-    return Place(source, open_store(store_url, create=True), store_url, master, conf)
+    return Place(source, open_store(store_url, create=True), store_url, master, conf, providers)
 
 
 def _has(packages: Sequence[str]) -> bool:

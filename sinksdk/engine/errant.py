@@ -9,7 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from sinksdk.confidential import SECRETS
 from sinksdk.context import ErrantRecordReporter
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConnectException
 from sinksdk.records import Header, SinkRecord, TopicPartition
@@ -51,8 +53,8 @@ def dead_letter(
         "stage": stage,
         "class.name": failed_class,
         "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
-        "exception.message": str(error) or None,
-        "exception.stacktrace": "".join(traceback.format_exception(error)),
+        "exception.message": SECRETS.hide(str(error)) or None,
+        "exception.stacktrace": SECRETS.hide("".join(traceback.format_exception(error))),
     }
     return replace(
         record,
@@ -93,6 +95,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             bad records are not tolerated.
         count: counts a failed record, by partition, offset and cause; gives the error its partition must
             fail with when there are too many.
+        measures: counts what becomes of reported records.
     """
 
     def __init__(
@@ -103,12 +106,14 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         options: EngineOptions,
         on_report: Callable[[TopicPartition, Future[None], ConnectException | None], None],
         count: Callable[[TopicPartition, int, str], ConnectException | None],
+        measures: Measures,
     ) -> None:
         self._origin = origin
         self._dead_letters = dead_letters
         self._options = options
         self._on_report = on_report
         self._count = count
+        self._measures = measures
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Report a record the task could not deliver. See :class:`~sinksdk.ErrantRecordReporter`."""
@@ -128,11 +133,13 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             error: what was wrong.
             failed: the converter that failed; the task if None.
         """
+        self._measures.failed()
         self._log(stage, record, error)
         future: Future[None] = Future()
         refusal = self._too_many(stage, record, error) if self._options.tolerate_errors else None
         if refusal is None and self._dead_letters is not None:
             future = self._dead_letters.send(self._letter(stage, record, error, failed))
+            self._measures.dead_letter(future)
         else:
             future.set_result(None)
         if not self._options.tolerate_errors:
@@ -140,6 +147,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._on_report(record.topic_partition, future, refusal)
         if refusal is not None:
             raise refusal
+        self._measures.skipped()
         return future
 
     def _letter(self, stage: Stage, record: SinkRecord, error: BaseException, failed: object) -> SinkRecord:
@@ -165,6 +173,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     def _log(self, stage: Stage, record: SinkRecord, error: BaseException) -> None:
         if not self._options.log_errors:
             return
+        self._measures.logged()
         content = ""
         if self._options.log_messages:
             read = record.as_read()

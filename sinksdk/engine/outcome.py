@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sinksdk.confidential import SECRETS
 from sinksdk.records import TopicPartition
 
 
@@ -30,11 +31,11 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, *, at_once: bool = False, shared: bool = False) -> Failure:
-        """Describe an exception."""
+        """Describe an exception, without secrets that it quotes."""
         return cls(
             type(error).__name__,
-            str(error) or type(error).__name__,
-            "".join(traceback.format_exception(error)),
+            SECRETS.hide(str(error)) or type(error).__name__,
+            SECRETS.hide("".join(traceback.format_exception(error))),
             at_once,
             shared,
         )

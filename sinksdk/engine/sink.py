@@ -17,10 +17,12 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.ceiling import Tallies, TooManyErrorsException
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.committer import Committer
 from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.conversion import Conversion
 from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
 from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.partition import PartitionState, offsets_of
@@ -28,10 +30,10 @@ from sinksdk.engine.redelivery import Redelivery
 from sinksdk.engine.reports import Reports
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.two_phase import SecondPhase
-from sinksdk.engine.validation import committable
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.measures import Phase, TaskMeasures
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
@@ -76,7 +78,7 @@ class WorkerSinkTask:
         self._config = config
         self._commits = GuardedCommitLog(commits)
         self._clock = clock
-        self._vouch = vouch
+        self._measures = Measures(clock)
         self._options = options or EngineOptions()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: Redelivery | None = None
@@ -90,6 +92,7 @@ class WorkerSinkTask:
             options=self._options,
             on_report=self._on_report,
             count=self._tallies.failed,
+            measures=self._measures,
         )
         self._conversion = Conversion(self._options, self._reporter)
         self._context = WorkerSinkTaskContext(
@@ -101,7 +104,26 @@ class WorkerSinkTask:
             reporter=self._reporter if dead_letters or self._options.log_errors else None,
             label=self._label,
         )
-        self._second_phase = SecondPhase(task, self._commits, clock, self._options.retry, self._label)
+        self._second_phase = SecondPhase(
+            task,
+            self._commits,
+            clock,
+            retry=self._options.retry,
+            label=self._label,
+            measures=self._measures,
+        )
+        self._committer = Committer(
+            task,
+            self._commits,
+            self._states,
+            context=self._context,
+            reports=self._reports,
+            second_phase=self._second_phase,
+            vouch=vouch,
+            note_failure=self._note_failure,
+            measures=self._measures,
+            label=self._label,
+        )
 
     def heed(self, closing_asked: Callable[[], bool]) -> None:
         """Ask this while anything is tried again, but in a closing commit: closing cannot wait for it."""
@@ -112,8 +134,9 @@ class WorkerSinkTask:
     def start(self) -> None:
         """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
         self._initialized = True
-        self._commits.call(self._task.initialize, self._context)
-        self._commits.call(self._task.start, self._config)
+        with self._measures.phase(Phase.START):
+            self._commits.call(self._task.initialize, self._context)
+            self._commits.call(self._task.start, self._config)
 
     def open(self, ranges: Mapping[TopicPartition, OffsetRange | None]) -> None:
         """Take partitions on: publish what is committed, discard what is stale, then ``open``.
@@ -132,7 +155,7 @@ class WorkerSinkTask:
             self._states[partition] = PartitionState(
                 partition, start, limits.end if limits else None, position=start
             )
-            self._publish(partition)
+            self._committer.publish(partition)
             if committed and limits and limits.start > committed.offset:
                 self._refuse_gap(partition, committed.offset, limits.start)
             self._second_phase.discard(
@@ -156,7 +179,8 @@ class WorkerSinkTask:
         for partition in partitions:
             self._states[partition].is_open = True  # context.offset and prepared are legal inside open
         try:
-            self._task.open(list(partitions))
+            with self._measures.phase(Phase.OPEN):
+                self._task.open(list(partitions))
         except Exception as error:
             for partition in partitions:
                 self._states[partition].is_open = False  # Connect closes what failed to open; we do not
@@ -184,6 +208,7 @@ class WorkerSinkTask:
         records = state.new_rows(records)
         if not len(records):
             return
+        self._measures.read(len(records))
         disorder = state.disorder(records)
         if disorder:
             self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
@@ -230,6 +255,7 @@ class WorkerSinkTask:
         partitions: Collection[TopicPartition] | None = None,
         *,
         timeout: float | None = None,
+        asked: float | None = None,
     ) -> None:
         """Give partitions up: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
 
@@ -237,10 +263,12 @@ class WorkerSinkTask:
             reason: why; ``context.closing_reason()`` shows it.
             partitions: which; None for all that are open.
             timeout: seconds the task has for it, shown by ``context.deadline()``.
+            asked: when it was asked for, on the clock, if that is known.
         """
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         deadline = None if timeout is None else self._clock.now() + timeout
-        self._finish(sorted(chosen), reason, deadline)
+        with self._measures.closing(asked):
+            self._finish(sorted(chosen), reason, deadline)
 
     def lose(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """These partitions are somebody else's now: ``close`` them, commit and clean up nothing."""
@@ -249,7 +277,8 @@ class WorkerSinkTask:
 
     def settle(self) -> None:
         """Make durable what the commit log kept for its next write: what was published and discarded."""
-        self._commits.flush()
+        with self._measures.phase(Phase.COMMIT):
+            self._commits.flush()
 
     def stop(self) -> None:
         """``stop``, once, last of all, if ``initialize`` was ever called."""
@@ -257,7 +286,8 @@ class WorkerSinkTask:
             return
         self._initialized = False
         try:
-            self._task.stop()
+            with self._measures.phase(Phase.STOP):
+                self._task.stop()
         except Exception:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
@@ -273,15 +303,21 @@ class WorkerSinkTask:
             for p, state in self._states.items()
         ]
 
+    def measures(self, time: float) -> TaskMeasures:
+        """What was measured so far; ``time`` is now, in seconds since the epoch."""
+        return self._measures.taken(time)
+
     # -- put -------------------------------------------------------------------------------------
 
     def _attempt(self, pending: Redelivery) -> None:
         partition = pending.records.partition
         try:
             if pending.converted is None:  # once: what cannot be converted is reported once
-                pending.converted = self._conversion(pending.records)
+                with self._measures.phase(Phase.CONVERT):
+                    pending.converted = self._conversion(pending.records)
             if len(pending.converted):
-                self._commits.call(self._task.put, pending.converted)
+                with self._measures.put(len(pending.converted)):
+                    self._commits.call(self._task.put, pending.converted)
         except RetriableException as error:
             self._commits.raise_failure()
             self._await_redelivery(pending, error)
@@ -289,6 +325,8 @@ class WorkerSinkTask:
             self._commits.raise_failure()
             self._pending = None
             refusal = self._reports.take_refusal(partition)
+            if refusal is None:  # else it was counted when it was reported
+                self._measures.failed()
             self._fail(partition, refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
             self._pending = None
@@ -301,8 +339,11 @@ class WorkerSinkTask:
         self._heed_requests()
 
     def _await_redelivery(self, pending: Redelivery, error: RetriableException) -> None:
+        self._measures.failed()
         spent = pending.put_off(self._clock.now(), error, self._context.take_timeout())
-        if spent is not None:
+        if spent is None:
+            self._measures.retried()
+        else:
             self._pending = None
             self._fail(pending.records.partition, spent)
 
@@ -322,106 +363,10 @@ class WorkerSinkTask:
         *,
         is_last: bool = True,
     ) -> None:
-        """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit."""
-        partitions = self._vouched(partitions, is_last=is_last)
-        offered = {
-            partition: OffsetAndMetadata(self._states[partition].position)
-            for partition in sorted(partitions)
-            if self._states[partition].position > self._floor(partition) and self._is_reported(partition)
-        }
-        if offered:
-            self._write(self._pre_commit(offered, closing, deadline), deadline)
+        sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
         self._heed_requests()
-        self._write_range_ends(partitions)
-
-    def _vouched(
-        self, partitions: Collection[TopicPartition], *, is_last: bool
-    ) -> Collection[TopicPartition]:
-        """Those of which something may be committed: their topics are still the ones that were planned.
-
-        Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
-        commit is read again.
-        """
-        asked = {p.topic for p in partitions if self._states[p].has_news(self._floor(p))}
-        doubts = self._vouch(asked) if asked else {}
-        for partition in partitions:
-            error = doubts.get(partition.topic)
-            if error is not None and (is_last or not isinstance(error, RetriableException)):
-                self._note_failure(partition, error)
-        return [p for p in partitions if p.topic not in doubts]
-
-    def _pre_commit(
-        self,
-        offered: Mapping[TopicPartition, OffsetAndMetadata],
-        closing: ClosingReason | None,
-        deadline: float | None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        try:
-            with self._context.closing(closing, deadline):
-                returned = self._commits.call(self._task.pre_commit, dict(offered))
-        except Exception as error:
-            self._commits.raise_failure()
-            for partition in offered:
-                self._note_failure(partition, error)
-            return {}
-        sound = committable(
-            returned,
-            offered=offered,
-            floor={partition: self._floor(partition) for partition in offered},
-            prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
-            label=self._label,
-        )
-        return {p: offset for p, offset in sound.items() if self._is_reported(p)}
-
-    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None) -> None:
-        """Commit, then publish what the commit carries."""
-        changed = {
-            partition: self._states[partition].up_to_range_end(offset)
-            for partition, offset in accepted.items()
-            if self._is_news(partition, offset)
-        }
-        if not changed:
-            return
-        self._commits.commit(changed)
-        for partition, offset in changed.items():
-            self._states[partition].committed(offset.offset)
-            self._publish(partition, deadline)
-
-    def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
-        committed = self._commits.committed(partition)
-        metadata = committed.metadata if committed else ""
-        return bool(offset.offset > self._floor(partition) or offset.tokens or offset.metadata != metadata)
-
-    def _write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Ranges that ended in gaps after everything delivered was committed before."""
-        ends = {}
-        for partition in partitions:
-            state, committed = self._states[partition], self._commits.committed(partition)
-            if not state.failure and state.take_range_end(self._floor(partition)):
-                ends[partition] = OffsetAndMetadata(state.position, committed.metadata if committed else "")
-        if ends:
-            self._commits.commit(ends)
-
-    def _floor(self, partition: TopicPartition) -> int:
-        committed, start = self._commits.committed(partition), self._states[partition].start
-        return max(committed.offset, start) if committed else start
-
-    def _is_reported(self, partition: TopicPartition) -> bool:
-        """Dead letters are durable before the commit that covers them, and what was refused is in none."""
-        try:
-            self._reports.wait(partition)
-        except Exception as error:
-            lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
-            lost.__cause__ = error
-            self._note_failure(partition, lost)
-            return False
-        return not self._reports.refused(partition)
-
-    def _publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
-        """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
-        error = self._second_phase.publish(partition, deadline)
-        if error is not None:
-            self._note_failure(partition, error, at_once=True)
+        self._committer.write_range_ends(sound)
+        self._count_active()
 
     # -- ending partitions -----------------------------------------------------------------------
 
@@ -443,6 +388,7 @@ class WorkerSinkTask:
         state = self._states[partition]
         if state.failure is None:
             state.failure = Failure.of(error, at_once=at_once)
+            self._measures.given_up()
             log.error(
                 "%s: %s ends at offset %d: %s", self._label, partition, state.position, error, exc_info=error
             )
@@ -493,8 +439,10 @@ class WorkerSinkTask:
             self._reports.forget(partition)
             self._tallies.forget(partition)
             self._context.forget(partition)
+        self._count_active()
         try:
-            self._task.close(list(partitions))
+            with self._measures.phase(Phase.CLOSE):
+                self._task.close(list(partitions))
         except Exception:
             log.warning(
                 "%s: close of %s raised; what was committed stays committed",
@@ -506,3 +454,8 @@ class WorkerSinkTask:
     def _drop_pending(self, partitions: Collection[TopicPartition]) -> None:
         if self._pending is not None and self._pending.records.partition in partitions:
             self._pending = None
+
+    def _count_active(self) -> None:
+        """Records that were read and not committed, of the partitions that are open."""
+        tails = (state.tail(self._committer.floor(p)) for p, state in self._states.items() if state.is_open)
+        self._measures.still_active(sum(tails) + (len(self._pending.records) if self._pending else 0))

@@ -8,8 +8,10 @@ from typing import Final
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import RetriableException, UnpublishableException
+from sinksdk.measures import Phase
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.task import SinkTask
 
@@ -27,16 +29,25 @@ class SecondPhase:
         clock: lets time pass between attempts.
         retry: delays and budget of ``publish``.
         label: connector, task and generation, for messages.
+        measures: times both, and counts attempts made again.
     """
 
     def __init__(
-        self, task: SinkTask, commits: GuardedCommitLog, clock: Clock, retry: RetryPolicy, label: str
+        self,
+        task: SinkTask,
+        commits: GuardedCommitLog,
+        clock: Clock,
+        *,
+        retry: RetryPolicy,
+        label: str,
+        measures: Measures,
     ) -> None:
         self._task = task
         self._commits = commits
         self._clock = clock
         self._retry = retry
         self._label = label
+        self._measures = measures
         self.closing_asked: Callable[[], bool] = lambda: False
         """Whether closing was asked for meanwhile: then nothing is tried again that can wait."""
 
@@ -54,6 +65,12 @@ class SecondPhase:
         committed = self._commits.committed(partition)
         if committed is None or not committed.tokens:
             return None
+        with self._measures.phase(Phase.PUBLISH):
+            return self._publish(partition, committed, deadline)
+
+    def _publish(
+        self, partition: TopicPartition, committed: OffsetAndMetadata, deadline: float | None
+    ) -> Exception | None:
         attempts = Attempts(self._retry)
         while True:
             try:
@@ -111,6 +128,7 @@ class SecondPhase:
                 return False
             self._clock.sleep(min(delay, _LONGEST_WAIT))
             delay -= _LONGEST_WAIT
+        self._measures.retried()
         return True
 
     def discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
@@ -118,7 +136,8 @@ class SecondPhase:
         if not tokens:
             return
         try:
-            self._commits.call(self._task.discard, partition, tuple(tokens))
+            with self._measures.phase(Phase.DISCARD):
+                self._commits.call(self._task.discard, partition, tuple(tokens))
         except Exception:
             self._commits.raise_failure()
             log.warning(

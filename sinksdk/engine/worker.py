@@ -37,10 +37,12 @@ class ClosingRequest:
     Args:
         reason: why.
         timeout: seconds the task has for it.
+        asked: when it was asked for, on the task's clock, if that is known.
     """
 
     reason: ClosingReason
     timeout: float
+    asked: float | None = None
 
 
 class SinkTaskRun:
@@ -102,7 +104,7 @@ class SinkTaskRun:
             self._worker.open({item.partition: item.offsets for item in self._assigned})
             request = self._read()
             if request is not None:
-                self._worker.close(request.reason, timeout=request.timeout)
+                self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
             self._worker.settle()
         except BaseException:
             self._worker.lose()  # not ours any more, or we cannot know: a successor decides what stands

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between two looks whether a call is still wanted
 _SLOW: Final = 10.0  # seconds after which a call that has not returned is told of
+_FLAG: Final = "is_deleted"
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 T = TypeVar("T")
 
@@ -195,7 +197,7 @@ class Author:
         """
         what = f"stop(is_deleted={is_deleted})"
         try:
-            self.call(what, lambda: _stop(self._connector, is_deleted=is_deleted), timeout=timeout)
+            self.call(what, lambda: _stop(self._connector.stop, is_deleted=is_deleted), timeout=timeout)
         except HangingException as error:
             left = "; what it should have cleaned up may still be there" if is_deleted else ""
             log.error("%s%s", error, left)  # noqa: TRY400 - the trace that matters is in the message
@@ -220,12 +222,28 @@ class Author:
         )
 
 
-def _stop(connector: Connector, *, is_deleted: bool) -> None:
-    """As its author declared it: Connect's old ``stop()`` and KIP-883's both work, however they name it."""
-    declared = inspect.signature(connector.stop).parameters.values()
-    if any(parameter.kind in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY) for parameter in declared):
-        connector.stop(is_deleted=is_deleted)
-    elif declared:
-        connector.stop(is_deleted)
+def _stop(stop: Callable[..., None], *, is_deleted: bool) -> None:
+    """As its author declared it: Connect's old ``stop()`` and KIP-883's both work, however they name it.
+
+    The flag goes by its name where that, or any name, is taken; else to the first positional parameter, if
+    that is a flag: it has no default, or a boolean one.
+    """
+    parameters = list(inspect.signature(stop).parameters.values())
+    if any(map(_takes_the_name, parameters)):
+        stop(**{_FLAG: is_deleted})
+    elif parameters and _may_be_the_flag(parameters[0]):
+        stop(is_deleted)
     else:
-        connector.stop()
+        stop()
+
+
+def _takes_the_name(parameter: inspect.Parameter) -> bool:
+    named = parameter.name == _FLAG and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+    return named or parameter.kind is inspect.Parameter.VAR_KEYWORD
+
+
+def _may_be_the_flag(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return True
+    is_flag = parameter.default is inspect.Parameter.empty or isinstance(parameter.default, bool)
+    return parameter.kind in _POSITIONAL and is_flag

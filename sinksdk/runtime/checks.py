@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from sinksdk.compatibility import Meaning, Option
-from sinksdk.config import CONFIG_PROVIDERS, ConnectorConfig
+from sinksdk.confidential import Secrets
+from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import DROP_IN_NAMES, connector_class
+from sinksdk.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 
 _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
@@ -80,12 +82,23 @@ def check_file(path: Path) -> Checked:
     )
 
 
-def check_config(raw: Mapping[str, str]) -> Checked:
-    """Check a configuration: no I/O besides the references in it.
+def check_config(raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS) -> Checked:
+    """Check a configuration: no I/O besides the references in it. No problem quotes a secret.
 
     Args:
         raw: dotted names and texts as written, references unresolved.
+        providers: what it may refer to; while it refers to anything else, nothing of it is looked at.
     """
+    if refused := providers.problems(raw):
+        return Checked(raw, problems=refused)
+    found = _check_config(raw)
+    model = found.connector.config_class if found.connector else ConnectorConfig
+    secrets = Secrets()
+    secrets.add(model.secrets(raw))
+    return replace(found, problems=[secrets.hide(problem) for problem in found.problems])
+
+
+def _check_config(raw: Mapping[str, str]) -> Checked:
     try:
         connector = _connector(raw.get("connector.class", ""))
     except ConfigException as error:
@@ -151,7 +164,7 @@ def load_class(name: str) -> type[SinkConnector]:
         return connector_class(name)
     except ConfigException:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module that is a program ends the process on import
         message = f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
 

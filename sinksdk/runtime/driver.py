@@ -22,6 +22,7 @@ from sinksdk.runtime.backlogs import Backlogs
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
@@ -34,6 +35,7 @@ from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
 from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
 from sinksdk.runtime.topics import Read, excused
+from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.runtime.views import Views
 from sinksdk.runtime.wishes import Wishes
@@ -130,6 +132,8 @@ class ConnectorDriver:
         self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
         self._views = Views()
+        self._history = HistoryKeeper(store, config.name, self._clock)
+        self._totals = TotalsKeeper(store, config.name)
         self._until_caught_up = False
         self._pacing = Pacing(
             config.restart_backoff_ms / 1000,
@@ -239,6 +243,7 @@ class ConnectorDriver:
     def _loop(self) -> ClosingReason | None:
         claim = self._generations.claim()
         self._status.become("RUNNING")
+        self._totals.catch_up()
         # Only after the claim: a driver that does not come to claim changes nothing.
         record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
         log.info(
@@ -441,10 +446,12 @@ class ConnectorDriver:
     def _run(self, plan: GenerationPlan) -> None:
         self._listener.planned(plan)
         self._views.generation_begins()
+        self._history.generation_begins()
         topics = _topics_read(planned for task in plan.tasks for planned in task.ranges)
 
         def on_progress(progress: Sequence[PartitionProgress]) -> None:
             self._views.count(progress)
+            self._history.progress(progress)
             self._status.save_if_due()
             self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
             self._listener.progress(self._views.of(progress))
@@ -470,6 +477,7 @@ class ConnectorDriver:
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
         outcomes = supervisor.run(running, plan)
+        self._totals.add(plan.generation, supervisor.measures, {o.partition: o.counts for o in outcomes})
         if any(outcome.failure for outcome in outcomes) and (gone := self._lookout.gone_of(topics)):
             outcomes = excused(outcomes, gone)
         if self._signal.is_final:
@@ -477,6 +485,7 @@ class ConnectorDriver:
         self._signal.answered()
         self._restarts.learn(plan, outcomes)
         self._views.ended(outcomes)
+        self._history.ended(outcomes)
         self._mirror.follow({o.partition: o.committed for o in outcomes if o.committed is not None})
         self._listener.ended(plan.generation, self._views.of(outcomes))
 

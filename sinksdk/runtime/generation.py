@@ -33,6 +33,10 @@ from sinksdk.store.records import (
 log = logging.getLogger(__name__)
 
 
+class UnpublishedException(ConnectException):
+    """Offsets cannot be altered yet: what is committed has not been made visible."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A generation that is ours to plan.
@@ -149,11 +153,11 @@ class Generations:
 
         Raises:
             FencedException: a newer driver exists.
-            ConnectException: a commit has tokens that are not published yet: they would be lost.
+            UnpublishedException: a commit has tokens that are not published yet: they would be lost.
         """
         unpublished = [str(p) for p in sorted(offsets) if (e := claim.committed.get(p)) and e.publish]
         if unpublished:
-            raise ConnectException(
+            raise UnpublishedException(
                 f"connector {self._connector}: what is committed of {', '.join(unpublished)} is not "
                 f"published yet; resume the connector until it is, stop it, and alter its offsets then"
             )

@@ -14,9 +14,16 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import ConnectorInfo, connector_info, connector_infos
+from sinksdk.runtime.info import (
+    ConnectorInfo,
+    OnDamage,
+    connector_history,
+    connector_info,
+    connector_infos,
+    connector_reports,
+)
 from sinksdk.store import Store, read_commits
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorHistory, ConnectorRecord, TargetState
 
 
 class ConnectorRunsException(ConnectException):
@@ -43,9 +50,21 @@ class Herder:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
 
-    def infos(self) -> list[ConnectorInfo]:
-        """How all connectors are doing, by name."""
-        return connector_infos(self._store, self._clock.time())
+    def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
+        """How all connectors are doing, by name.
+
+        Args:
+            on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
+        """
+        return connector_infos(self._store, self._clock.time(), on_damage)
+
+    def history(self, name: str) -> ConnectorHistory:
+        """What a connector did lately; nothing, where there is none of that name."""
+        return connector_history(self._store, name)
+
+    def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+        """How all connectors are doing, and what they did lately; otherwise as :meth:`infos`."""
+        return connector_reports(self._store, self._clock.time(), on_damage)
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""
@@ -120,7 +139,7 @@ class Herder:
         Raises:
             ConnectorNotFoundException: there is none of that name.
             ConnectorRunsException: its target state is not STOPPED.
-            ConnectException: a partition has a commit that is not published yet.
+            UnpublishedException: a partition has a commit that is not published yet.
         """
         record = self.connector(name)
         if record.target_state != "STOPPED" or record.deleted:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
+from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
-from sinksdk.store import Store, read_commits, table
+from sinksdk.runtime.totals import read_totals, task_progress, with_progress
+from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.records import (
     CONNECTORS,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
@@ -21,12 +24,15 @@ from sinksdk.store.records import (
     TargetState,
     TaskCountRecord,
     TaskProgress,
+    TaskTotals,
     connector_prefix,
+    history_key,
     plan_key,
-    progress_key,
     status_key,
     task_count_key,
 )
+
+T = TypeVar("T")
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
@@ -43,6 +49,8 @@ class PartitionInfo:
         position: offset after the last record read, while it is being read.
         rate: records per second, lately.
         error: why it failed the last time, until it does better.
+        failures: how often in a row it has failed.
+        counts: what tasks have counted of it (``context.count``), in all generations together.
     """
 
     partition: TopicPartition
@@ -51,6 +59,8 @@ class PartitionInfo:
     position: int | None = None
     rate: float = 0.0
     error: str | None = None
+    failures: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -91,6 +101,8 @@ class ConnectorInfo:
         missing_topics: subscribed topics that are not in the source.
         trace: what made it FAILED.
         config: its configuration as written: secrets are not hidden yet.
+        measures: of every task number that there ever was.
+        heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
     """
 
     name: str
@@ -104,11 +116,18 @@ class ConnectorInfo:
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
+    measures: tuple[TaskTotals, ...] = ()
+    heard_at: float | None = None
 
     @property
     def lag(self) -> int:
         """Offsets that are there and not committed, as far as it is known."""
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def rate(self) -> float:
+        """Records per second, lately."""
+        return sum(partition.rate for partition in self.partitions)
 
 
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
@@ -130,7 +149,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
     count = table.read(store, task_count_key(connector), TaskCountRecord)
     plan = _plan(store, connector, count.value.planned) if count else None
-    progress = _progress(store, connector, plan) if plan and is_driven else {}
+    rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
+    totals = with_progress(read_totals(store, connector), rows)
+    progress = _progress(rows, plan) if plan and is_driven else {}
     remembered = {p.topic_partition: p for p in status.partitions}
     return ConnectorInfo(
         connector,
@@ -140,17 +161,71 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
         _tasks(plan, state, remembered),
-        _partitions(store, connector, progress, remembered),
+        _partitions(
+            store,
+            connector,
+            progress,
+            remembered,
+            {row.topic_partition: row.counts for row in totals.partitions},
+        ),
         status.missing_topics,
         status.trace,
         record.config,
+        totals.tasks,
+        status.heartbeat or None,
     )
 
 
-def connector_infos(store: Store, now: float) -> list[ConnectorInfo]:
-    """How all connectors are doing, by name; those that are being deleted are among them."""
-    seen = store.snapshot(CONNECTORS)
-    return [connector_info(seen, name, now) for name in registry.names(seen)]
+OnDamage = Callable[[str, ConnectException], None]
+"""Told of a connector whose records are damaged, and what is wrong."""
+
+
+def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
+    """How all connectors are doing, by name; those that are being deleted are among them.
+
+    Args:
+        store: where they are kept.
+        now: seconds since the epoch.
+        on_damage: told of each whose records are damaged; None: that is raised.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    return _of_all(store, lambda seen, name: connector_info(seen, name, now), on_damage)
+
+
+def connector_history(store: Store, connector: str) -> ConnectorHistory:
+    """What a connector did lately; nothing, where there is none of that name."""
+    row = table.read(store, history_key(connector), ConnectorHistory)
+    return row.value if row else ConnectorHistory()
+
+
+def connector_reports(
+    store: Store, now: float, on_damage: OnDamage | None = None
+) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+    """How all connectors are doing, and what they did lately; otherwise as :func:`connector_infos`."""
+
+    def look(seen: Store, name: str) -> tuple[ConnectorInfo, ConnectorHistory]:
+        return connector_info(seen, name, now), connector_history(seen, name)
+
+    return _of_all(store, look, on_damage)
+
+
+def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
+    """What a look at each connector finds, all of them at one moment where the store can do that."""
+    seen, found = store.snapshot(CONNECTORS), list[T]()
+    for name in registry.names(seen):
+        try:
+            found.append(look(seen, name))
+        except registry.ConnectorNotFoundException:
+            continue  # its deletion was done while we looked
+        except StoreUnavailable:
+            raise
+        except ConnectException as error:
+            if on_damage is None:
+                raise
+            on_damage(name, error)
+    return found
 
 
 def _undriven(record: ConnectorRecord) -> State:
@@ -163,13 +238,14 @@ def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | Non
     return row.value if row else None
 
 
-def _progress(store: Store, connector: str, plan: GenerationPlan) -> dict[TopicPartition, PartitionProgress]:
-    rows = [table.read(store, progress_key(connector, task), TaskProgress) for task in range(len(plan.tasks))]
+def _progress(
+    rows: Mapping[int, TaskProgress], plan: GenerationPlan
+) -> dict[TopicPartition, PartitionProgress]:
     return {
         partition.topic_partition: partition
-        for row in rows
-        if row is not None and row.value.generation == plan.generation
-        for partition in row.value.partitions
+        for row in rows.values()
+        if row.generation == plan.generation
+        for partition in row.partitions
     }
 
 
@@ -196,10 +272,11 @@ def _partitions(
     connector: str,
     progress: dict[TopicPartition, PartitionProgress],
     remembered: dict[TopicPartition, PartitionStatus],
+    counts: Mapping[TopicPartition, Mapping[str, int]],
 ) -> tuple[PartitionInfo, ...]:
     commits = read_commits(store, connector).committed
     found = []
-    for partition in sorted({*commits, *progress, *remembered}):
+    for partition in sorted({*commits, *progress, *remembered, *counts}):
         running, before = progress.get(partition), remembered.get(partition)
         entry = commits.get(partition)
         found.append(
@@ -210,6 +287,8 @@ def _partitions(
                 running.position if running else None,
                 running.rate if running else 0.0,
                 (running.failure if running else None) or (before.error if before else None),
+                before.failures if before else 0,
+                counts.get(partition, {}),
             )
         )
     return tuple(found)

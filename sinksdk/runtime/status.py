@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Literal
 
+from sinksdk.confidential import SECRETS
 from sinksdk.errors import ConnectException
 from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
@@ -62,8 +63,8 @@ class StatusKeeper:
         )
 
     def become(self, state: State, trace: str | None = None) -> None:
-        """Change the connector's state, and write it."""
-        self._state, self._trace = state, trace
+        """Change the connector's state, and write it; secrets that the trace quotes are left out."""
+        self._state, self._trace = state, SECRETS.hide(trace) if trace else None
         self.save()
 
     def miss(self, topics: Iterable[str]) -> None:

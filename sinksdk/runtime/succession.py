@@ -166,7 +166,9 @@ class Succession:
 
     def _ask(self, running: GenerationPlan) -> None:
         """Write into its plan that it shall close for us. A reason that stands there already stays."""
-        closing = running.closing or Closing(reason=ClosingReason.REBALANCE, timeout=self._graceful)
+        closing = running.closing or Closing(
+            reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
+        )
         asked = running.model_copy(update={"closing": closing.model_copy(update={"successor": self._driver})})
         try:
             table.write(self._store, plan_key(self._connector, running.generation), asked, self._version)

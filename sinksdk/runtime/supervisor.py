@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import Outage
+from sinksdk.measures import TaskMeasures
+from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
+from sinksdk.runtime.totals import task_progress
+from sinksdk.runtime.trail import closing_trail
+from sinksdk.store import Store, StoreRefused, StoreUnavailable
 from sinksdk.store.records import (
     Closing,
     GenerationPlan,
     PartitionProgress,
     PlannedRange,
     TaskProgress,
-    progress_key,
 )
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,11 @@ class Result(Protocol):
     @property
     def outcomes(self) -> Sequence[PartitionOutcome]:
         """What became of its partitions."""
+        ...
+
+    @property
+    def measures(self) -> TaskMeasures:
+        """What it has measured."""
         ...
 
 
@@ -126,7 +133,7 @@ class Supervisor:
         must_close: Callable[[], ClosingReason | None] = lambda: None,
         on_progress: Callable[[Sequence[PartitionProgress]], None],
         on_closing: Callable[[ClosingReason], None],
-        clock: Clock,
+        clock: WallClock,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -138,8 +145,11 @@ class Supervisor:
         self._on_progress = on_progress
         self._on_closing = on_closing
         self._clock = clock
+        self.measures: Mapping[int, TaskMeasures] = {}
+        """What the tasks have measured, by their numbers, once the generation has ended."""
         self._is_followed = False
         self._hung: dict[int, Failure] = {}
+        self._asked: float | None = None
         self._outage = Outage(log)
         self._ask = max(
             _ASK, store.closing_poll / 2
@@ -161,18 +171,24 @@ class Supervisor:
             self._cancel(running)  # nobody watches it any more
             raise
         try:
-            outcomes = [outcome for result in running.results() for outcome in result.outcomes]
-            failure = None
+            results, failure = running.results(), None
         except ConnectException as error:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)
-            outcomes, failure = [], None if is_cancelled else Failure.of(error, shared=True)
-        progress = self._progress(plan)
+            results, failure = [], None if is_cancelled else Failure.of(error, shared=True)
+        outcomes = [outcome for result in results for outcome in result.outcomes]
+        tasks = self._tasks(plan)
+        progress = _partitions(tasks.values())
         self._on_progress(progress)
-        committed = {row.topic_partition: row.committed for row in progress}
+        self.measures = {task: row.measures for task, row in tasks.items()}
+        self.measures |= {result.task: result.measures for result in results if result.outcomes}
+        if self._asked is not None:
+            took = closing_trail(self._clock.now() - self._asked, self.measures)
+            log.info("generation %d: closing took %s", plan.generation, took)
+        known = {row.topic_partition: row for row in progress}
         reported = {outcome.partition for outcome in outcomes}
         return outcomes + [
-            _unheard(planned, committed.get(planned.topic_partition), self._hung.get(task, failure))
+            _unheard(planned, known.get(planned.topic_partition), self._hung.get(task, failure))
             for task, share in enumerate(plan.tasks)
             for planned in share.ranges
             if planned.topic_partition not in reported
@@ -188,6 +204,7 @@ class Supervisor:
                 next_ask = now + self._ask
                 self._look_patiently(plan)
             if cancel_at is None and (self._signal.reason is not None or self._is_followed):
+                self._asked = now
                 self._ask_to_close(self._signal.reason or ClosingReason.REBALANCE)
                 cancel_at = now + self._graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
@@ -224,7 +241,7 @@ class Supervisor:
                 plan.generation,
             )
             self._is_followed = True
-        progress = self._progress(plan)
+        progress = _partitions(self._tasks(plan).values())
         self._on_progress(progress)
         reason = self._must_close()
         if reason is None and (self._hung or any(map(self._is_hopeless, progress))):
@@ -233,21 +250,21 @@ class Supervisor:
             self._signal.ask(reason, final=False)  # the driver decides what comes after
 
     def _ask_to_close(self, reason: ClosingReason) -> None:
-        self._generations.ask_to_close(Closing(reason=reason, timeout=self._graceful))
+        self._generations.ask_to_close(
+            Closing(reason=reason, timeout=self._graceful, asked=self._clock.time())
+        )
         self._on_closing(reason)
 
     def _cancel(self, running: RunningGeneration) -> None:
         running.cancel()
         running.wait(_CANCELLED)
 
-    def _progress(self, plan: GenerationPlan) -> list[PartitionProgress]:
-        found: list[PartitionProgress] = []
-        for task in range(len(plan.tasks)):
-            row = table.read(self._store, progress_key(self._connector, task), TaskProgress)
-            if row is None or row.value.generation != plan.generation:
-                continue
-            found += row.value.partitions
-            self._note_hang(task, row.value.hangs)
+    def _tasks(self, plan: GenerationPlan) -> dict[int, TaskProgress]:
+        """What the generation's tasks have reported so far."""
+        rows = task_progress(self._store, self._connector, len(plan.tasks))
+        found = {task: row for task, row in rows.items() if row.generation == plan.generation}
+        for task, row in found.items():
+            self._note_hang(task, row.hangs)
         return found
 
     def _note_hang(self, task: int, where: str | None) -> None:
@@ -258,7 +275,13 @@ class Supervisor:
         self._hung[task] = Failure(ConnectException.__name__, where.splitlines()[0], where)
 
 
-def _unheard(planned: PlannedRange, committed: int | None, failure: Failure | None) -> PartitionOutcome:
-    """Of a task that reported nothing; what it had committed is known from its progress."""
+def _partitions(tasks: Iterable[TaskProgress]) -> list[PartitionProgress]:
+    return [partition for task in tasks for partition in task.partitions]
+
+
+def _unheard(
+    planned: PlannedRange, known: PartitionProgress | None, failure: Failure | None
+) -> PartitionOutcome:
+    """Of a task that reported nothing; what it had committed and counted is known from its progress."""
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
-    return outcome if committed is None else replace(outcome, committed=committed)
+    return outcome if known is None else replace(outcome, committed=known.committed, counts=known.counts)

@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
+from sinksdk.references import ConfigProviders
 from sinksdk.runtime.herder import Herder
-from sinksdk.server import connectors
+from sinksdk.server import connectors, loggers, metrics, progress
 from sinksdk.server.admin import admin_router
 from sinksdk.server.auth import Authentication, Credentials
 from sinksdk.server.errors import tell_errors
+from sinksdk.server.guard import Guard
+from sinksdk.server.page import page_router
+from sinksdk.server.paths import PathSegments
 from sinksdk.server.plugins import plugins_router
 from sinksdk.store import Store, identify
 
 
-def create_app(store: Store, credentials: Credentials | None = None) -> FastAPI:
+def create_app(
+    store: Store,
+    credentials: Credentials | None = None,
+    *,
+    hosts: Collection[str] | None = None,
+    providers: ConfigProviders | None = None,
+) -> FastAPI:
     """An application that handles the connectors of a store; it runs none of them.
 
     Args:
         store: opened.
         credentials: who is let in; None: everybody who reaches it.
+        hosts: as :class:`~sinksdk.server.guard.Guard` takes them.
+        providers: what configurations may refer to; nothing by default.
     """
     herder, own = Herder(store), version("sinksdk")
-    app = FastAPI(title="sinksdk", version=own, docs_url="/docs", redoc_url=None)
+    # No page of documentation: FastAPI's loads scripts from elsewhere, which could control connectors.
+    app = _Described(title="sinksdk", version=own, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(admin_router(herder, own, identify(store)))
-    app.state.herder = herder
+    app.state.herder, app.state.providers = herder, providers or ConfigProviders()
+    app.include_router(loggers.router)
     app.include_router(connectors.router)
+    app.include_router(metrics.router)
     app.include_router(plugins_router(own))
+    app.include_router(progress.router)
+    app.include_router(page_router())
     tell_errors(app)
+    app.add_middleware(PathSegments)
     if credentials is not None:
         app.add_middleware(Authentication, credentials=credentials)
+    app.add_middleware(Guard, hosts=hosts)
     return app
+
+
+class _Described(FastAPI):
+    """Its description says what is answered to a bad request: Connect's 400, not FastAPI's 422."""
+
+    def openapi(self) -> dict[str, Any]:
+        """See the class."""
+        if self.openapi_schema is None:
+            described = super().openapi()
+            for path in described["paths"].values():
+                for operation in path.values():
+                    operation["responses"].pop("422", None)
+            for unused in ("HTTPValidationError", "ValidationError"):
+                described["components"]["schemas"].pop(unused, None)
+        return super().openapi()

@@ -86,14 +86,14 @@ class TaskConfig(Body):
 class KafkaPartition(Body):
     """A topic partition, as KIP-875 names it."""
 
-    kafka_topic: str
-    kafka_partition: int = Field(ge=0)
+    kafka_topic: str = Field(min_length=1)
+    kafka_partition: int = Field(ge=0, lt=2**31)
 
 
 class KafkaOffset(Body):
     """Next offset to read."""
 
-    kafka_offset: int = Field(ge=0)
+    kafka_offset: int = Field(ge=0, lt=2**63)
 
 
 class PartitionOffset(Body):
@@ -104,7 +104,7 @@ class PartitionOffset(Body):
 
 
 class Offsets(Body):
-    """``GET`` and ``PATCH /connectors/{name}/offsets``."""
+    """``GET /connectors/{name}/offsets``."""
 
     offsets: list[PartitionOffset]
 
@@ -129,6 +129,12 @@ class Offsets(Body):
                 for p, offset in sorted(offsets.items())
             ]
         )
+
+
+class AlterOffsets(Offsets):
+    """``PATCH /connectors/{name}/offsets``: at least one."""
+
+    offsets: list[PartitionOffset] = Field(min_length=1)
 
 
 class Message(Body):
@@ -158,6 +164,61 @@ class Plugin(Body):
     class_: str = Field(alias="class")
     type: Literal["sink"] = "sink"
     version: str
+
+
+class ConfigDefinition(Body):
+    """What a key of a configuration is (KIP-769)."""
+
+    name: str
+    type: str
+    required: bool
+    default_value: str | None
+    importance: Literal["HIGH", "MEDIUM", "LOW"]
+    documentation: str
+    group: str | None = None
+    width: str = "NONE"
+    display_name: str
+    dependents: list[str] = []
+    order: int = -1
+
+
+class ConfigValue(Body):
+    """What a key of a configuration was given, and what is wrong with that."""
+
+    name: str
+    value: str | None
+    recommended_values: list[str] = []
+    errors: list[str] = []
+    visible: bool = True
+
+
+class ConfigInfo(Body):
+    """One key of a configuration; without a definition where the connector has no such key."""
+
+    definition: ConfigDefinition | None
+    value: ConfigValue
+
+
+class ConfigInfos(Body):
+    """``PUT /connector-plugins/{plugin}/config/validate``."""
+
+    name: str
+    error_count: int
+    groups: list[str] = []
+    configs: list[ConfigInfo]
+
+
+class Level(Body):
+    """``PUT /admin/loggers/{name}``."""
+
+    level: str
+
+
+class LoggerLevel(Body):
+    """A logger's level; when it was changed last is not known (KIP-976 has it)."""
+
+    level: str
+    last_modified: int | None = None
 
 
 class ServerInfo(Body):

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.confidential import SECRETS
+from sinksdk.errors import ConfigException, ConnectException, FencedException
+from sinksdk.runtime.generation import UnpublishedException
 from sinksdk.runtime.herder import ConnectorRunsException
 from sinksdk.runtime.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
 )
+from sinksdk.server.bodies import Error
 from sinksdk.store import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
+
+class NotFoundException(ConnectException):
+    """What a path names is not there."""
+
+
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (NotFoundException, 404),
     (ConnectorNotFoundException, 404),
     (ConnectorExistsException, 409),
     (ConnectorDeletedException, 409),
+    (UnpublishedException, 409),
+    (FencedException, 409),
     (ConnectorRunsException, 400),
     (ConfigException, 400),
     (StoreUnavailable, 503),
@@ -32,21 +44,38 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 )
 """Connect's codes; the first class that fits counts."""
 
+_MEANINGS: Final = {
+    400: "The request says nothing that can be done: every problem at once.",
+    401: "Credentials are needed.",
+    403: "The request comes from another site's page, or names a host that this server is not.",
+    404: "There is no such connector, task, plugin or logger.",
+    409: "The name is taken, the connector is being deleted, or somebody else is just changing it.",
+    415: "The body is not JSON by its Content-Type.",
+    500: "The server or its store has failed.",
+    503: "The store does not answer.",
+}
+_ALWAYS: Final = (401, 403, 500, 503)
+_METHOD_NOT_ALLOWED: Final = 405
 
-class NotFoundException(ConnectException):
-    """What a path names is not there."""
+
+def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """What a path may answer besides its success, for the description of the interface.
+
+    Args:
+        codes: besides those that every path may answer.
+    """
+    return {code: {"model": Error, "description": _MEANINGS[code]} for code in sorted({*codes, *_ALWAYS})}
 
 
 def code_of(error: Exception) -> int:
     """The code an error is answered with."""
-    if isinstance(error, NotFoundException):
-        return 404
     return next((code for kind, code in _CODES if isinstance(error, kind)), 500)
 
 
 def answer(code: int, message: str) -> JSONResponse:
-    """Connect's body of an error."""
-    return JSONResponse({"error_code": code, "message": message}, status_code=code)
+    """Connect's body of an error; secrets that the message quotes are left out."""
+    body = Error(error_code=code, message=_unicode(SECRETS.hide(message)))
+    return JSONResponse(body.model_dump(), status_code=code)
 
 
 def tell_errors(app: FastAPI) -> None:
@@ -64,14 +93,26 @@ def tell_errors(app: FastAPI) -> None:
         return answer(400, problems)
 
     @app.exception_handler(HTTPException)
-    async def of_http(_: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse(
-            {"error_code": error.status_code, "message": f"HTTP {error.status_code} {error.detail}"},
-            status_code=error.status_code,
-            headers=error.headers,
-        )
+    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+        response = answer(error.status_code, f"HTTP {error.status_code} {error.detail}")
+        response.headers.update(error.headers or {})
+        if error.status_code == _METHOD_NOT_ALLOWED:
+            response.headers["Allow"] = ", ".join(sorted(_methods(request)))
+        return response
 
     @app.exception_handler(Exception)
     async def of_anything(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answer(500, f"{type(error).__name__}: {error}")
+
+
+def _methods(request: Request) -> set[str]:
+    """What may be done at a path; each method has a route of its own, of which Starlette names the first."""
+    described = request.app.openapi()["paths"].items()
+    here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
+    return {method.upper() for methods in here for method in methods}
+
+
+def _unicode(text: str) -> str:
+    r"""JSON may hold half a character, ``"\ud800"``, which no answer can."""
+    return text.encode(errors="backslashreplace").decode()

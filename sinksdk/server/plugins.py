@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 
 from sinksdk.config import ConfigKey
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import connector_class, plugins
-from sinksdk.runtime.checks import check_config
+from sinksdk.plugins import plugins
+from sinksdk.references import ConfigProviders
+from sinksdk.runtime.checks import check_config, load_class
 from sinksdk.runtime.redaction import redacted
 from sinksdk.runtime.registry import texts
-from sinksdk.server.bodies import Plugin, RawConfig
-from sinksdk.server.errors import NotFoundException
+from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig
+from sinksdk.server.errors import NotFoundException, errors
+from sinksdk.server.paths import Name
+from sinksdk.server.state import the_providers
 
-_KEY = re.compile(r"'([\w.]+)'")
+_KEY: Final = re.compile(r"'([\w.]+)'")
+_TYPES: Final = {
+    "integer": "INT",
+    "boolean": "BOOLEAN",
+    "list": "LIST",
+    "secret": "PASSWORD",
+    "number": "DOUBLE",
+}
 
 
 def plugins_router(version: str) -> APIRouter:
@@ -27,80 +37,64 @@ def plugins_router(version: str) -> APIRouter:
     """
     router = APIRouter(tags=["plugins"])
 
-    @router.get("/connector-plugins")
+    @router.get("/connector-plugins", responses=errors())
     def installed() -> list[Plugin]:
         """Connectors that ``connector.class`` may name."""
         return [Plugin.model_validate({"class": plugin.name, "version": version}) for plugin in plugins()]
 
-    @router.get("/connector-plugins/{plugin}/config")
-    def keys(plugin: str) -> list[dict[str, Any]]:
+    @router.get("/connector-plugins/{plugin}/config", responses=errors(404))
+    def keys(plugin: Name) -> list[ConfigDefinition]:
         """Every key of a connector's configuration (KIP-769)."""
         return [_definition(key) for key in _reference(plugin)]
 
-    @router.put("/connector-plugins/{plugin}/config/validate")
-    def validate(plugin: str, config: RawConfig) -> dict[str, Any]:
+    @router.put("/connector-plugins/{plugin}/config/validate", responses=errors(400, 404, 415))
+    def validate(
+        plugin: Name, config: RawConfig, providers: Annotated[ConfigProviders, Depends(the_providers)]
+    ) -> ConfigInfos:
         """Whether a connector could start with a configuration: each key with what is wrong with it."""
-        given = {**texts(config), "connector.class": texts(config).get("connector.class", plugin)}
-        return _validated(plugin, given)
+        given = {"connector.class": plugin, **texts(config)}
+        if given["connector.class"] != plugin:
+            raise ConfigException(
+                f"'connector.class' is {given['connector.class']} in the configuration, {plugin} in the path"
+            )
+        return _validated(plugin, given, providers)
 
     return router
 
 
 def _reference(plugin: str) -> list[ConfigKey]:
     try:
-        return list(connector_class(plugin).config_class.reference())
+        return list(load_class(plugin).config_class.reference())
     except ConfigException as error:
         raise NotFoundException(str(error)) from error
 
 
-def _validated(plugin: str, given: dict[str, str]) -> dict[str, Any]:
+def _validated(plugin: str, given: dict[str, str], providers: ConfigProviders) -> ConfigInfos:
     keys, shown = _reference(plugin), redacted(given)
-    errors: dict[str, list[str]] = {}
-    for problem in check_config(given).problems:
+    wrong: dict[str, list[str]] = {}
+    for problem in check_config(given, providers).problems:
         found = _KEY.search(problem)
-        errors.setdefault(found.group(1) if found else "connector.class", []).append(problem)
-    rows: list[dict[str, Any]] = [
-        {
-            "definition": _definition(key),
-            "value": {
-                "name": key.name,
-                "value": shown.get(key.name, key.default or None),
-                "recommended_values": [],
-                "errors": errors.pop(key.name, []),
-                "visible": True,
-            },
-        }
-        for key in keys
+        wrong.setdefault(found.group(1) if found else "connector.class", []).append(problem)
+
+    def value(name: str, default: str | None = None) -> ConfigValue:
+        return ConfigValue(name=name, value=shown.get(name, default), errors=wrong.pop(name, []))
+
+    count = sum(map(len, wrong.values()))
+    rows = [
+        ConfigInfo(definition=_definition(key), value=value(key.name, key.default or None)) for key in keys
     ]
-    rows += [
-        {
-            "definition": None,
-            "value": {
-                "name": name,
-                "value": shown.get(name),
-                "recommended_values": [],
-                "errors": said,
-                "visible": True,
-            },
-        }
-        for name, said in errors.items()  # keys that the connector does not have
-    ]
-    count = sum(len(row["value"]["errors"]) for row in rows)
-    return {"name": plugin, "error_count": count, "groups": [], "configs": rows}
+    # Keys that the connector does not have.
+    rows += [ConfigInfo(definition=None, value=value(name)) for name in list(wrong)]
+    return ConfigInfos(name=plugin, error_count=count, configs=rows)
 
 
-def _definition(key: ConfigKey) -> dict[str, Any]:
-    kind = {"integer": "INT", "boolean": "BOOLEAN", "list": "LIST", "secret": "PASSWORD", "number": "DOUBLE"}
-    return {
-        "name": key.name,
-        "type": kind.get(key.type, "STRING"),
-        "required": key.required,
-        "default_value": None if key.required else key.default,
-        "importance": "HIGH" if key.required else "MEDIUM",
-        "documentation": key.meaning,
-        "group": None,
-        "width": "NONE",
-        "display_name": key.name,
-        "dependents": [],
-        "order": -1,
-    }
+def _definition(key: ConfigKey) -> ConfigDefinition:
+    return ConfigDefinition(
+        name=key.name,
+        type=_TYPES.get(key.type, "STRING"),
+        required=key.required,
+        default_value=None if key.required else key.default,
+        importance="HIGH" if key.required else "MEDIUM",
+        documentation=key.meaning,
+        display_name=key.name,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from sinksdk.references import ConfigProviders
 from sinksdk.runtime.herder import Herder
 
 
@@ -12,3 +13,10 @@ def the_herder(request: Request) -> Herder:
     herder = request.app.state.herder
     assert isinstance(herder, Herder)  # noqa: S101 - create_app has put it there
     return herder
+
+
+def the_providers(request: Request) -> ConfigProviders:
+    """What configurations may refer to that come over REST."""
+    providers = request.app.state.providers
+    assert isinstance(providers, ConfigProviders)  # noqa: S101 - create_app has put it there
+    return providers

@@ -131,7 +131,7 @@ class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, Na
 
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
-        found = super().problems()
+        found = [*super().problems(), *self.name_problems()]
         if self.offset_storage_replication_factor == 0:
             found.append("'offset.storage.replication.factor' must be 1 or more, or -1")
         return found

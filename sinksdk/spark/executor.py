@@ -11,6 +11,7 @@ import random
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import WARNINGS, LogSettings, Outage, configure_logging, logging_about, same_subject
+from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import connector_class
 from sinksdk.records import TopicPartition
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
@@ -103,6 +105,7 @@ def run_attempt(
     batches: Iterator[pa.RecordBatch | None],
     *,
     clock: Clock | None = None,
+    epoch: Callable[[], float] = time.time,
     watch: Watch | None = None,
 ) -> TaskResult:
     """Run one attempt at a task: take its record over, work, report.
@@ -113,6 +116,7 @@ def run_attempt(
         task: its number.
         batches: its input, control row included; None whenever nothing came for a while.
         clock: time.
+        epoch: seconds since the epoch.
         watch: looks whether to close; by default in a thread of its own.
 
     Raises:
@@ -121,7 +125,13 @@ def run_attempt(
     """
     with logging_about(connector=spec.connector, task=task, generation=spec.generation):
         return _run_attempt(
-            spec, store, task, batches, clock=clock or SystemClock(), watch=watch or _watch_in_thread
+            spec,
+            store,
+            task,
+            batches,
+            clock=clock or SystemClock(),
+            epoch=epoch,
+            watch=watch or _watch_in_thread,
         )
 
 
@@ -132,6 +142,7 @@ def _run_attempt(
     batches: Iterator[pa.RecordBatch | None],
     *,
     clock: Clock,
+    epoch: Callable[[], float],
     watch: Watch,
 ) -> TaskResult:
     if _leaves_closing_alone(store, spec, task, clock):
@@ -140,7 +151,7 @@ def _run_attempt(
     if taken is None:
         raise _fenced(store, spec, task, clock)
     try:
-        attempt = _Attempt(spec, store, task, taken, clock=clock, watch=watch)
+        attempt = _Attempt(spec, store, task, taken, clock=clock, epoch=epoch, watch=watch)
         return attempt.run(batches)
     except FencedException as error:
         raise _fenced(store, spec, task, clock) from error
@@ -150,13 +161,22 @@ class _Attempt:
     """One attempt at one task that has taken its record over."""
 
     def __init__(
-        self, spec: GenerationSpec, store: Store, task: int, taken: TakenOver, *, clock: Clock, watch: Watch
+        self,
+        spec: GenerationSpec,
+        store: Store,
+        task: int,
+        taken: TakenOver,
+        *,
+        clock: Clock,
+        epoch: Callable[[], float],
+        watch: Watch,
     ) -> None:
         self._spec = spec
         self._store = store
         self._task = task
         self._taken = taken
         self._clock = clock
+        self._epoch = epoch
         self._watch = watch
         self._plan: TaskPlan = taken.plan.tasks[task]
         self._hang_timeout = 0.0
@@ -178,11 +198,18 @@ class _Attempt:
                 [PartitionOutcome.unread(item.partition, item.offsets.start, failure) for item in assigned]
             )
         progress = _ProgressWriter(
-            self._store, self._spec, self._task, self._taken.ledger.attempt, worker, clock=self._clock
+            self._store,
+            self._spec,
+            self._task,
+            self._taken.ledger.attempt,
+            worker,
+            clock=self._clock,
+            epoch=self._epoch,
         )
         label = f"connector {self._spec.connector}, task {self._task}, generation {self._spec.generation}"
+        watch = ClosingWatch(self._store, self._spec, self._clock, self._epoch)
         with (
-            self._watch(ClosingWatch(self._store, self._spec), poll) as closing,
+            self._watch(watch, poll) as closing,
             HangWatch(label, self._hang_timeout, self._clock, progress.tell_of_hang) as hang,
         ):
             outcomes = SinkTaskRun(
@@ -193,8 +220,8 @@ class _Attempt:
                 clock=self._clock,
                 on_progress=progress.write_if_due,
             ).run()
-        progress.write()
-        return self._result(list(outcomes))
+        progress.write_last()
+        return self._result(list(outcomes), worker.measures(self._epoch()))
 
     def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
         raw = {**self._taken.plan.config, **self._plan.config}
@@ -216,9 +243,15 @@ class _Attempt:
         poll = config.closing_poll_ms
         return worker, self._store.closing_poll if poll is None else poll / 1000
 
-    def _result(self, outcomes: list[PartitionOutcome]) -> TaskResult:
+    def _result(self, outcomes: list[PartitionOutcome], measures: TaskMeasures | None = None) -> TaskResult:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return TaskResult(self._task, self._taken.ledger.attempt if outcomes else 0, outcomes, peak)
+        return TaskResult(
+            self._task,
+            self._taken.ledger.attempt if outcomes else 0,
+            outcomes,
+            peak,
+            measures or TaskMeasures(),
+        )
 
 
 class ClosingWatch:
@@ -227,11 +260,17 @@ class ClosingWatch:
     Args:
         store: where the plan is.
         spec: whose plan.
+        clock: the task's.
+        epoch: seconds since the epoch: the driver, which asks, may have another clock.
     """
 
-    def __init__(self, store: Store, spec: GenerationSpec) -> None:
+    def __init__(
+        self, store: Store, spec: GenerationSpec, clock: Clock, epoch: Callable[[], float] = time.time
+    ) -> None:
         self._store = store
         self._spec = spec
+        self._clock = clock
+        self._epoch = epoch
         self._request: ClosingRequest | None = None
         self._is_over = False
         self._outage = Outage(log)
@@ -248,7 +287,12 @@ class ClosingWatch:
         if plan is None:
             self._is_over = True
         elif plan.closing is not None:
-            self._request = ClosingRequest(plan.closing.reason, plan.closing.timeout)
+            self._request = ClosingRequest(
+                plan.closing.reason, plan.closing.timeout, self._on_our_clock(plan.closing.asked)
+            )
+
+    def _on_our_clock(self, asked: float | None) -> float | None:
+        return None if asked is None else self._clock.now() - max(self._epoch() - asked, 0.0)
 
     def look_again(self) -> None:
         """As :meth:`look`; a store that does not answer is asked the next time."""
@@ -296,6 +340,7 @@ class _ProgressWriter:
         worker: WorkerSinkTask,
         *,
         clock: Clock,
+        epoch: Callable[[], float],
     ) -> None:
         self._store = store
         self._key = progress_key(spec.connector, task)
@@ -303,6 +348,7 @@ class _ProgressWriter:
         self._attempt = attempt
         self._worker = worker
         self._clock = clock
+        self._epoch = epoch
         self._next = clock.now()
         self._version: str | None = None
         self._hangs: str | None = None
@@ -323,21 +369,34 @@ class _ProgressWriter:
 
     def write(self) -> None:
         """Write the positions now."""
+        self._write(self._progress())
+
+    def write_last(self) -> None:
+        """Write the positions now that the task has ended: nothing is read any more."""
+        progress = self._progress()
+        ended = tuple(row.model_copy(update={"rate": 0.0}) for row in progress.partitions)
+        self._write(progress.model_copy(update={"partitions": ended}))
+
+    def _write(self, progress: TaskProgress) -> None:
         try:
-            self._version = table.write(self._store, self._key, self._progress(), self._version).version
+            self._version = table.write(self._store, self._key, progress, self._version).version
         except Conflict:
-            self._find_version()  # an earlier attempt's, or an earlier generation's
+            self._write_over(progress)
         except ConnectException as error:
             log.info("progress was not written: %s", error)
 
-    def _find_version(self) -> None:
+    def _write_over(self, progress: TaskProgress) -> None:
+        """Write over what an earlier attempt or generation has left; a later one's stays."""
         try:
-            found = self._store.get(self._key)
-            self._version = found.version if found else None
-            if found is not None:
-                self._version = table.write(self._store, self._key, self._progress(), self._version).version
+            found = table.read(self._store, self._key, TaskProgress)
+            if found is None or self._is_earlier(found.value):
+                version = found.version if found else None
+                self._version = table.write(self._store, self._key, progress, version).version
         except ConnectException as error:
             log.info("progress was not written: %s", error)
+
+    def _is_earlier(self, other: TaskProgress) -> bool:
+        return (other.generation, other.attempt) <= (self._generation, self._attempt)
 
     def _progress(self) -> TaskProgress:
         outcomes = self._worker.outcomes()
@@ -357,10 +416,12 @@ class _ProgressWriter:
                     counts=dict(outcome.counts),
                     failure=outcome.failure.message if outcome.failure else None,
                     rate=(outcome.records - counted.get(outcome.partition, 0)) / max(now - before, 1.0),
+                    tail=outcome.tail,
                 )
                 for outcome in outcomes
             ),
             hangs=self._hangs,
+            measures=self._worker.measures(self._epoch()),
         )
 
 

@@ -84,6 +84,40 @@ def create_session(
         return _start(conf, gateway)
 
 
+def is_alive(spark: SparkSession) -> bool:
+    """Whether a session's JVM runs and its application has not been ended, by its cluster for example."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - whoever has a session has it
+
+    context = spark.sparkContext
+    jvm = getattr(context._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
+    if jvm is not None and jvm.poll() is not None:
+        return False
+    try:
+        return not context._jsc.sc().isStopped()  # noqa: SLF001 - the same
+    except (Py4JError, OSError, AttributeError):
+        return False
+
+
+def forget_dead_session() -> None:
+    """Let go of a session whose JVM or application has ended, so that another one can be started.
+
+    pyspark keeps both for as long as the process lives: its own ``stop`` asks a JVM that does not answer.
+    """
+    from pyspark import SparkContext, sql  # noqa: PLC0415 - there was a session
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way
+    if gateway is not None:
+        jvm = getattr(gateway, "proc", None)
+        if jvm is not None:
+            jvm.kill()  # its application may have ended without it
+            jvm.wait()
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
+    SparkContext._active_spark_context = None  # noqa: SLF001 - the same
+    sql.SparkSession._instantiatedSession = None  # noqa: SLF001 - the same
+
+
 def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:
     """Spark's configuration for a session; arguments as for :func:`create_session`."""
     conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **needed_conf(), **_CONF}

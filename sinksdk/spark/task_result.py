@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
+from sinksdk.measures import TaskMeasures
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,14 @@ class TaskResult:
         attempt: the attempt that came to an end; 0 when nothing was opened.
         outcomes: what became of its partitions; empty when nothing was opened.
         peak_memory: largest resident size of its Python worker, in bytes.
+        measures: what that attempt has measured.
     """
 
     task: int
     attempt: int
     outcomes: Sequence[PartitionOutcome]
     peak_memory: int = 0
+    measures: TaskMeasures = field(default_factory=TaskMeasures)
 
 
 _ADAPTER = TypeAdapter(TaskResult)

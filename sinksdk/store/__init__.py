@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from sinksdk.config import resolve_references
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.references import resolve_references
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
 from sinksdk.store.ledger import Ledger, Merged, TakenOver, TaskLedger, current_plan, merge, take_over

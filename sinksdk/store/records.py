@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, ConfigDict, Field
 
 from sinksdk.context import ClosingReason
+from sinksdk.measures import TaskMeasures
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
 
 STORE_KEY = "store"
@@ -68,6 +69,21 @@ def status_key(connector: str) -> str:
 def progress_key(connector: str, task: int) -> str:
     """One task's positions while it runs."""
     return f"{_root(connector)}/progress/{task}"
+
+
+def progress_prefix(connector: str) -> str:
+    """Positions of all tasks."""
+    return f"{_root(connector)}/progress/"
+
+
+def totals_key(connector: str) -> str:
+    """What all tasks have measured and counted, up to the last generation that ended."""
+    return f"{_root(connector)}/totals"
+
+
+def history_key(connector: str) -> str:
+    """What was committed and what failed, lately."""
+    return f"{_root(connector)}/history"
 
 
 @functools.lru_cache(maxsize=256)
@@ -244,12 +260,14 @@ class Closing(Value):
         timeout: seconds the tasks have for it, from when they see it.
         successor: the driver that waits to take over; whoever runs the generation ends after it.
         answered: it has ended, and its driver does nothing more.
+        asked: when, in seconds since the epoch.
     """
 
     reason: ClosingReason
     timeout: float
     successor: str | None = None
     answered: bool = False
+    asked: float | None = None
 
 
 class GenerationPlan(Value):
@@ -371,7 +389,17 @@ class ConnectorStatus(Value):
 
 
 class PartitionProgress(Value):
-    """How far a running task is with one partition; ``rate`` is in records per second, lately."""
+    """How far a running task is with one partition.
+
+    Args:
+        position: offset after the last record the task accepted.
+        committed: next offset to read after the last commit.
+        records: records accepted in this generation.
+        counts: what the task counted.
+        failure: why it ended early.
+        rate: records per second, lately.
+        tail: of ``records``, those above the commit.
+    """
 
     topic: str
     partition: int
@@ -381,6 +409,7 @@ class PartitionProgress(Value):
     counts: dict[str, int] = Field(default_factory=dict)
     failure: str | None = None
     rate: float = 0.0
+    tail: int = 0
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -393,12 +422,101 @@ class TaskProgress(Value):
 
     Args:
         hangs: its author's code has not come back for too long: where it is.
+        measures: what this attempt has measured.
     """
 
     generation: int
     attempt: int
     partitions: tuple[PartitionProgress, ...]
     hangs: str | None = None
+    measures: TaskMeasures = TaskMeasures()
+
+
+class TaskTotals(Value):
+    """One task number's measures.
+
+    Args:
+        task: which.
+        total: of all generations together.
+        last: of the newest one it took part in.
+    """
+
+    task: int
+    total: TaskMeasures
+    last: TaskMeasures
+
+
+class PartitionTotals(Value):
+    """What tasks have counted of one partition (``context.count``), in all generations together."""
+
+    topic: str
+    partition: int
+    counts: dict[str, int]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose counts these are."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class ConnectorTotals(Value):
+    """What a connector's generations have measured and counted. Informs only.
+
+    Args:
+        generation: the newest one that is in it; what tasks of a newer one report comes on top.
+    """
+
+    generation: int = 0
+    tasks: tuple[TaskTotals, ...] = ()
+    partitions: tuple[PartitionTotals, ...] = ()
+
+
+class Bucket(Value):
+    """What a connector has committed in a stretch of time.
+
+    Args:
+        start: when that began, in seconds since the epoch.
+        records: records that commits have covered.
+        files: ``files`` as the connector counts them (``context.count``).
+        bytes: ``bytes``, likewise.
+    """
+
+    start: int
+    records: int
+    files: int = 0
+    bytes: int = 0
+
+
+class PastFailure(Value):
+    """Why partitions ended early, lately; it stays when they do better.
+
+    Args:
+        topic: of the last partition that ended so.
+        partition: its number.
+        at: when that was, in seconds since the epoch.
+        times: how often one did.
+        message: what the exception said.
+        trace: the end of its stack trace.
+    """
+
+    topic: str
+    partition: int
+    at: float
+    times: int
+    message: str
+    trace: str
+
+
+class ConnectorHistory(Value):
+    """What a connector did lately; for whoever watches, and bounded.
+
+    Args:
+        buckets: what was committed, oldest first; stretches without commits are left out.
+        failures: what failed, the last one last.
+    """
+
+    buckets: tuple[Bucket, ...] = ()
+    failures: tuple[PastFailure, ...] = ()
 
 
 def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:

@@ -17,6 +17,10 @@ class ManualClock:
         """Seconds."""
         return self._now
 
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return 1_700_000_000.0 + self._now
+
     def sleep(self, seconds: float) -> None:
         """Move on instead of waiting."""
         self.advance(seconds)

@@ -168,6 +168,20 @@ def test_a_configuration_is_shown_without_its_secrets(here: Here, store: Store) 
     assert "do not tell" not in shown.stdout
 
 
+def test_what_was_shown_hidden_stays_as_it_is(here: Here, store: Store) -> None:
+    """What 'config get' prints, changed and given to 'config set': secrets stay; for another connector there are none."""
+    shown = json.loads(here.sinksdk("config", "get", "lines").stdout)
+    shown["config"]["tasks.max"] = "3"
+    changed = here.file("changed.json", json.dumps(shown))
+    assert here.sinksdk("config", "set", "lines", changed).exit_code == 0
+    assert Herder(store).connector("lines").config["aws.secret.access.key"] == "do not tell"
+    Herder(store).create("other", {"connector.class": "linesink:Sink", "topics": "t"})
+    refused = here.sinksdk("config", "set", "other", changed)
+
+    assert refused.exit_code == 2
+    assert "'aws.secret.access.key' is hidden" in refused.stderr
+
+
 def test_a_configuration_is_replaced_if_it_could_start(here: Here, store: Store) -> None:
     """Whatever name the file has; one with problems changes nothing."""
     good = here.config(name="another", tasks_max=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,14 +62,25 @@ def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None
     offsets = server.ask("GET", "/connectors/archive/offsets", 200)
     server.ask("PATCH", "/connectors/archive/offsets", 200, json=offsets)
     assert archive.verify()[0] == 0
+    committed, files = told(server.ask("GET", "/progress/archive", 200))
+    assert committed == PARTITIONS * 80_000
+    assert files == len([key for key in keys(archive) if key.endswith(".avro")])
 
     server.ask("DELETE", "/connectors/archive", 204)
     server.until(lambda: server.ask("GET", "/connectors", 200) == [], "it is deleted")
     server.ask("GET", "/connectors/archive", 404)
     assert archive.uploads() == []
-    keys = [
-        item["Key"] for item in client(archive.endpoint).list_objects_v2(Bucket=archive.bucket)["Contents"]
-    ]
-    assert not [key for key in keys if "_sinksdk" in key]
+    assert not [key for key in keys(archive) if "_sinksdk" in key]
 
     assert server.stop() == 0
+
+
+def keys(archive: Site) -> list[str]:
+    found = client(archive.endpoint).list_objects_v2(Bucket=archive.bucket)
+    return [item["Key"] for item in found["Contents"]]
+
+
+def told(progress: dict[str, Any]) -> tuple[int, int]:
+    """Records and files that the history has, in all."""
+    buckets = progress["buckets"]
+    return sum(bucket["records"] for bucket in buckets), sum(bucket["files"] for bucket in buckets)

@@ -44,6 +44,26 @@ class Anyhow(Declared):
         self.stopped = named["is_deleted"]
 
 
+class AnyPlaces(Declared):
+    def stop(self, *flags: bool) -> None:
+        (self.stopped,) = flags
+
+
+class ByPlace(Declared):
+    def stop(self, is_deleted: bool = False, /) -> None:  # noqa: FBT002 - KIP-883's signature
+        self.stopped = is_deleted
+
+
+class NotFirst(Declared):
+    def stop(self, timeout: float = 5.0, is_deleted: bool = False) -> None:  # type: ignore[override]  # noqa: FBT002
+        self.stopped = is_deleted if timeout == 5.0 else timeout
+
+
+class ANumber(Declared):
+    def stop(self, timeout: float = 5.0) -> None:  # type: ignore[override]
+        self.stopped = timeout
+
+
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
     """What a hanging call waits for, until the test is over."""
@@ -58,7 +78,17 @@ def author(connector: SinkConnector | None = None) -> Author:
 
 @pytest.mark.parametrize(
     ("connector", "told"),
-    [(Old(), "without a flag"), (New(), True), (Otherwise(), True), (ByName(), True), (Anyhow(), True)],
+    [
+        (Old(), "without a flag"),
+        (New(), True),
+        (Otherwise(), True),
+        (ByName(), True),
+        (Anyhow(), True),
+        (AnyPlaces(), True),
+        (ByPlace(), True),
+        (NotFirst(), True),
+        (ANumber(), 5.0),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_stop_is_called_as_its_author_declared_it(connector: Declared, told: object) -> None:

@@ -28,20 +28,26 @@ from sinksdk import (
 )
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.runtime.totals import read_totals
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, committed_offsets, take_over
+from sinksdk.store import MemoryStore, committed_offsets, table, take_over
 from sinksdk.store.base import Lost
 from sinksdk.store.records import (
     Closing,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
+    TaskProgress,
     config_key,
+    history_key,
     plans_prefix,
+    progress_key,
     status_key,
 )
 
@@ -140,7 +146,8 @@ class InProcess:
         ]
         assigned = [AssignedRange(r.topic_partition, r.offsets, r.due) for r in ranges]
         run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
-        return TaskResult(number, taken.ledger.attempt, list(run.run()))
+        outcomes = list(run.run())
+        return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
 
 
 class Connector(SinkConnector):
@@ -195,6 +202,45 @@ def test_until_caught_up_ends_when_everything_is_committed() -> None:
 
     assert committed_offsets(launcher.store, "c") == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(5)}
     assert (len(launcher.plans), connector.heard, connector.stops) == (1, [["t"]], [False])
+
+
+class Counting(Task):
+    def put(self, records: SinkRecords) -> None:
+        self.context.count(records.partition, rows=len(records))
+
+
+def test_what_generations_measure_and_count_is_added_up() -> None:
+    """Over all of them: records by task, what the task counts by partition."""
+    made, launcher, _ = driver(Source({P0: 14, P1: 5}), Counting, **{"generation.max.records": 5})
+    made.run(until_caught_up=True)
+
+    totals = read_totals(launcher.store, "c")
+    assert len(launcher.plans) > 1
+    assert totals.generation == launcher.plans[-1].generation
+    assert sum(row.total.records_read for row in totals.tasks) == 19
+    assert {row.topic_partition: row.counts for row in totals.partitions} == {
+        P0: {"rows": 14},
+        P1: {"rows": 5},
+    }
+
+
+def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwritten() -> None:
+    """The next driver's tasks write where the former ones had written: by then it is in the totals."""
+    made, launcher, _ = driver(Source({P0: 10}))
+    left = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
+    row = table.write(launcher.store, progress_key("c", 0), left, None)
+    Generations(launcher.store, "c").claim()
+    launch = launcher.launch
+
+    def overwriting(plan: GenerationPlan) -> Finished:
+        report = TaskProgress(generation=plan.generation, attempt=1, partitions=())
+        table.write(launcher.store, progress_key("c", 0), report, row.version)
+        return launch(plan)
+
+    launcher.launch = overwriting  # type: ignore[method-assign]
+    made.run(until_caught_up=True)
+
+    assert read_totals(launcher.store, "c").tasks[0].total.records_read == 17
 
 
 def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
@@ -522,3 +568,27 @@ def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> N
         made.run()
 
     assert launcher.store.get(status_key("c")) is None
+
+
+def test_what_is_committed_is_in_the_history() -> None:
+    """Each record once, over all generations, with what the task counts; and why a partition failed."""
+    failures = iter([True])
+
+    class Flaky(Task):
+        def put(self, records: SinkRecords) -> None:
+            if records.partition == P1 and next(failures, False):
+                message = "once"
+                raise ConnectException(message)
+            self.context.count(records.partition, files=1, bytes=10)
+
+    made, launcher, _ = driver(Source({P0: 5, P1: 7}), Flaky, **{"generation.max.records": 6})
+    made.run(until_caught_up=True)
+    history = table.read(launcher.store, history_key("c"), ConnectorHistory)
+
+    assert len(launcher.plans) > 1
+    assert history is not None
+    assert sum(bucket.records for bucket in history.value.buckets) == 12
+    assert {bucket.bytes // bucket.files for bucket in history.value.buckets} == {10}
+    assert [(failure.topic, failure.partition, failure.message) for failure in history.value.failures] == [
+        ("t", 1, "once")
+    ]

@@ -21,17 +21,12 @@ TP = TopicPartition("t", 0)
 GRACEFUL = 60.0
 
 
-class Clock(ManualClock):
-    def time(self) -> float:
-        return 1_700_000_000.0 + self.now()
-
-
 class Site:
     """A store in which an older driver has planned generation 1, and a newcomer."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.old = Generations(self.store, "c")
         self.status = StatusKeeper(self.store, "c", "elsewhere:1#1", self.clock)
         self.while_waiting: Callable[[], bool] = lambda: False
@@ -89,9 +84,15 @@ def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site
 
     site.while_waiting = old_driver
 
+    began = site.clock.time()
+
     assert site.await_turn()
     assert site.closing == Closing(
-        reason=ClosingReason.REBALANCE, timeout=GRACEFUL, successor="here:2#1", answered=True
+        reason=ClosingReason.REBALANCE,
+        timeout=GRACEFUL,
+        successor="here:2#1",
+        answered=True,
+        asked=began,
     )
     assert set(asked) == {"here:2#1"}
     assert site.waited == pytest.approx(3, abs=0.3)

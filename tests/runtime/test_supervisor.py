@@ -6,14 +6,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from sinksdk import ClosingReason, FencedException, TopicPartition
+from sinksdk import ClosingReason, ConnectException, FencedException, TopicPartition
 from sinksdk.engine import PartitionOutcome
+from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.supervisor import ClosingSignal, Supervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored
-from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan, TaskProgress, progress_key
+from sinksdk.store.records import (
+    GenerationPlan,
+    PartitionProgress,
+    PlannedRange,
+    TaskPlan,
+    TaskProgress,
+    progress_key,
+)
 from sinksdk.testing import ManualClock
 
 TP = TopicPartition("t", 0)
@@ -66,6 +74,9 @@ class Site:
         self.closed: list[ClosingReason] = []
 
     def run(self) -> list[PartitionOutcome]:
+        return self.supervisor().run(self.running, self.plan)
+
+    def supervisor(self) -> Supervisor:
         return Supervisor(
             self.store,
             "c",
@@ -76,7 +87,7 @@ class Site:
             on_progress=lambda rows: None,
             on_closing=self.closed.append,
             clock=self.clock,
-        ).run(self.running, self.plan)
+        )
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("down"), StoreRefused("no permission")])
@@ -130,6 +141,55 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
     assert ended < 2 + 1 + 5 + 2 + 1
     assert current_plan(site.store, "c", 1) is not None
     assert site.generations.give_way() == "other:1#1"
+
+
+def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() -> None:
+    """The job was cancelled: what its task wrote last is all there is, and what it has counted too."""
+    site = Site(looks=10_000)
+    site.running.results = no_results  # type: ignore[method-assign]
+    partition = PartitionProgress(
+        topic="t", partition=0, position=7, committed=5, records=7, counts={"files": 2}
+    )
+    measures = TaskMeasures(records_read=7)
+    row = TaskProgress(generation=1, attempt=1, partitions=(partition,), measures=measures)
+    table.write(site.store, progress_key("c", 0), row, None)
+    site.signal.ask(ClosingReason.SHUTDOWN)
+    supervisor = site.supervisor()
+
+    (outcome,) = supervisor.run(site.running, site.plan)
+    assert supervisor.measures == {0: measures}
+    assert (outcome.committed, outcome.counts) == (5, {"files": 2})
+
+
+def test_measures_are_those_that_the_tasks_reported() -> None:
+    """A result is newer than the progress before it."""
+    site = Site(looks=3)
+    outcomes = [PartitionOutcome.unread(TP, 0, None)]
+    measures = TaskMeasures(records_read=9)
+    site.running.results = lambda: [TaskResult(0, 1, outcomes, measures=measures)]  # type: ignore[method-assign]
+    row = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
+    table.write(site.store, progress_key("c", 0), row, None)
+    supervisor = site.supervisor()
+    supervisor.run(site.running, site.plan)
+
+    assert supervisor.measures == {0: measures}
+
+
+def test_tasks_are_told_when_closing_was_asked_for() -> None:
+    """So that each can say how long it did not see it."""
+    site = Site(looks=10)
+    site.signal.ask(ClosingReason.REBALANCE)
+    site.run()
+
+    plan = current_plan(site.store, "c", 1)
+    assert plan is not None
+    assert plan.closing is not None
+    assert plan.closing.asked == pytest.approx(site.clock.time(), abs=1.0)
+
+
+def no_results() -> list[TaskResult]:
+    message = "the Spark job was cancelled"
+    raise ConnectException(message)
 
 
 def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:

@@ -325,6 +325,31 @@ def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
     assert scene.herder.connectors() == []
 
 
+def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stop(self)`: paused, stopped, configured, restarted, deleted; called once for each start, whatever the reason."""
+
+    def stop(connector: Connector) -> None:
+        connector._outside.calls.append("stop")
+
+    monkeypatch.setattr(Connector, "stop", stop)
+    with scene.running() as thread:
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        for wish, state in ((scene.herder.pause, "PAUSED"), (scene.herder.stop, "STOPPED")):
+            wish("c")
+            soon(lambda state=state: scene.state() == state, f"it was not {state}")  # type: ignore[misc]
+            scene.herder.resume("c")
+            soon(lambda: scene.state() == "RUNNING", "it did not go on")
+        scene.herder.configure("c", {**RAW, "tasks.max": 3})
+        soon(lambda: scene.outside.calls[-1] == "start 3", "it was not started anew")
+        scene.herder.restart("c")
+        soon(lambda: scene.outside.calls.count("start 3") == 2, "it was not restarted")
+        mark_deleted(scene.store, "c")
+        thread.join(5)
+        assert not thread.is_alive()
+    assert scene.error is None
+    assert scene.outside.calls == [*(["start 1", "stop"] * 3), *(["start 3", "stop"] * 2)]
+
+
 def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
     """Where the store shall have the configuration, it must be there."""
     mark_deleted(scene.store, "c")

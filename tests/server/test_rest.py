@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from sinksdk import OffsetAndMetadata, TopicPartition
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.server.app import create_app
-from sinksdk.store import MemoryStore, take_over
+from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost
-from sinksdk.store.records import PartitionStatus, PlannedRange, TaskPlan
+from tests.server.serving import run_a_little
 
 CONFIG = {
     "connector.class": "s3-archiver",
@@ -27,7 +23,6 @@ CONFIG = {
     "aws.access.key.id": "key",
     "aws.secret.access.key": "do not tell",
 }
-T0 = TopicPartition("orders", 0)
 
 
 class Flaky(MemoryStore):
@@ -59,20 +54,6 @@ def client(store: Flaky) -> Iterator[TestClient]:
 
 def create(client: TestClient, name: str = "archive", **config: Any) -> Any:
     return client.post("/connectors", json={"name": name, "config": {**CONFIG, **config}})
-
-
-def run_a_little(store: Flaky, *, failures: int = 0) -> None:
-    """As if a driver had run a task, which has committed something, and said how it is."""
-    generations = Generations(store, "archive")
-    ranges = (PlannedRange(topic="orders", partition=0, start=0, end=100),)
-    generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
-    taken = take_over(store, "archive", 1, 0)
-    assert taken is not None
-    taken.ledger.commit({T0: OffsetAndMetadata(60)})
-    keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
-    error = "S3 says no" if failures else None
-    keeper.update([PartitionStatus(topic="orders", partition=0, end=100, failures=failures, error=error)])
-    keeper.become("RUNNING")
 
 
 def test_a_connector_is_created(client: TestClient) -> None:
@@ -162,7 +143,7 @@ def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -
 
     assert client.get("/connectors/archive/status").json() == {
         "name": "archive",
-        "connector": {"state": "RUNNING", "worker_id": "elsewhere:7#1", "trace": None},
+        "connector": {"state": "RUNNING", "worker_id": "elsewhere:7#1"},
         "tasks": [{"id": 0, "state": "RESTARTING", "worker_id": "elsewhere:7#1", "trace": "S3 says no"}],
         "type": "sink",
     }
@@ -180,7 +161,7 @@ def test_connectors_are_expanded(client: TestClient) -> None:
     both = client.get("/connectors?expand=status&expand=info").json()
 
     assert status["archive"]["status"]["connector"]["state"] == "UNASSIGNED"
-    assert status["archive"]["info"] is None
+    assert status["archive"].keys() == {"status"}
     assert both["archive"]["info"]["name"] == "archive"
 
 
@@ -303,9 +284,9 @@ def test_log_levels(client: TestClient) -> None:
     """Read and changed, of our own loggers only."""
     name = "sinksdk.runtime.driver"
     assert client.put(f"/admin/loggers/{name}", json={"level": "DEBUG"}).json() == [name]
-    assert client.get(f"/admin/loggers/{name}").json() == {"level": "DEBUG"}
+    assert client.get(f"/admin/loggers/{name}").json()["level"] == "DEBUG"
     assert client.put(f"/admin/loggers/{name}", json={"level": "LOUD"}).status_code == 404
-    assert client.put("/admin/loggers/root", json={"level": "DEBUG"}).status_code == 400
+    assert client.put("/admin/loggers/urllib3", json={"level": "DEBUG"}).status_code == 400
     client.put(f"/admin/loggers/{name}", json={"level": "WARN"})
 
 

@@ -12,17 +12,23 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, Token
+from sinksdk.measures import ErrorCounts, Level, TaskMeasures, Timing
 from sinksdk.store import MemoryStore, records, table
 from sinksdk.store.records import (
+    Bucket,
     Closing,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
+    ConnectorTotals,
     Entry,
     GenerationPlan,
     Noted,
     Orders,
     PartitionProgress,
     PartitionStatus,
+    PartitionTotals,
+    PastFailure,
     PlannedRange,
     Seen,
     StoreIdentity,
@@ -31,6 +37,7 @@ from sinksdk.store.records import (
     TaskPlan,
     TaskProgress,
     TaskRecord,
+    TaskTotals,
     Value,
 )
 
@@ -48,6 +55,9 @@ from sinksdk.store.records import (
         (records.task_key("archive", 12), "connectors/archive/tasks/12"),
         (records.status_key("archive"), "connectors/archive/status"),
         (records.progress_key("archive", 3), "connectors/archive/progress/3"),
+        (records.history_key("archive"), "connectors/archive/history"),
+        (records.progress_prefix("archive"), "connectors/archive/progress/"),
+        (records.totals_key("archive"), "connectors/archive/totals"),
         (records.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
         (records.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
     ],
@@ -87,6 +97,54 @@ ENTRY_JSON = {
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
+MEASURES = TaskMeasures(
+    puts=Timing(count=3, seconds=1.5, longest=1.0),
+    largest_batch=20,
+    records_read=50,
+    records_sent=45,
+    active=Level(now=5, largest=30, total=90, looks=3),
+    commits=Timing(count=2, seconds=0.5, longest=0.25),
+    commit_failures=1,
+    commit_writes=2,
+    errors=ErrorCounts(
+        record_failures=6,
+        record_errors=1,
+        records_skipped=5,
+        retries=2,
+        errors_logged=5,
+        dead_letters=5,
+        dead_letter_failures=1,
+        last=1_700_000_000.5,
+    ),
+    seconds={"put": 2.5, "pre_commit": 0.25},
+    closings=1,
+    closing_seconds={"notice": 0.5},
+)
+MEASURES_JSON = {
+    "puts": {"count": 3, "seconds": 1.5, "longest": 1.0},
+    "largest_batch": 20,
+    "records_read": 50,
+    "records_sent": 45,
+    "active": {"now": 5, "largest": 30, "total": 90, "looks": 3},
+    "commits": {"count": 2, "seconds": 0.5, "longest": 0.25},
+    "commit_failures": 1,
+    "commit_writes": 2,
+    "errors": {
+        "record_failures": 6,
+        "record_errors": 1,
+        "records_skipped": 5,
+        "retries": 2,
+        "errors_logged": 5,
+        "dead_letters": 5,
+        "dead_letter_failures": 1,
+        "last": 1_700_000_000.5,
+    },
+    "seconds": {"put": 2.5, "pre_commit": 0.25},
+    "closings": 1,
+    "closing_seconds": {"notice": 0.5},
+}
+
+NOTHING_JSON = TaskProgress(generation=1, attempt=1, partitions=()).as_json()["measures"]
 
 GOLDEN: list[tuple[Value, dict[str, object]]] = [
     (StoreIdentity(id="5d2f"), {"id": "5d2f"}),
@@ -129,7 +187,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             stale=(NOTED,),
             config={"name": "archive"},
             topic_ids={"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"},
-            closing=Closing(reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2"),
+            closing=Closing(
+                reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2", asked=1_700_000_000.5
+            ),
         ),
         {
             "generation": 7,
@@ -150,6 +210,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "timeout": 60.0,
                 "successor": "host:1#2",
                 "answered": False,
+                "asked": 1_700_000_000.5,
             },
         },
     ),
@@ -222,9 +283,11 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     counts={"files": 1},
                     failure="no",
                     rate=2.5,
+                    tail=20,
                 ),
             ),
             hangs="put",
+            measures=MEASURES,
         ),
         {
             "generation": 7,
@@ -239,9 +302,53 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "counts": {"files": 1},
                     "failure": "no",
                     "rate": 2.5,
+                    "tail": 20,
                 }
             ],
             "hangs": "put",
+            "measures": MEASURES_JSON,
+        },
+    ),
+    (
+        ConnectorTotals(
+            generation=7,
+            tasks=(TaskTotals(task=0, total=MEASURES, last=TaskMeasures(records_read=1)),),
+            partitions=(PartitionTotals(topic="flights", partition=3, counts={"files": 4}),),
+        ),
+        {
+            "generation": 7,
+            "tasks": [
+                {"task": 0, "total": MEASURES_JSON, "last": {**NOTHING_JSON, "records_read": 1}},
+            ],
+            "partitions": [{"topic": "flights", "partition": 3, "counts": {"files": 4}}],
+        },
+    ),
+    (
+        ConnectorHistory(
+            buckets=(Bucket(start=1_700_000_040, records=50, files=1, bytes=4096),),
+            failures=(
+                PastFailure(
+                    topic="flights",
+                    partition=3,
+                    at=1_700_000_050.5,
+                    times=2,
+                    message="no",
+                    trace="Traceback",
+                ),
+            ),
+        ),
+        {
+            "buckets": [{"start": 1_700_000_040, "records": 50, "files": 1, "bytes": 4096}],
+            "failures": [
+                {
+                    "topic": "flights",
+                    "partition": 3,
+                    "at": 1_700_000_050.5,
+                    "times": 2,
+                    "message": "no",
+                    "trace": "Traceback",
+                }
+            ],
         },
     ),
 ]
@@ -305,7 +412,30 @@ def test_every_value_has_a_golden_text() -> None:
             {"topic": "t", "partition": 0, "offset": 1, "generation": 1},
             Entry(topic="t", partition=0, offset=1, generation=1, withdrawn_from=None),
         ),
+        (
+            PartitionProgress,
+            {"topic": "t", "partition": 0, "position": 1, "committed": None, "records": 1},
+            PartitionProgress(
+                topic="t",
+                partition=0,
+                position=1,
+                committed=None,
+                records=1,
+                counts={},
+                failure=None,
+                rate=0.0,
+                tail=0,
+            ),
+        ),
+        (Bucket, {"start": 60, "records": 1}, Bucket(start=60, records=1, files=0, bytes=0)),
+        (ConnectorHistory, {}, ConnectorHistory(buckets=(), failures=())),
         (ConnectorStatus, {}, ConnectorStatus(state="UNASSIGNED", heartbeat=0.0)),
+        (
+            TaskProgress,
+            {"generation": 1, "attempt": 1, "partitions": []},
+            TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures()),
+        ),
+        (ConnectorTotals, {}, ConnectorTotals(generation=0, tasks=(), partitions=())),
     ],
 )
 def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, object], value: Value) -> None:
@@ -320,6 +450,12 @@ def test_what_is_missing_is_not_guessed(model: type[Value], broken: dict[str, ob
     """Values: a field without a default that is missing is an error."""
     with pytest.raises(ValidationError):
         model.model_validate(broken)
+
+
+def test_measures_of_other_versions_are_read() -> None:
+    """Values: measures that another version knows are ignored, those that it does not know are zero."""
+    other = {"generation": 1, "attempt": 1, "partitions": [], "measures": {"puts": {"count": 2, "new": 1}}}
+    assert TaskProgress.model_validate(other).measures == TaskMeasures(puts=Timing(count=2))
 
 
 def test_the_envelope() -> None:

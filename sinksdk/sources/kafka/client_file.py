@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from sinksdk.config import resolve_references
 from sinksdk.errors import ConfigException
 from sinksdk.properties_file import Property, read_properties
+from sinksdk.references import resolve_references
 
 _CLOSE: Final = 0.85  # how alike a misspelt key is, by difflib
 _KNOWN: Final = frozenset(

@@ -159,6 +159,7 @@ class SimulatedGeneration:
                     slot.number,
                     cluster.log.batches(world, slot.number, self._plan.tasks[slot.number]),
                     clock=world,
+                    epoch=world.time,
                     watch=self._watch,
                 )
         except Exception as error:  # noqa: BLE001 - as Spark sees it, whatever it is

@@ -1,0 +1,106 @@
+"""What must not be told: secrets, by the names of their keys and by their values.
+
+Configurations are shown with :data:`HIDDEN` in a secret's place, or with the reference it is given by. Texts
+that other people's code makes up (messages, stack traces) may quote a value: :class:`Secrets` takes it out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import quote
+
+HIDDEN: Final = "********"
+"""What stands for a secret."""
+
+_NAMES: Final = re.compile(
+    r"password|passphrase|secret|token|credential|private|jaas|user\.?info|api\.?key", re.IGNORECASE
+)
+_HARMLESS: Final = re.compile(r"provider|\.class$|source$", re.IGNORECASE)  # names of classes, not secrets
+_IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)(?=@)")
+_IN_JAAS: Final = re.compile(r"password=[\"']([^\"']+)")
+_SHORTEST: Final = 8
+"""Characters that a value must have to be looked for: shorter ones are words of every text."""
+
+
+def sounds_secret(key: str) -> bool:
+    """Whether a key's name says that its value is a secret."""
+    return bool(_NAMES.search(key)) and not _HARMLESS.search(key)
+
+
+def without_passwords_in_urls(text: str) -> str:
+    """``https://user:password@host`` without the password."""
+    return _IN_URL.sub(rf"\g<user>:{HIDDEN}", text)
+
+
+def passwords_in(text: str) -> list[str]:
+    """Passwords that are a part of a value: in URLs, and in JAAS configurations of Kafka's clients."""
+    found = [match.group("password") for match in _IN_URL.finditer(text)]
+    return [password for password in (*found, *_IN_JAAS.findall(text)) if "${" not in password]
+
+
+class Secrets:
+    """Values that must not be told, each with what is said instead. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._instead: dict[str, str] = {}
+        self._longest_first: tuple[tuple[str, str], ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, values: Mapping[str, str]) -> None:
+        """Learn values.
+
+        Args:
+            values: each with what is said instead; values shorter than eight characters are left out.
+        """
+        forms = {
+            form: instead
+            for value, instead in values.items()
+            if len(value) >= _SHORTEST
+            for form in _forms(value)
+        }
+        with self._lock:
+            if forms.keys() <= self._instead.keys():
+                return
+            self._instead = {**forms, **self._instead}
+            self._longest_first = tuple(
+                sorted(self._instead.items(), key=lambda item: len(item[0]), reverse=True)
+            )
+
+    def hide(self, text: str) -> str:
+        """A text without the values, also where they are quoted as Python, JSON or a URL quotes them."""
+        for value, instead in self._longest_first:
+            if value in text:
+                text = text.replace(value, instead)
+        return text
+
+
+def _forms(value: str) -> Iterator[str]:
+    yield value
+    yield repr(value)[1:-1]
+    yield json.dumps(value)[1:-1]
+    yield quote(value, safe="")
+
+
+SECRETS: Final = Secrets()
+"""Those of the configurations that run in this process: engine, status and logs tell none of them."""
+
+
+class WithoutSecrets(logging.Formatter):
+    """Writes what another formatter does, without :data:`SECRETS`.
+
+    Args:
+        formatter: the other one.
+    """
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See the class."""
+        return SECRETS.hide(self._formatter.format(record))

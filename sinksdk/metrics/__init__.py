@@ -1,0 +1,1 @@
+"""Metrics of connectors: Kafka Connect's under its names, and sinksdk's own."""

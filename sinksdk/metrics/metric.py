@@ -1,0 +1,165 @@
+"""What a metric is: its name, what it means, and how it follows from what is known of the connectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from sinksdk.measures import TaskMeasures
+from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, TaskInfo
+
+Kind = Literal["counter", "gauge", "summary", "untyped"]
+"""Prometheus's types. ``untyped`` is a counter whose name, which is Connect's, does not end in ``_total``."""
+
+NOTHING = TaskMeasures()
+
+
+class Sample(NamedTuple):
+    """One value.
+
+    Args:
+        labels: in the order of the metric's.
+        value: the number; of a summary, the sum.
+        calls: of a summary, how many values the sum has.
+    """
+
+    labels: tuple[str, ...]
+    value: float
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What is known of all connectors at one moment.
+
+    Args:
+        connectors: those that could be read.
+        unreadable: names of those whose records are damaged.
+    """
+
+    connectors: Sequence[ConnectorInfo]
+    unreadable: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Args:
+        group: Connect's group (the ``type`` of its MBean), or of sinksdk's own metrics what they tell of.
+        attribute: its name in that group.
+        kind: Prometheus's type.
+        unit: what is counted.
+        description: what it means.
+        labels: names of its labels.
+        samples: its values.
+    """
+
+    group: str
+    attribute: str
+    kind: Kind
+    unit: str
+    description: str
+    labels: tuple[str, ...]
+    samples: Callable[[Scrape], Iterable[Sample]]
+
+    @property
+    def prometheus_name(self) -> str:
+        """As the JMX exporter names Connect's metrics by default."""
+        prefix = "sinksdk" if self.group in OWN_GROUPS else "kafka_connect"
+        return f"{prefix}_{self.group}_{self.attribute}".replace("-", "_")
+
+
+OWN_GROUPS = ("connector", "task", "partition")
+"""What sinksdk's own metrics tell of."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """All that is known of one task number.
+
+    Args:
+        connector: whose task it is.
+        number: its number.
+        total: what it has measured in all generations.
+        last: what it has measured in the newest one it took part in.
+        task: what it does in the newest generation; None if that has no such task.
+    """
+
+    connector: ConnectorInfo
+    number: int
+    total: TaskMeasures
+    last: TaskMeasures
+    task: TaskInfo | None
+
+    @property
+    def partitions(self) -> list[PartitionInfo]:
+        """What it works on; nothing while it is paused, stopped or FAILED (KAFKA-15680)."""
+        if self.task is None or self.task.state not in ("RUNNING", "RESTARTING"):
+            return []
+        return [info for info in self.connector.partitions if info.partition in self.task.partitions]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Whose task it is, and which."""
+        return self.connector.name, str(self.number)
+
+
+def tasks_of(connector: ConnectorInfo) -> Iterator[TaskView]:
+    """Every task number that the connector has, or ever had."""
+    tasks = {task.number: task for task in connector.tasks}
+    measured = {row.task: row for row in connector.measures}
+    for number in sorted({*tasks, *measured}):
+        row = measured.get(number)
+        total, last = (row.total, row.last) if row else (NOTHING, NOTHING)
+        yield TaskView(connector, number, total, last, tasks.get(number))
+
+
+# -- metrics by what has a value of them -------------------------------------------------------------
+
+CONNECTOR = ("connector",)
+TASK = ("connector", "task")
+PARTITION = ("connector", "topic", "partition")
+
+
+def of_connector(value: Callable[[ConnectorInfo], float]) -> Callable[[Scrape], Iterator[Sample]]:
+    """A value for each connector."""
+    return lambda scrape: (Sample((info.name,), value(info)) for info in scrape.connectors)
+
+
+def of_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+    """A value for each task; none where it is None."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        for view in all_tasks(scrape):
+            if (found := value(view)) is not None:
+                yield Sample(view.labels, found)
+
+    return samples
+
+
+def of_partition(value: Callable[[PartitionInfo], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+    """A value for each partition; none where it is None."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        for connector, info in all_partitions(scrape):
+            if (found := value(info)) is not None:
+                yield Sample(partition_labels(connector, info), found)
+
+    return samples
+
+
+def all_tasks(scrape: Scrape) -> Iterator[TaskView]:
+    """Every task of every connector."""
+    return (view for connector in scrape.connectors for view in tasks_of(connector))
+
+
+def all_partitions(scrape: Scrape) -> Iterator[tuple[ConnectorInfo, PartitionInfo]]:
+    """Every partition of every connector."""
+    return ((connector, info) for connector in scrape.connectors for info in connector.partitions)
+
+
+def partition_labels(connector: ConnectorInfo, info: PartitionInfo) -> tuple[str, ...]:
+    """Whose partition it is, and which."""
+    return connector.name, info.partition.topic, str(info.partition.partition)

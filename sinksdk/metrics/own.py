@@ -1,0 +1,204 @@
+"""Metrics that Kafka Connect does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from sinksdk.measures import TaskMeasures, Timing
+from sinksdk.metrics.metric import (
+    CONNECTOR,
+    PARTITION,
+    TASK,
+    Metric,
+    Sample,
+    Scrape,
+    all_partitions,
+    all_tasks,
+    of_connector,
+    of_partition,
+    of_task,
+    partition_labels,
+)
+
+
+def _timing(which: Callable[[TaskMeasures], Timing]) -> Callable[[Scrape], Iterator[Sample]]:
+    """Number and sum of all generations' calls."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        for view in all_tasks(scrape):
+            timing = which(view.total)
+            yield Sample(view.labels, timing.seconds, timing.count)
+
+    return samples
+
+
+def _by_phase(which: Callable[[TaskMeasures], Mapping[str, float]]) -> Callable[[Scrape], Iterator[Sample]]:
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        for view in all_tasks(scrape):
+            for phase, seconds in which(view.total).items():
+                yield Sample((*view.labels, phase), seconds)
+
+    return samples
+
+
+def _readable(scrape: Scrape) -> Iterator[Sample]:
+    yield from (Sample((info.name,), 1) for info in scrape.connectors)
+    yield from (Sample((name,), 0) for name in scrape.unreadable)
+
+
+def _counted(scrape: Scrape) -> Iterator[Sample]:
+    for connector, info in all_partitions(scrape):
+        for name, count in sorted(info.counts.items()):
+            yield Sample((*partition_labels(connector, info), name), count)
+
+
+OWN_METRICS: Final = (
+    Metric(
+        "connector",
+        "readable",
+        "gauge",
+        "1",
+        "1 if the connector's records could be read, 0 if they are damaged: then it has no other metric.",
+        CONNECTOR,
+        _readable,
+    ),
+    Metric(
+        "connector",
+        "driven",
+        "gauge",
+        "1",
+        "1 while a driver is heard of that runs the connector, or watches over it.",
+        CONNECTOR,
+        of_connector(lambda info: bool(info.driver)),
+    ),
+    Metric(
+        "connector",
+        "generation",
+        "gauge",
+        "generations",
+        "Number of the newest generation.",
+        CONNECTOR,
+        of_connector(lambda info: info.generation),
+    ),
+    Metric(
+        "connector",
+        "missing_topics",
+        "gauge",
+        "topics",
+        "Subscribed topics that are certainly not in the source.",
+        CONNECTOR,
+        of_connector(lambda info: len(info.missing_topics)),
+    ),
+    Metric(
+        "partition",
+        "committed_offset",
+        "gauge",
+        "offset",
+        "Next offset to read after the last commit; no value before the first.",
+        PARTITION,
+        of_partition(lambda info: info.committed),
+    ),
+    Metric(
+        "partition",
+        "end_offset",
+        "gauge",
+        "offset",
+        "Where the source ended when it was last asked.",
+        PARTITION,
+        of_partition(lambda info: info.end),
+    ),
+    Metric(
+        "partition",
+        "lag",
+        "gauge",
+        "offsets",
+        "What is there and not committed: end − committed.",
+        PARTITION,
+        of_partition(lambda info: info.lag),
+    ),
+    Metric(
+        "partition",
+        "failures",
+        "gauge",
+        "failures",
+        "How often in a row the partition has failed; 0 again once it does not.",
+        PARTITION,
+        of_partition(lambda info: info.failures),
+    ),
+    Metric(
+        "partition",
+        "counted_total",
+        "counter",
+        "by name",
+        "What the connector counts (`context.count`), by its name for it: the archiver's are `files` and "
+        "`bytes`.",
+        (*PARTITION, "name"),
+        _counted,
+    ),
+    Metric(
+        "task",
+        "put_seconds",
+        "summary",
+        "s",
+        "Calls of `put` that returned, and what they took.",
+        TASK,
+        _timing(lambda measures: measures.puts),
+    ),
+    Metric(
+        "task",
+        "offset_commit_seconds",
+        "summary",
+        "s",
+        "Commits that did not fail, and what they took from `pre_commit` until the store had them.",
+        TASK,
+        _timing(lambda measures: measures.commits),
+    ),
+    Metric(
+        "task",
+        "commit_writes_total",
+        "counter",
+        "writes",
+        "Commits that were written to the store.",
+        TASK,
+        of_task(lambda view: view.total.commit_writes),
+    ),
+    Metric(
+        "task",
+        "commit_failures_total",
+        "counter",
+        "commits",
+        "Commits that failed, because `pre_commit` raised or the store.",
+        TASK,
+        of_task(lambda view: view.total.commit_failures),
+    ),
+    Metric(
+        "task",
+        "phase_seconds_total",
+        "counter",
+        "s",
+        "What the task's time was spent with, by phase. For the rest it waited: for records, or to try "
+        "a batch again.",
+        (*TASK, "phase"),
+        _by_phase(lambda measures: measures.seconds),
+    ),
+    Metric(
+        "task",
+        "closings_total",
+        "counter",
+        "closings",
+        "How often closing was asked for from outside: a rebalance, a pause, a stop.",
+        TASK,
+        of_task(lambda view: view.total.closings),
+    ),
+    Metric(
+        "task",
+        "closing_seconds_total",
+        "counter",
+        "s",
+        "The part of the task's time that these closings took, by phase.",
+        (*TASK, "phase"),
+        _by_phase(lambda measures: measures.closing_seconds),
+    ),
+)
+"""In the order of the page that documents them."""

@@ -1,0 +1,100 @@
+"""The metrics as Prometheus reads them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    SummaryMetricFamily,
+    UnknownMetricFamily,
+)
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from sinksdk.errors import ConnectException
+from sinksdk.metrics.connect import CONNECT_METRICS
+from sinksdk.metrics.metric import Kind, Metric, Scrape
+from sinksdk.metrics.own import OWN_METRICS
+from sinksdk.runtime.herder import Herder
+
+log = logging.getLogger(__name__)
+
+METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
+"""All there are."""
+
+
+def scrape(herder: Herder) -> Scrape:
+    """Read what is known of all connectors: once each, whatever they are asked for.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    unreadable = []
+
+    def leave_out(name: str, error: ConnectException) -> None:
+        log.warning("connector %s has no metrics: %s", name, error)
+        unreadable.append(name)
+
+    return Scrape(herder.infos(leave_out), unreadable)
+
+
+class StoreCollector(Collector):
+    """Reads the store whenever Prometheus asks; nothing is kept in between.
+
+    Args:
+        herder: of the store.
+    """
+
+    def __init__(self, herder: Herder) -> None:
+        self._herder = herder
+
+    def collect(self) -> Iterator[Family]:
+        """Every metric with its samples. Raises StoreUnavailable."""
+        now = scrape(self._herder)
+        return (_family(metric, now) for metric in METRICS)
+
+
+def exposition(herder: Herder, accept: str) -> tuple[bytes, str]:
+    """What is answered to Prometheus.
+
+    Args:
+        herder: of the store.
+        accept: the request's ``Accept`` header: which of Prometheus's formats it reads.
+
+    Returns:
+        Body and content type.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    registry = CollectorRegistry()
+    registry.register(StoreCollector(herder))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+_FAMILIES: Final[dict[Kind, type[CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "untyped": UnknownMetricFamily,
+}
+
+
+def _family(metric: Metric, now: Scrape) -> Family:
+    """A metric with its samples."""
+    name, text = metric.prometheus_name, metric.description.replace("`", "")
+    if metric.kind == "summary":
+        summary = SummaryMetricFamily(name, text, labels=metric.labels)
+        for sample in metric.samples(now):
+            summary.add_metric(sample.labels, count_value=sample.calls, sum_value=sample.value)
+        return summary
+    family = _FAMILIES[metric.kind](name, text, labels=metric.labels)
+    for sample in metric.samples(now):
+        family.add_metric(sample.labels, sample.value)
+    return family

@@ -1,0 +1,409 @@
+"""What the engine measures of a task: exact numbers, on a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConnectException,
+    DataException,
+    OffsetRange,
+    RetriableException,
+    SinkRecords,
+    SinkTaskContext,
+    Token,
+    TopicPartition,
+)
+from sinksdk.engine import EngineOptions
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.measures import ErrorCounts, Level, TaskMeasures, Timing
+from sinksdk.testing import ManualClock, SinkTaskHarness
+from tests.engine.sinks import P0, P1, BufferingSink, Letters, Sink, TwoPhaseSink, World
+
+EPOCH = 1_000_000.0
+"""What time it is whenever somebody asks for the measures."""
+
+
+class Slow(Sink):
+    """Every call takes its time."""
+
+    def __init__(self, clock: ManualClock, **seconds: float) -> None:
+        super().__init__()
+        self.clock = clock
+        self.seconds = seconds
+
+    def fault(self, method: str) -> None:
+        self.clock.advance(self.seconds.get(method, 0.0))
+        super().fault(method)
+
+
+class SlowBuffering(Slow, BufferingSink):
+    """The same, writing files of three records."""
+
+
+def started(clock: ManualClock, sink: Sink, **settings: Any) -> SinkTaskHarness:
+    harness = SinkTaskHarness(sink, clock=clock, **settings)
+    harness.start()
+    return harness
+
+
+def measures(harness: SinkTaskHarness) -> TaskMeasures:
+    return harness.worker.measures(EPOCH)
+
+
+def test_a_task_that_did_nothing_has_measured_nothing() -> None:
+    """Everything is zero, and nothing has an average."""
+    found = measures(SinkTaskHarness(Sink))
+
+    assert found == TaskMeasures()
+    assert (found.puts.mean, found.active.mean) == (None, None)
+
+
+def test_puts_are_counted_with_their_records_and_times() -> None:
+    """Two calls of 2 and 1 records, a second each."""
+    clock = ManualClock()
+    harness = started(clock, Slow(clock, put=1.0))
+    harness.assign(P0)
+    harness.deliver(P0, [b"a", b"b"])
+    harness.deliver(P0, [b"c"])
+
+    found = measures(harness)
+    assert found.puts == Timing(count=2, seconds=2.0, longest=1.0)
+    assert (found.records_read, found.records_sent, found.largest_batch) == (3, 3, 2)
+    assert found.puts.mean == 1.0
+
+
+def test_time_is_counted_by_phase() -> None:
+    """Each of the author's methods has its own sum."""
+    clock = ManualClock()
+    harness = started(clock, Slow(clock, start=1.0, open=2.0, put=3.0, pre_commit=4.0, close=5.0, stop=6.0))
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.stop()
+
+    spent = {phase: seconds for phase, seconds in measures(harness).seconds.items() if seconds}
+    assert spent == {
+        "start": 1.0,
+        "open": 2.0,
+        "put": 3.0,
+        "pre_commit": 4.0,
+        "close": 5.0,
+        "stop": 6.0,
+    }
+
+
+def test_what_raises_takes_time_too() -> None:
+    """A put that fails is in its phase's seconds, and is no put that returned."""
+    clock = ManualClock()
+    sink = Slow(clock, put=3.0)
+    sink.faults["put"].append(ConnectException("no"))
+    harness = started(clock, sink)
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+
+    found = measures(harness)
+    assert found.seconds["put"] == 3.0
+    assert (found.puts.count, found.records_read, found.records_sent) == (0, 1, 0)
+
+
+def test_rows_that_were_committed_before_are_not_read_again() -> None:
+    """sink-record-read: what an earlier attempt has committed is dropped, and not counted."""
+    harness = SinkTaskHarness(Sink, committed={P0: 2})
+    harness.start()
+    harness.assign(P0)
+    harness._next[P0] = 0
+    harness.deliver(P0, [b"a", b"b", b"c"])
+
+    assert measures(harness).records_read == 1
+
+
+def test_active_records_are_those_read_and_not_committed() -> None:
+    """sink-record-active-count: goes up with what is read, down with what is committed, of each partition."""
+    harness = started(ManualClock(), BufferingSink())
+    harness.assign(P0, P1)
+    harness.deliver(P0, [b"0", b"1", b"2", b"3"])
+    harness.deliver(P1, [b"0", b"1"])
+    assert measures(harness).active == Level(now=6, largest=6, total=10, looks=2)
+    harness.commit()
+    assert measures(harness).active.now == 3
+    harness.revoke(P0)
+    assert measures(harness).active.now == 2
+    harness.lose(P1)
+
+    found = measures(harness).active
+    assert (found.now, found.largest, found.mean) == (0, 6, 5.0)
+
+
+def test_a_batch_that_awaits_redelivery_is_active() -> None:
+    """sink-record-active-count: it is read, and not committed."""
+    sink = Sink()
+    sink.faults["put"].append(RetriableException("later"))
+    harness = started(ManualClock(), sink)
+    harness.assign(P0)
+    harness.deliver(P0, [b"a", b"b"])
+    harness.commit()
+    assert measures(harness).active.now == 2
+    harness.advance(1.0)
+    harness.commit()
+
+    assert measures(harness).active.now == 0
+
+
+def test_commits_are_timed_from_pre_commit_until_they_are_durable() -> None:
+    """offset-commit-time: two attempts; one of them wrote, the other had nothing to."""
+    clock = ManualClock()
+    harness = started(clock, SlowBuffering(clock, pre_commit=2.0, publish=9.0))
+    harness.assign(P0)
+    harness.deliver(P0, [b"0", b"1"])
+    harness.commit()
+    harness.deliver(P0, [b"2"])
+    clock.advance(1.0)
+    harness.commit()
+
+    found = measures(harness)
+    assert found.commits == Timing(count=2, seconds=4.0, longest=2.0)
+    assert (found.commit_writes, found.commit_failures) == (1, 0)
+
+
+def test_nothing_delivered_is_no_attempt_at_a_commit() -> None:
+    """offset-commit: pre_commit is not asked, so there is nothing to count."""
+    harness = started(ManualClock(), Sink())
+    harness.assign(P0)
+    harness.commit()
+
+    assert measures(harness).commits == Timing()
+
+
+def test_a_commit_whose_pre_commit_raises_has_failed() -> None:
+    """offset-commit-failure: and it has no time."""
+    clock = ManualClock()
+    sink = Slow(clock, pre_commit=2.0)
+    sink.faults["pre_commit"].append(ConnectException("no"))
+    harness = started(clock, sink)
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.commit()
+
+    found = measures(harness)
+    assert (found.commits, found.commit_failures, found.commit_writes) == (Timing(), 1, 0)
+    assert found.errors == ErrorCounts(record_errors=1, last=EPOCH)
+
+
+def test_a_commit_that_the_store_refuses_has_failed() -> None:
+    """offset-commit-failure: the task is fenced while it commits."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.fence()
+    with pytest.raises(ConnectException):
+        harness.commit()
+
+    assert (measures(harness).commit_failures, measures(harness).commit_writes) == (1, 0)
+
+
+def test_the_end_of_a_range_is_a_write_and_no_attempt() -> None:
+    """A range that ends in a gap after its last commit: the engine writes it by itself."""
+    harness = started(ManualClock(), Sink())
+    harness.assign(P0, limits=OffsetRange(0, 5))
+    harness.deliver(P0, [b"a"])
+    harness.commit()
+    harness.finish(P0)
+
+    found = measures(harness)
+    assert harness.committed[P0].offset == 5
+    assert (found.commits.count, found.commit_writes) == (1, 2)
+
+
+def test_closing_tells_where_its_time_went() -> None:
+    """How long it was not seen, and each phase from there to close; what came before is not in it."""
+    clock = ManualClock()
+    harness = started(clock, Slow(clock, put=1.0, pre_commit=2.0, close=0.5, stop=4.0))
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.commit()
+    harness.deliver(P0, [b"b"])
+    asked = clock.now()
+    clock.advance(0.25)
+    harness.worker.close(ClosingReason.REBALANCE, asked=asked)
+
+    found = measures(harness)
+    spent = {phase: seconds for phase, seconds in found.closing_seconds.items() if seconds}
+    assert spent == {"notice": 0.25, "pre_commit": 2.0, "close": 0.5}
+    assert (found.closings, found.seconds["pre_commit"], found.seconds["notice"]) == (1, 4.0, 0.25)
+
+
+def test_a_planned_end_is_no_closing_from_outside() -> None:
+    """closings: a range that was read to its end closes too, and is not counted."""
+    harness = started(ManualClock(), Sink())
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.finish(P0, ClosingReason.DUE)
+
+    assert (measures(harness).closings, measures(harness).closing_seconds) == (0, {})
+
+
+class SlowTwoPhase(TwoPhaseSink):
+    """Publishing and discarding take their time."""
+
+    def __init__(self, world: World, clock: ManualClock) -> None:
+        super().__init__(world)
+        self.clock = clock
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        self.clock.advance(2.0)
+        super().publish(partition, tokens)
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        self.clock.advance(3.0)
+        super().discard(partition, tokens)
+
+
+def test_publishing_is_timed_with_its_waits_and_counted_when_it_is_tried_again() -> None:
+    """publish: 2 s, a wait of 0.3 s, 2 s; one retry, and no record has failed."""
+    clock = ManualClock()
+    sink = SlowTwoPhase(World(), clock)
+    sink.faults["publish"].append(RetriableException("not yet"))
+    harness = started(clock, sink)
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.revoke(P0)
+
+    found = measures(harness)
+    assert found.seconds["publish"] == pytest.approx(4.3)
+    assert found.errors == ErrorCounts(retries=1)
+    assert found.commits.longest < 1.0
+
+
+def test_retries_of_a_batch_are_counted() -> None:
+    """total-retries: each attempt that will be made again; total-record-failures: each that raised."""
+    sink = Sink()
+    sink.faults["put"].extend([RetriableException("a"), RetriableException("b")])
+    harness = started(ManualClock(), sink)
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.advance(1.0)
+    harness.advance(1.0)
+
+    errors = measures(harness).errors
+    assert (errors.record_failures, errors.retries, errors.record_errors) == (2, 2, 0)
+    assert errors.last == EPOCH - 1.0
+    assert measures(harness).records_read == 1
+
+
+def test_a_retry_too_many_is_an_error() -> None:
+    """total-record-errors: the failure that ends the partition is no retry any more."""
+    sink = Sink()
+    sink.faults["put"].extend([RetriableException("a"), RetriableException("b")])
+    harness = started(ManualClock(), sink, options=EngineOptions(retry=RetryPolicy(timeout=0.3)))
+    harness.assign(P0)
+    harness.deliver(P0, [b"a"])
+    harness.advance(0.3)
+
+    errors = measures(harness).errors
+    assert (errors.record_failures, errors.retries, errors.record_errors) == (2, 1, 1)
+
+
+class Reporting(Sink):
+    """Reports every record with an odd offset."""
+
+    def initialize(self, context: SinkTaskContext) -> None:
+        super().initialize(context)
+        self.reporter = context.errant_record_reporter()
+
+    def put(self, records: SinkRecords) -> None:
+        assert self.reporter is not None
+        for record in records:
+            if record.offset % 2:
+                self.reporter.report(record, DataException("odd"))
+
+
+def test_reported_records_are_failures_that_are_skipped() -> None:
+    """total-records-skipped, total-errors-logged, deadletterqueue-produce-requests: one for each."""
+    letters = Letters()
+    options = EngineOptions(tolerate_errors=True, log_errors=True)
+    harness = started(ManualClock(), Reporting(), options=options, dead_letters=letters)
+    harness.assign(P0)
+    harness.deliver(P0, [b"%d" % number for number in range(5)])
+
+    assert measures(harness).errors == ErrorCounts(
+        record_failures=2, records_skipped=2, errors_logged=2, dead_letters=2, last=EPOCH
+    )
+
+
+def test_what_is_not_tolerated_is_an_error_and_counts_once() -> None:
+    """errors.tolerance=none: the report is the failure, what put raises because of it is not another one."""
+    harness = started(ManualClock(), Reporting(), dead_letters=Letters())
+    harness.assign(P0)
+    harness.deliver(P0, [b"0", b"1", b"2"])
+
+    errors = measures(harness).errors
+    assert (errors.record_failures, errors.record_errors, errors.records_skipped) == (1, 1, 0)
+
+
+def test_dead_letters_that_are_lost_are_counted() -> None:
+    """deadletterqueue-produce-failures: of two letters one could not be written."""
+    letters = Letters(automatic=False)
+    options = EngineOptions(tolerate_errors=True)
+    harness = started(ManualClock(), Reporting(), options=options, dead_letters=letters)
+    harness.assign(P0)
+    harness.deliver(P0, [b"0", b"1", b"2", b"3"])
+    letters.futures[0].set_result(None)
+    letters.futures[1].set_exception(ConnectException("broker away"))
+    harness.commit()
+
+    errors = measures(harness).errors
+    assert (errors.dead_letters, errors.dead_letter_failures) == (2, 1)
+
+
+def converted(topic: str, data: bytes | None) -> str:
+    if data == b"bad":
+        raise DataException("bad")
+    return str(data)
+
+
+def test_what_cannot_be_converted_is_read_and_not_sent() -> None:
+    """sink-record-send: without the records that were left out."""
+    options = EngineOptions(tolerate_errors=True, value_converter=converted)
+    harness = started(ManualClock(), Sink(), options=options)
+    harness.assign(P0)
+    harness.deliver(P0, [b"a", b"bad", b"c"])
+
+    found = measures(harness)
+    assert (found.records_read, found.records_sent, found.errors.records_skipped) == (3, 2, 1)
+
+
+def test_measures_of_generations_add_up() -> None:
+    """+: counts are added, maxima are the larger one, what is of the moment is the later one's."""
+    one = TaskMeasures(
+        puts=Timing(1, 2.0, 2.0),
+        largest_batch=10,
+        records_read=10,
+        active=Level(5, 10, 10, 1),
+        errors=ErrorCounts(retries=1, last=7.0),
+        seconds={"put": 2.0, "open": 1.0},
+        closings=1,
+    )
+    two = TaskMeasures(
+        puts=Timing(2, 2.0, 1.5),
+        largest_batch=4,
+        records_read=8,
+        active=Level(0, 4, 8, 2),
+        errors=ErrorCounts(retries=2),
+        seconds={"put": 2.0, "stop": 1.0},
+    )
+
+    assert one + two == TaskMeasures(
+        puts=Timing(3, 4.0, 2.0),
+        largest_batch=10,
+        records_read=18,
+        active=Level(0, 10, 18, 3),
+        errors=ErrorCounts(retries=3, last=7.0),
+        seconds={"put": 4.0, "open": 1.0, "stop": 1.0},
+        closings=1,
+    )
+    assert TaskMeasures() + one == one

@@ -1,0 +1,97 @@
+"""``sinksdk server`` and what it stands on are killed: connectors go on, and each record is archived once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import Site, site
+from tests.integration.served import Server, serving
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, RECORDS = 2, 40_000
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        made.configure(flush_size=10_000, s3_part_size=5 * 1024 * 1024, restart_backoff_ms=500)
+        made.produce(PARTITIONS, RECORDS)
+        yield made
+
+
+def serve(archive: Site) -> Server:
+    return Server(archive.folder, archive.source, archive.store)
+
+
+def begin(archive: Site, server: Server) -> None:
+    """The archive's connector is created, and stands in the middle of a file of each partition."""
+    archive.s3.delays["UploadPart"] = 1.0
+    server.ask("POST", "/connectors", 201, json=json.loads(archive.config.read_text()))
+    server.until(lambda: archive.s3.operations.count("UploadPart") >= 2, "parts are being uploaded")
+
+
+def jvm_of(server: Server) -> int:
+    children = subprocess.run(
+        ["ps", "--ppid", str(server.process.pid), "-o", "pid,comm", "--no-headers"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    (found,) = [line.split()[0] for line in children.splitlines() if line.endswith("java")]
+    return int(found)
+
+
+def caught_up(archive: Site) -> bool:
+    return archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
+
+
+def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
+    """Kill -9 of the JVM: another one is started, what was not committed is read again, the API answers on."""
+    with serving(archive.folder, archive.source, archive.store) as server:
+        begin(archive, server)
+        os.kill(jvm_of(server), signal.SIGKILL)
+        archive.s3.heal()
+        server.until(lambda: caught_up(archive), "all is archived", 120)
+        assert any("has died" in line["message"] for line in server.lines())
+        assert archive.verify()[0] == 0
+        server.until(lambda: server.task_states() == {"RUNNING"}, "the task does well again")
+        assert server.stop() == 0
+
+
+def test_a_server_that_dies_is_started_again(archive: Site) -> None:
+    """Kill -9: the next one takes the connector on once nobody has heard of the first for a while."""
+    first = serve(archive)
+    begin(archive, first)
+    os.killpg(first.process.pid, signal.SIGKILL)
+    first.process.wait()
+    archive.s3.heal()
+    with serving(archive.folder, archive.source, archive.store) as server:
+        server.until(lambda: caught_up(archive), "all is archived", 120)
+        assert archive.verify()[0] == 0
+        assert server.stop() == 0
+    assert archive.uploads_with_data() == []
+
+
+def test_of_two_servers_the_second_waits_for_the_first(archive: Site) -> None:
+    """Started twice: nobody is fenced; when the first is stopped it flushes, and the second goes on."""
+    with serving(archive.folder, archive.source, archive.store) as first:
+        begin(archive, first)
+        driver = first.status()["connector"]["worker_id"]
+        with serving(archive.folder, archive.source, archive.store) as second:
+            archive.s3.heal()
+            first.until(lambda: caught_up(archive), "the first goes on")
+            assert second.status()["connector"]["worker_id"].split("#")[0] == driver.split("#")[0]
+            assert first.stop() == 0
+            archive.produce(PARTITIONS, 10_000, first=RECORDS)
+            second.until(
+                lambda: archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS + 10_000),
+                "the second goes on",
+            )
+            assert archive.verify()[0] == 0
+            assert second.stop() == 0

@@ -1,0 +1,324 @@
+"""The metrics as Prometheus reads them: every one, with the right numbers, from a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.measures import ErrorCounts, Level, TaskMeasures, Timing
+from sinksdk.metrics.prometheus import METRICS, exposition
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.registry import create
+from sinksdk.runtime.status import State, StatusKeeper
+from sinksdk.runtime.totals import TotalsKeeper
+from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
+from sinksdk.store.base import Lost, Stored
+from sinksdk.store.records import (
+    PartitionProgress,
+    PartitionStatus,
+    PlannedRange,
+    TaskPlan,
+    TaskProgress,
+    plan_key,
+    progress_key,
+)
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+TASK = {"connector": "archive", "task": "0"}
+
+BEFORE = TaskMeasures(
+    puts=Timing(10, 5.0, 3.0),
+    largest_batch=900,
+    records_read=1_000,
+    records_sent=990,
+    active=Level(0, 800, 800, 1),
+    commits=Timing(4, 2.0, 1.5),
+    commit_failures=2,
+    commit_writes=3,
+    errors=ErrorCounts(12, 1, 10, 4, 10, 9, 1, 1_700_000_000.25),
+    seconds={"put": 6.0, "publish": 1.0},
+    closings=1,
+    closing_seconds={"publish": 0.5},
+)
+NOW = TaskMeasures(
+    puts=Timing(4, 2.0, 1.0),
+    largest_batch=30,
+    records_read=100,
+    records_sent=80,
+    active=Level(20, 60, 120, 4),
+    commits=Timing(3, 0.3, 0.2),
+    commit_failures=1,
+    commit_writes=2,
+    errors=ErrorCounts(records_skipped=1),
+    seconds={"put": 2.0},
+)
+
+
+class Counting(MemoryStore):
+    """Counts its reads, has no snapshots, as stores on S3 have none, and can be away."""
+
+    reads = 0
+    is_away = False
+
+    def snapshot(self, prefix: str) -> Store:
+        return self
+
+    def _read(self, key: str) -> Stored | None:
+        if self.is_away:
+            raise Lost("away")
+        self.reads += 1
+        return super()._read(key)
+
+
+@pytest.fixture
+def store() -> Counting:
+    return Counting(patience=0.01)
+
+
+def archive(store: MemoryStore, state: State = "RUNNING") -> None:
+    """A connector in its second generation: task 0 runs, and has committed a little; task 1 was in the first."""
+    create(store, "archive", {"name": "archive", "connector.class": "s3-archiver"})
+    generations = Generations(store, "archive")
+    generations.plan(generations.claim(), [], 1)
+    totals = TotalsKeeper(store, "archive")
+    totals.catch_up()
+    totals.add(1, {0: BEFORE, 1: TaskMeasures(records_read=5)}, {P0: {"files": 7}})
+    ranges = tuple(PlannedRange(topic="orders", partition=p, start=0, end=100) for p in (0, 1))
+    generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
+    taken = take_over(store, "archive", 2, 0)
+    assert taken is not None
+    taken.ledger.commit({P0: OffsetAndMetadata(60)})
+    rows = (
+        PartitionProgress(
+            topic="orders", partition=0, position=75, committed=60, records=75, counts={"files": 2}, rate=4.0
+        ),
+        PartitionProgress(topic="orders", partition=1, position=5, committed=None, records=5, rate=1.5),
+    )
+    row = TaskProgress(generation=2, attempt=1, partitions=rows, measures=NOW)
+    table.write(store, progress_key("archive", 0), row, None)
+    keeper = StatusKeeper(store, "archive", "here:7#1", SystemWallClock())
+    keeper.update(
+        [
+            PartitionStatus(topic="orders", partition=0, end=100),
+            PartitionStatus(topic="orders", partition=1, end=40, failures=3),
+        ]
+    )
+    keeper.miss(["gone"])
+    keeper.become(state)
+
+
+class Page:
+    """What was scraped."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.text = exposition(Herder(store), "")[0].decode()
+        self.families = list(text_string_to_metric_families(self.text))
+
+    def value(self, name: str, /, **labels: str) -> float | None:
+        """A sample's value; None if there is no such sample."""
+        found = [
+            sample.value
+            for family in self.families
+            for sample in family.samples
+            if (sample.name, sample.labels) == (name, labels)
+        ]
+        assert len(found) <= 1
+        return found[0] if found else None
+
+    def labels(self, name: str) -> Iterator[dict[str, str]]:
+        return (s.labels for family in self.families for s in family.samples if s.name == name)
+
+
+def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) -> None:
+    """Prometheus's own parser reads all of them, and each has a sample."""
+    archive(store)
+    page = Page(store)
+
+    found = {family.name: family for family in page.families}
+    for metric in METRICS:
+        name = metric.prometheus_name
+        family = found[name.removesuffix("_total") if metric.kind == "counter" else name]
+        assert family.type == {"untyped": "unknown"}.get(metric.kind, metric.kind), name
+        assert family.documentation == metric.description.replace("`", "")
+        assert family.samples, name
+        assert all(set(sample.labels) == set(metric.labels) for sample in family.samples)
+    assert len(found) == len(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("sink_task_metrics_partition_count", 2),
+        ("sink_task_metrics_put_batch_avg_time_ms", 500),
+        ("sink_task_metrics_put_batch_max_time_ms", 1_000),
+        ("sink_task_metrics_sink_record_read_total", 1_100),
+        ("sink_task_metrics_sink_record_send_total", 1_070),
+        ("sink_task_metrics_sink_record_read_rate", 5.5),
+        ("sink_task_metrics_sink_record_active_count", 20),
+        ("sink_task_metrics_sink_record_active_count_max", 60),
+        ("sink_task_metrics_sink_record_active_count_avg", 30),
+        ("sink_task_metrics_sink_record_lag_max", 15),
+        ("sink_task_metrics_offset_commit_seq_no", 10),
+        ("sink_task_metrics_offset_commit_completion_total", 7),
+        ("connector_task_metrics_batch_size_avg", 20),
+        ("connector_task_metrics_batch_size_max", 30),
+        ("connector_task_metrics_offset_commit_avg_time_ms", pytest.approx(100)),
+        ("connector_task_metrics_offset_commit_max_time_ms", 200),
+        ("connector_task_metrics_offset_commit_success_percentage", 0.75),
+        ("connector_task_metrics_offset_commit_failure_percentage", 0.25),
+        ("task_error_metrics_total_record_failures", 12),
+        ("task_error_metrics_total_record_errors", 1),
+        ("task_error_metrics_total_records_skipped", 11),
+        ("task_error_metrics_total_retries", 4),
+        ("task_error_metrics_total_errors_logged", 10),
+        ("task_error_metrics_deadletterqueue_produce_requests", 9),
+        ("task_error_metrics_deadletterqueue_produce_failures", 1),
+        ("task_error_metrics_last_error_timestamp", 1_700_000_000_250),
+    ],
+)
+def test_connects_task_metrics(store: Counting, attribute: str, value: Any) -> None:
+    """Counters are of both generations; what is of a window in Connect is of the newer one."""
+    archive(store)
+    assert Page(store).value(f"kafka_connect_{attribute}", **TASK) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("connector_readable", {}, 1),
+        ("connector_driven", {}, 1),
+        ("connector_generation", {}, 2),
+        ("connector_missing_topics", {}, 1),
+        ("partition_committed_offset", {"topic": "orders", "partition": "0"}, 60),
+        ("partition_committed_offset", {"topic": "orders", "partition": "1"}, None),
+        ("partition_end_offset", {"topic": "orders", "partition": "0"}, 100),
+        ("partition_lag", {"topic": "orders", "partition": "0"}, 40),
+        ("partition_lag", {"topic": "orders", "partition": "1"}, 40),
+        ("partition_failures", {"topic": "orders", "partition": "1"}, 3),
+        ("partition_counted_total", {"topic": "orders", "partition": "0", "name": "files"}, 9),
+        ("task_put_seconds_sum", {"task": "0"}, 7.0),
+        ("task_put_seconds_count", {"task": "0"}, 14),
+        ("task_offset_commit_seconds_sum", {"task": "0"}, 2.3),
+        ("task_commit_writes_total", {"task": "0"}, 5),
+        ("task_commit_failures_total", {"task": "0"}, 3),
+        ("task_phase_seconds_total", {"task": "0", "phase": "put"}, 8.0),
+        ("task_closings_total", {"task": "0"}, 1),
+        ("task_closing_seconds_total", {"task": "0", "phase": "publish"}, 0.5),
+    ],
+)
+def test_own_metrics(store: Counting, name: str, labels: dict[str, str], value: Any) -> None:
+    """Lag is end − committed; counts and times are of both generations."""
+    archive(store)
+    assert Page(store).value(f"sinksdk_{name}", connector="archive", **labels) == value
+
+
+def test_states_are_labels(store: Counting) -> None:
+    """One sample with the state that is, as the JMX exporter's users have it; a task that is gone has none."""
+    archive(store)
+    page = Page(store)
+
+    assert list(page.labels("kafka_connect_connector_metrics_status")) == [
+        {"connector": "archive", "status": "running"}
+    ]
+    assert list(page.labels("kafka_connect_connector_metrics_connector_class")) == [
+        {"connector": "archive", "connector_class": "s3-archiver"}
+    ]
+    assert list(page.labels("kafka_connect_connector_task_metrics_status")) == [
+        {**TASK, "status": "restarting"}
+    ]
+    assert (
+        page.value(
+            "kafka_connect_connect_worker_metrics_connector_restarting_task_count", connector="archive"
+        )
+        == 1
+    )
+    assert page.value("kafka_connect_connect_worker_metrics_task_count") == 1
+
+
+def test_a_task_number_that_is_not_planned_keeps_its_counters(store: Counting) -> None:
+    """A generation with fewer tasks than the one before takes nothing away."""
+    archive(store)
+    page = Page(store)
+
+    name = "kafka_connect_sink_task_metrics_sink_record_read_total"
+    assert page.value(name, connector="archive", task="1") == 5
+    assert page.value("kafka_connect_sink_task_metrics_partition_count", connector="archive", task="1") == 0
+
+
+@pytest.mark.parametrize("state", ["FAILED", "PAUSED", "STOPPED"])
+def test_a_task_that_does_not_run_has_no_partitions(store: Counting, state: State) -> None:
+    """KAFKA-15680: and nothing that is active; its counters stay."""
+    archive(store, state)
+    page = Page(store)
+
+    assert page.value("kafka_connect_sink_task_metrics_partition_count", **TASK) == 0
+    assert page.value("kafka_connect_sink_task_metrics_sink_record_active_count", **TASK) == 0
+    assert page.value("kafka_connect_sink_task_metrics_sink_record_read_total", **TASK) == 1_100
+
+
+def test_a_connector_that_never_ran(store: Counting) -> None:
+    """It has a status, and no tasks; averages of nothing are no samples."""
+    create(store, "archive", {"name": "archive"})
+    page = Page(store)
+
+    assert list(page.labels("kafka_connect_connector_metrics_status")) == [
+        {"connector": "archive", "status": "unassigned"}
+    ]
+    assert page.value("sinksdk_connector_driven", connector="archive") == 0
+    assert list(page.labels("kafka_connect_sink_task_metrics_put_batch_avg_time_ms")) == []
+
+
+def test_names_of_all_kinds_are_escaped(store: Counting) -> None:
+    """Labels: quotes, backslashes and line ends in a connector's name survive."""
+    name = 'a "b"\\c\nd'
+    create(store, name, {"name": name})
+
+    assert Page(store).value("sinksdk_connector_readable", connector=name) == 1
+
+
+def test_damaged_records_cost_one_connector_its_metrics(store: Counting) -> None:
+    """It is told as unreadable; the others are there."""
+    archive(store)
+    create(store, "other", {"name": "other"})
+    plan = store.get(plan_key("archive", 2))
+    assert plan is not None
+    store.delete(plan_key("archive", 2), plan.version)
+    page = Page(store)
+
+    assert page.value("sinksdk_connector_readable", connector="archive") == 0
+    assert page.value("sinksdk_connector_readable", connector="other") == 1
+    assert page.value("kafka_connect_connect_worker_metrics_connector_count") == 2
+    assert page.value("sinksdk_connector_generation", connector="archive") is None
+
+
+def test_a_store_that_does_not_answer_is_an_error(store: Counting) -> None:
+    """No numbers are better than old ones: Prometheus's own up says it."""
+    archive(store)
+    store.is_away = True
+    with pytest.raises(StoreUnavailable):
+        Page(store)
+
+
+def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> None:
+    """Eight reads of a connector, and two of each of its tasks, where the store has no snapshots."""
+    archive(store)
+    store.reads = 0
+    Page(store)
+
+    assert store.reads == 8 + 2
+
+
+def test_openmetrics_for_who_asks_for_it(store: Counting) -> None:
+    """By the Accept header, as Prometheus sends it."""
+    archive(store)
+    body, content_type = exposition(Herder(store), "application/openmetrics-text; version=1.0.0")
+
+    assert content_type.startswith("application/openmetrics-text")
+    assert len(list(open_metrics(body.decode()))) == len(METRICS)

@@ -1,0 +1,59 @@
+"""A driver's configuration becomes the connector's, unless a newer driver has brought its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import FencedException
+from sinksdk.runtime import registry
+from sinksdk.store import MemoryStore
+
+OLD, NEW = {"topics": "old"}, {"topics": "new"}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def test_the_newest_claim_configures(store: MemoryStore) -> None:
+    """Each with its claim, and with RUNNING as target state; the same configuration is no new version."""
+    first = registry.deploy(store, "c", OLD, 1)
+    registry.aim(store, "c", "PAUSED")
+    same = registry.deploy(store, "c", OLD, 2)
+    other = registry.deploy(store, "c", NEW, 3)
+
+    assert [record.claimed for record in (first, same, other)] == [1, 2, 3]
+    assert [record.version for record in (first, same, other)] == [1, 1, 2]
+    assert same.target_state == "RUNNING"
+    assert first.incarnation == other.incarnation
+
+
+def test_a_driver_that_was_slow_after_its_claim_does_not(store: MemoryStore) -> None:
+    """It is fenced, and nothing of its configuration is kept."""
+    newest = registry.deploy(store, "c", NEW, 8)
+
+    with pytest.raises(FencedException, match="a newer driver has taken over"):
+        registry.deploy(store, "c", OLD, 7)
+    assert registry.find(store, "c") == newest
+
+
+def test_who_was_faster_counts(store: MemoryStore) -> None:
+    """A newer driver that writes between an older one's look and its write is seen: it looks again."""
+
+    class Late(MemoryStore):
+        is_late = False
+
+        def _write(self, key: str, stored: object, if_version: str | None) -> bool:
+            if self.is_late:
+                self.is_late = False
+                registry.deploy(self, "c", NEW, 8)
+            return super()._write(key, stored, if_version)  # type: ignore[arg-type] # as it came
+
+    late = Late()
+    registry.register(late, "c", OLD)
+    late.is_late = True
+
+    with pytest.raises(FencedException):
+        registry.deploy(late, "c", OLD, 7)
+    assert registry.find(late, "c").config == NEW

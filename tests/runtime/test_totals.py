@@ -1,0 +1,270 @@
+"""What generations measure, added up: monotonic, whatever ends, and never counted twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from sinksdk import TopicPartition
+from sinksdk.measures import TaskMeasures
+from sinksdk.runtime.info import ConnectorInfo, connector_info
+from sinksdk.runtime.registry import create
+from sinksdk.runtime.totals import TotalsKeeper, read_totals, with_generation, with_progress
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.base import Lost, Stored
+from sinksdk.store.records import (
+    ConnectorTotals,
+    GenerationPlan,
+    PartitionProgress,
+    PlannedRange,
+    TaskCountRecord,
+    TaskPlan,
+    TaskProgress,
+    TaskTotals,
+    plan_key,
+    progress_key,
+    task_count_key,
+    totals_key,
+)
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def read(records: int) -> TaskMeasures:
+    return TaskMeasures(records_read=records)
+
+
+def progress(generation: int, records: int, *, files: int = 0, attempt: int = 1) -> TaskProgress:
+    """A task of partition 0 that has read so many records."""
+    counts = {"files": files} if files else {}
+    partition = PartitionProgress(
+        topic="t", partition=0, position=0, committed=None, records=0, counts=counts
+    )
+    return TaskProgress(
+        generation=generation, attempt=attempt, partitions=(partition,), measures=read(records)
+    )
+
+
+def total(totals: ConnectorTotals, task: int = 0) -> int:
+    """Records that a task has read in all."""
+    return next(row.total.records_read for row in totals.tasks if row.task == task)
+
+
+# -- adding ------------------------------------------------------------------------------------------
+
+
+def test_generations_are_added_by_task_number() -> None:
+    """A task's total is that of all generations, its last measures those of the newest it took part in."""
+    totals = with_generation(ConnectorTotals(), 1, {0: read(10), 1: read(5)}, {P0: {"files": 2}, P1: {}})
+    totals = with_generation(totals, 2, {0: read(7)}, {P0: {"files": 1, "bytes": 9}})
+
+    assert totals.generation == 2
+    assert totals.tasks == (
+        TaskTotals(task=0, total=read(17), last=read(7)),
+        TaskTotals(task=1, total=read(5), last=read(5)),
+    )
+    assert [(row.topic_partition, row.counts) for row in totals.partitions] == [
+        (P0, {"files": 3, "bytes": 9})
+    ]
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_generation_is_added_once(generation: int) -> None:
+    """Its own number, or an older one, changes nothing."""
+    totals = with_generation(ConnectorTotals(), 2, {0: read(10)}, {})
+
+    assert with_generation(totals, generation, {0: read(10)}, {P0: {"files": 1}}) == totals
+
+
+def test_what_runs_comes_on_top_until_it_is_in_the_totals() -> None:
+    """Progress of a generation counts as long as the totals are older, and not a moment longer."""
+    rows = {0: progress(3, 4, files=1)}
+    before = with_generation(ConnectorTotals(), 2, {0: read(10)}, {P0: {"files": 5}})
+    after = with_generation(before, 3, {0: read(6)}, {P0: {"files": 1}})
+
+    assert total(with_progress(before, rows)) == 14
+    assert with_progress(before, rows).partitions[0].counts == {"files": 6}
+    assert with_progress(after, rows) == after
+
+
+def test_a_look_while_generations_change_misses_nothing() -> None:
+    """Some tasks' rows are of the generation that ended, others of the next one: each counts once."""
+    ended = with_generation(ConnectorTotals(), 3, {0: read(10), 1: read(10)}, {})
+    found = with_progress(ended, {0: progress(3, 10), 1: progress(4, 1)})
+
+    assert (total(found, 0), total(found, 1)) == (10, 11)
+
+
+# -- keeping -----------------------------------------------------------------------------------------
+
+
+class Moody(MemoryStore):
+    """Answers no more once it is told so."""
+
+    is_away = False
+
+    def _read(self, key: str) -> Stored | None:
+        if self.is_away:
+            raise Lost("away")
+        return super()._read(key)
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        if self.is_away:
+            raise Lost("away")
+        return super()._write(key, stored, if_version)
+
+    def _keys(self, prefix: str) -> list[str]:
+        if self.is_away:
+            raise Lost("away")
+        return list(super()._keys(prefix))
+
+
+@pytest.fixture
+def store() -> Moody:
+    return Moody(patience=0.01)
+
+
+def report(store: MemoryStore, row: TaskProgress, task: int = 0) -> None:
+    """What a task writes every two seconds."""
+    key = progress_key("c", task)
+    found = store.get(key)
+    table.write(store, key, row, found.version if found else None)
+
+
+def keeper(store: MemoryStore) -> TotalsKeeper:
+    """Of a driver that has just claimed."""
+    made = TotalsKeeper(store, "c")
+    made.catch_up()
+    return made
+
+
+def test_a_new_driver_goes_on_where_the_last_one_ended(store: Moody) -> None:
+    """The totals are in the store, with what each generation's tasks have reported."""
+    keeper(store).add(1, {0: read(10)}, {P0: {"files": 1}})
+    keeper(store).add(2, {0: read(5)}, {P0: {"files": 1}})
+
+    totals = read_totals(store, "c")
+    assert (totals.generation, total(totals), totals.partitions[0].counts) == (2, 15, {"files": 2})
+
+
+def test_what_a_crashed_driver_had_not_added_is_made_up_for(store: Moody) -> None:
+    """Its tasks' last progress stands in for their results, and is overwritten only after that."""
+    keeper(store).add(1, {0: read(10)}, {})
+    report(store, progress(2, 6, files=3))
+    keeper(store)
+    report(store, progress(3, 1))
+
+    totals = read_totals(store, "c")
+    assert (totals.generation, total(totals), totals.partitions[0].counts) == (2, 16, {"files": 3})
+
+
+def test_progress_that_is_in_the_totals_is_not_made_up_for_again(store: Moody) -> None:
+    """Any number of drivers may start after one another."""
+    report(store, progress(1, 6))
+    for _ in range(3):
+        keeper(store)
+
+    assert total(read_totals(store, "c")) == 6
+
+
+def test_a_store_that_is_away_costs_numbers_only(store: Moody) -> None:
+    """Nothing is raised; what could not be written is written with the next generation."""
+    made = keeper(store)
+    store.is_away = True
+    made.add(1, {0: read(10)}, {})
+    store.is_away = False
+    made.add(2, {0: read(5)}, {})
+
+    assert total(read_totals(store, "c")) == 15
+
+
+def test_a_driver_that_began_while_the_store_was_away_catches_up_later(store: Moody) -> None:
+    """What ended meanwhile is known from its tasks' progress; the result of the same generation adds nothing."""
+    keeper(store).add(1, {0: read(10)}, {})
+    store.is_away = True
+    late = keeper(store)
+    store.is_away = False
+    report(store, progress(2, 5))
+    late.add(2, {0: read(5)}, {})
+
+    assert total(read_totals(store, "c")) == 15
+
+
+def test_a_fenced_driver_takes_nothing_back(store: Moody) -> None:
+    """It would write totals that lack the newer driver's generations: it reads, and leaves them."""
+    old = keeper(store)
+    old.add(1, {0: read(10)}, {})
+    newer = keeper(store)
+    newer.add(3, {0: read(5)}, {})
+    old.add(2, {0: read(1)}, {})
+
+    totals = read_totals(store, "c")
+    assert (totals.generation, total(totals)) == (3, 15)
+
+
+def test_totals_that_somebody_removed_are_written_anew(store: Moody) -> None:
+    """A conflict with nothing there: ours are as good as any."""
+    made = keeper(store)
+    made.add(1, {0: read(10)}, {})
+    store.delete(totals_key("c"), store.get(totals_key("c")).version)  # type: ignore[union-attr]
+    made.add(2, {0: read(5)}, {})
+
+    assert total(read_totals(store, "c")) == 15
+
+
+# -- what is told ------------------------------------------------------------------------------------
+
+
+def lives(store: MemoryStore) -> Iterator[str]:
+    """A connector's life, step by step: three generations, of which one loses its driver."""
+    made = TotalsKeeper(store, "c")
+    made.catch_up()
+    for generation in (1, 2, 3):
+        planned(store, generation)
+        yield f"generation {generation} is planned"
+        for records in (3, 9):
+            report(store, progress(generation, records, files=records // 3))
+            yield f"generation {generation} has read {records}"
+        if generation == 2:
+            made = TotalsKeeper(store, "c")
+            made.catch_up()
+            yield "another driver has claimed"
+        else:
+            made.add(generation, {0: read(10)}, {P0: {"files": 4}})
+            yield f"generation {generation} has ended"
+
+
+def planned(store: MemoryStore, generation: int) -> None:
+    task = TaskPlan(ranges=(PlannedRange(topic="t", partition=0, start=0, end=10),))
+    plan = GenerationPlan(generation=generation, config_version=1, tasks=(task,), committed=())
+    table.write(store, plan_key("c", generation), plan, None)
+    count = TaskCountRecord(claimed=generation, planned=generation, tasks=1, config_version=1)
+    found = store.get(task_count_key("c"))
+    table.write(store, task_count_key("c"), count, found.version if found else None)
+
+
+def told(info: ConnectorInfo) -> tuple[int, int]:
+    """Records read, and files."""
+    records = sum(row.total.records_read for row in info.measures)
+    return records, sum(partition.counts.get("files", 0) for partition in info.partitions)
+
+
+def test_counters_never_fall(store: Moody) -> None:
+    """Over generations, and over a driver that crashed: at each step as much as before, in the end everything."""
+    create(store, "c", {"name": "c"})
+    seen = [told(connector_info(store, "c", 0.0)) for _ in lives(store)]
+
+    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(seen)), seen
+    assert seen[-1] == (10 + 9 + 10, 4 + 3 + 4)
+
+
+def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
+    """A driver that died in a generation: the last it reported is told until the next one adds it."""
+    create(store, "c", {"name": "c"})
+    planned(store, 1)
+    report(store, progress(1, 6))
+
+    info = connector_info(store, "c", 1e12)
+    assert (info.driver, told(info)[0]) == ("", 6)

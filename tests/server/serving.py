@@ -1,0 +1,64 @@
+"""The REST interface as ``sinksdk server`` has it, on a port of this machine, for clients of other people."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.cli.server import RestServer, ServerOptions
+from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.startup import Place
+from sinksdk.logs import WARNINGS
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.store import Store, take_over
+from sinksdk.store.records import PartitionStatus, PlannedRange, TaskPlan
+
+T0 = TopicPartition("orders", 0)
+
+
+@contextmanager
+def serving(
+    store: Store,
+    *,
+    credentials: Path | None = None,
+    allowed_hosts: Sequence[str] = (),
+    config_env: Sequence[str] = (),
+    config_files: Sequence[Path] = (),
+) -> Iterator[str]:
+    """The address of a server of this store, which runs no connectors; it ends with the block."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ServerOptions(
+        SourceOptions(directory="topics"),
+        store.url,
+        "local[1]",
+        "127.0.0.1",
+        port,
+        credentials,
+        allowed_hosts,
+        config_env,
+        config_files,
+        WARNINGS,
+    )
+    place = Place(options.source, store, store.url, options.master, providers=options.providers)
+    with RestServer(place, options):
+        yield f"http://127.0.0.1:{port}"
+
+
+def run_a_little(store: Store, connector: str = "archive", *, failures: int = 0) -> None:
+    """As if a driver had run a task, which has committed something, and said how it is."""
+    generations = Generations(store, connector)
+    ranges = (PlannedRange(topic="orders", partition=0, start=0, end=100),)
+    generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
+    taken = take_over(store, connector, 1, 0)
+    assert taken is not None
+    taken.ledger.commit({T0: OffsetAndMetadata(60)})
+    keeper = StatusKeeper(store, connector, "elsewhere:7#1", SystemWallClock())
+    error = "S3 says no" if failures else None
+    keeper.update([PartitionStatus(topic="orders", partition=0, end=100, failures=failures, error=error)])
+    keeper.become("RUNNING")

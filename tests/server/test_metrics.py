@@ -1,0 +1,47 @@
+"""``/metrics``: where Prometheus finds it, and who is let in."""
+
+from __future__ import annotations
+
+from fastapi.testclient import TestClient
+
+from sinksdk.runtime.registry import create
+from sinksdk.server.app import create_app
+from sinksdk.server.auth import Credentials
+from sinksdk.store import MemoryStore, Store
+from tests.server.test_rest import Flaky
+
+
+class WithoutSnapshots(Flaky):
+    """As stores on S3 are."""
+
+    def snapshot(self, prefix: str) -> Store:
+        return self
+
+
+def test_metrics_are_text_for_prometheus() -> None:
+    """200, with the version of the format in the content type."""
+    store = MemoryStore()
+    create(store, "archive", {"name": "archive"})
+    answer = TestClient(create_app(store)).get("/metrics")
+
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert 'sinksdk_connector_readable{connector="archive"} 1.0\n' in answer.text
+
+
+def test_a_store_that_does_not_answer_is_503() -> None:
+    """So that Prometheus takes the target for down, and keeps no old numbers."""
+    store = WithoutSnapshots(patience=0.01)
+    client = TestClient(create_app(store), raise_server_exceptions=False)
+    store.is_down = True
+
+    assert client.get("/metrics").status_code == 503
+
+
+def test_credentials_are_asked_for_as_everywhere() -> None:
+    """401 without; a scrape configuration's bearer token, or user and password, let in."""
+    client = TestClient(create_app(MemoryStore(), Credentials(tokens=["t"], users=["prometheus:p"])))
+
+    assert client.get("/metrics").status_code == 401
+    assert client.get("/metrics", headers={"Authorization": "Bearer t"}).status_code == 200
+    assert client.get("/metrics", auth=("prometheus", "p")).status_code == 200

@@ -1,0 +1,291 @@
+"""Secrets in no answer, status or log line, however they are given and whoever quotes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sinksdk import ClosingReason, ConfigException, ConnectorConfig
+from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.startup import Place
+from sinksdk.confidential import WithoutSecrets
+from sinksdk.engine.outcome import Failure
+from sinksdk.references import ConfigProviders
+from sinksdk.runtime.events import Silent
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration
+from sinksdk.server.app import create_app
+from sinksdk.store import MemoryStore
+from sinksdk.store.records import GenerationPlan
+
+FROM_ENV, FROM_FILE, WRITTEN, PIN = "env-hunter2", "file-hunter2", "written-hunter2", "pin-hunter2"
+ALL = (FROM_ENV, FROM_FILE, WRITTEN, PIN)
+
+SINK = """
+from pydantic import Field, SecretStr
+
+from sinksdk import ConfigException, ConnectException, ConnectorConfig, SinkConnector, SinkTask
+
+
+class Config(ConnectorConfig):
+    password: SecretStr = Field(alias="db.password", description="From the environment.")
+    other: SecretStr = Field(alias="other.password", description="From a file.")
+    pin: SecretStr = Field(default=None, description="A secret by its type, not by its name.")
+    url: str = Field(default="", description="Has a password in it.")
+    retries: int = Field(default=1, description="A number.")
+
+
+class Sink(SinkConnector):
+    config_class, task_class = Config, SinkTask
+
+    def validate(self, config):
+        if config.retries > 5:
+            return [f"'retries': {config.password.get_secret_value()}, {config.pin.get_secret_value()} do not like it"]
+        return []
+
+    def start(self, config):
+        secrets = [config.password, config.other, config.pin]
+        said = ", ".join(secret.get_secret_value() for secret in secrets)
+        raise ConnectException(f"login failed for {said} at {config.url!r}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("SINK_PASSWORD", FROM_ENV)
+    (tmp_path / "leakysink.py").write_text(SINK)
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "db.properties").write_text(f"password={FROM_FILE}\n")
+    yield
+    sys.modules.pop("leakysink", None)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, str]:
+    return {
+        "name": "leaky",
+        "connector.class": "leakysink:Sink",
+        "topics": "t",
+        "db.password": "${env:SINK_PASSWORD}",
+        "other.password": f"${{file:{tmp_path}/secrets/db.properties:password}}",
+        "pin": PIN,
+        "url": f"http://user:{WRITTEN}@127.0.0.1:1/db",
+    }
+
+
+@pytest.fixture
+def providers(tmp_path: Path) -> ConfigProviders:
+    return ConfigProviders(["SINK_*"], [tmp_path / "secrets"], "ask")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def client(store: MemoryStore, providers: ConfigProviders) -> Iterator[TestClient]:
+    with TestClient(create_app(store, providers=providers), raise_server_exceptions=False) as made:
+        yield made
+
+
+def everything_said_of(client: TestClient, config: dict[str, str]) -> str:
+    """All answers there are about a connector."""
+    here = "/connectors/leaky"
+    answers = [
+        client.post("/connectors", json={"name": "leaky", "config": config}),
+        *(
+            client.get(f"{here}{path}")
+            for path in ("", "/config", "/status", "/tasks", "/topics", "/offsets")
+        ),
+        client.get("/connectors?expand=info&expand=status"),
+        client.put(f"{here}/config", json=config),
+        client.patch(f"{here}/config", json={"retries": "2"}),
+        client.put(f"{here}/config", json={**config, "retries": "9"}),
+        client.put(f"{here}/config", json={**config, "retries": config["pin"]}),
+        client.put("/connector-plugins/leakysink:Sink/config/validate", json={**config, "retries": "9"}),
+        client.post(f"{here}/restart?includeTasks=true"),
+    ]
+    return json.dumps([answer.text for answer in answers])
+
+
+def test_answers_hold_the_reference_never_the_value(
+    client: TestClient, config: dict[str, str], store: MemoryStore
+) -> None:
+    """Configuration, tasks, validation, problems that the connector's author words himself."""
+    said = everything_said_of(client, config)
+
+    assert not [secret for secret in ALL if secret in said]
+    assert "${env:SINK_PASSWORD}, ******** do not like it" in said
+    shown = client.get("/connectors/leaky/config").json()
+    assert shown["db.password"] == "${env:SINK_PASSWORD}"
+    assert shown["other.password"] == config["other.password"]
+    assert (shown["pin"], shown["url"]) == ("********", "http://user:********@127.0.0.1:1/db")
+    kept = Herder(store).connector("leaky").config
+    assert kept == {**config, "retries": "2"}
+    assert not [secret for secret in (FROM_ENV, FROM_FILE) if secret in json.dumps(kept)]
+
+
+def test_what_is_sent_back_as_it_was_shown_is_kept(
+    client: TestClient, config: dict[str, str], store: MemoryStore
+) -> None:
+    """Hidden secrets, and URLs whose password is hidden; a hidden one that is nowhere is refused."""
+    client.post("/connectors", json={"name": "leaky", "config": config})
+    shown = client.get("/connectors/leaky/config").json()
+    assert client.put("/connectors/leaky/config", json={**shown, "retries": "3"}).status_code == 200
+    assert Herder(store).connector("leaky").config == {**config, "retries": "3"}
+    assert client.patch("/connectors/leaky/config", json={"pin": "********"}).status_code == 200
+    assert Herder(store).connector("leaky").config["pin"] == PIN
+
+    copied = client.post("/connectors", json={"name": "copy", "config": {**shown, "name": "copy"}})
+    assert copied.status_code == 400
+    assert "'pin' is hidden, and there is no value of it to keep" in copied.json()["message"]
+    elsewhere = {**shown, "url": shown["url"].replace("127.0.0.1", "elsewhere")}
+    assert client.put("/connectors/leaky/config", json=elsewhere).status_code == 400
+
+
+def test_a_reference_that_leads_nowhere_is_refused(
+    client: TestClient, config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 with the key and the reference."""
+    monkeypatch.delenv("SINK_PASSWORD")
+    answer = client.post("/connectors", json={"name": "leaky", "config": config})
+
+    assert answer.status_code == 400
+    assert answer.json()["message"] == (
+        "'db.password': ${env:SINK_PASSWORD}: the environment variable SINK_PASSWORD is not set here"
+    )
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["${env:HOME}", "${env:OTHER_SINK_PASSWORD}", "${file:/etc/passwd:root}", "${file:/proc/self/environ:PATH}",
+     "${file:{folder}/secrets/../outside:password}", "${file:{folder}/secrets/link:password}",
+     "${file:{folder}/secretsandmore:password}", "${file:outside:password}", "${file:\x00:x}", "${file:nothing}"],
+)  # fmt: skip
+def test_what_is_not_allowed_is_not_read(
+    client: TestClient, config: dict[str, str], tmp_path: Path, reference: str
+) -> None:
+    """400: variables and folders that the server was not told of; symbolic links count as what they lead to."""
+    for name in ("outside", "secretsandmore"):
+        (tmp_path / name).write_text("password=outside-hunter2\n")
+    (tmp_path / "secrets" / "link").symlink_to(tmp_path / "outside")
+    reference = reference.replace("{folder}", str(tmp_path))
+    answers = [
+        client.post("/connectors", json={"name": "leaky", "config": {**config, key: reference}})
+        for key in ("db.password", "url", "unknown.key")
+    ]
+    said = client.put("/connector-plugins/leakysink:Sink/config/validate", json={**config, "url": reference})
+
+    assert [answer.status_code for answer in answers] == [400] * 3
+    assert answers[0].json()["message"] == f"'db.password': {reference} is not allowed here: ask"
+    assert "is not allowed here" in said.text
+    assert "outside-hunter2" not in f"{[answer.text for answer in answers]}{said.text}"
+
+
+def test_nothing_is_allowed_unless_it_is_said(config: dict[str, str]) -> None:
+    """As in Connect, where providers are configured by who runs the worker."""
+    with TestClient(create_app(MemoryStore())) as client:
+        answer = client.post("/connectors", json={"name": "leaky", "config": config})
+
+    assert answer.status_code == 400
+    assert "'db.password': ${env:SINK_PASSWORD} is not allowed here" in answer.json()["message"]
+    assert "'other.password': ${file:" in answer.json()["message"]
+
+
+def place(store: MemoryStore, providers: ConfigProviders) -> Place:
+    return Place(SourceOptions(directory="topics"), store, store.url, "local[1]", providers=providers)
+
+
+def test_references_are_resolved_where_the_connector_starts(
+    client: TestClient,
+    config: dict[str, str],
+    store: MemoryStore,
+    providers: ConfigProviders,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At each start anew: a secret that was changed holds from the next start on."""
+    client.post("/connectors", json={"name": "leaky", "config": config})
+    record = Herder(store).connector("leaky")
+
+    def password() -> str:
+        started: Any = place(store, providers).startable(record.config).config
+        assert started.other.get_secret_value() == FROM_FILE
+        found: str = started.password.get_secret_value()
+        return found
+
+    assert password() == FROM_ENV
+    monkeypatch.setenv("SINK_PASSWORD", "another-hunter2")
+    assert password() == "another-hunter2"
+    with pytest.raises(ConfigException, match="is not allowed here"):
+        place(store, ConfigProviders()).startable(record.config)
+
+
+def test_a_connector_that_fails_with_its_secrets_tells_none(
+    client: TestClient,
+    config: dict[str, str],
+    store: MemoryStore,
+    providers: ConfigProviders,
+    tmp_path: Path,
+) -> None:
+    """FAILED with its trace, over REST and in the log: references and asterisks where its author quotes values."""
+    client.post("/connectors", json={"name": "leaky", "config": config})
+    logged = io.StringIO()
+    handler = logging.StreamHandler(logged)
+    handler.setFormatter(WithoutSecrets(logging.Formatter("%(message)s")))
+    logging.getLogger("sinksdk").addHandler(handler)
+    signal = ClosingSignal()
+    worker = place(store, providers).worker("leaky", lambda _: NeverLaunches(), Silent(), signal=signal)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        wait_until(lambda: client.get("/connectors/leaky/status").json()["connector"]["state"] == "FAILED")
+    finally:
+        signal.ask(ClosingReason.SHUTDOWN)
+        thread.join(10)
+        logging.getLogger("sinksdk").removeHandler(handler)
+    status = client.get("/connectors/leaky/status").json()["connector"]
+
+    assert status["state"] == "FAILED"
+    assert "login failed for ${env:SINK_PASSWORD}, ${file:" in status["trace"]
+    assert "login failed for ${env:SINK_PASSWORD}" in logged.getvalue()
+    assert not [secret for secret in ALL if secret in f"{status}{logged.getvalue()}"]
+
+
+class NeverLaunches:
+    """Its connector does not get that far."""
+
+    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+        raise AssertionError(plan)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_a_partition_that_fails_with_a_secret_tells_none(config: dict[str, str]) -> None:
+    """What a task raises, where the task runs: message and trace, also as Python, JSON and URLs quote it."""
+    odd = 'pa"ss wörd%hunter2'
+    ConnectorConfig.parse({"name": "c", "topics": "t", "consumer.override.sasl.password": odd})
+    said = f"{odd} {odd!r} {json.dumps(odd)} {quote(odd, safe='')}"
+    failure = Failure.of(ConfigException(said))
+
+    assert failure.message == """******** '********' "********" ********"""
+    assert "hunter2" not in failure.trace

@@ -1,0 +1,92 @@
+"""What a running task writes of itself, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sinksdk import ClosingReason, TopicPartition
+from sinksdk.engine import PartitionOutcome
+from sinksdk.measures import TaskMeasures
+from sinksdk.spark.executor import ClosingWatch, GenerationSpec, _ProgressWriter
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.records import (
+    Closing,
+    GenerationPlan,
+    TaskCountRecord,
+    TaskProgress,
+    plan_key,
+    progress_key,
+    task_count_key,
+)
+from sinksdk.testing import ManualClock
+
+
+class Worker:
+    """Has measured a little, and read a hundred records, of which sixty are committed."""
+
+    def outcomes(self) -> list[PartitionOutcome]:
+        return [PartitionOutcome(TopicPartition("t", 0), 60, 100, 100, 40, 100)]
+
+    def measures(self, time: float) -> TaskMeasures:
+        return TaskMeasures(records_read=int(time))
+
+
+def writer(store: MemoryStore, generation: int, attempt: int) -> _ProgressWriter:
+    spec = GenerationSpec("memory:", "id", "c", generation)
+    worker: Any = Worker()
+    return _ProgressWriter(store, spec, 0, attempt, worker, clock=ManualClock(), epoch=lambda: 7.0)
+
+
+def written(store: MemoryStore) -> TaskProgress:
+    row = table.read(store, progress_key("c", 0), TaskProgress)
+    assert row is not None
+    return row.value
+
+
+def test_progress_has_the_measures() -> None:
+    """As of the moment it is written."""
+    store = MemoryStore()
+    writer(store, 1, 1).write()
+
+    assert written(store).measures == TaskMeasures(records_read=7)
+
+
+def test_a_task_that_has_ended_reads_nothing_more() -> None:
+    """Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs."""
+    store = MemoryStore()
+    reading = writer(store, 1, 1)
+    reading.write()
+    during = written(store).partitions
+    reading.write_last()
+
+    assert [(row.rate, row.records, row.tail) for row in during] == [(100.0, 100, 40)]
+    assert [(row.rate, row.records, row.tail) for row in written(store).partitions] == [(0.0, 100, 40)]
+
+
+@pytest.mark.parametrize(("generation", "attempt"), [(2, 1), (1, 2)])
+def test_a_zombies_progress_is_not_written_over_its_successors(generation: int, attempt: int) -> None:
+    """The next generation's task, or the next attempt, replaces it; it does not come back."""
+    store = MemoryStore()
+    zombie, successor = writer(store, 1, 1), writer(store, generation, attempt)
+    zombie.write()
+    successor.write()
+    zombie.write()
+
+    assert (written(store).generation, written(store).attempt) == (generation, attempt)
+
+
+def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock() -> None:
+    """Asked 3 s ago by the driver's clock: 3 s ago by the task's, which counts from another moment."""
+    store, clock = MemoryStore(), ManualClock()
+    closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
+    plan = GenerationPlan(generation=1, config_version=1, tasks=(), committed=(), closing=closing)
+    table.write(store, plan_key("c", 1), plan, None)
+    table.write(store, task_count_key("c"), TaskCountRecord(claimed=1, planned=1), None)
+    watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", 1), clock, clock.time)
+    watch.look()
+
+    request = watch.request()
+    assert request is not None
+    assert request.asked == clock.now() - 3.0

@@ -1,0 +1,311 @@
+"""The queue is there while the connector is, whatever becomes of it, and goes when it is deleted (KIP-883)."""
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from examples import queue_sink
+from examples.queue_sink import QueueConfig, QueueSink, QueueTask
+from sinksdk import (
+    ClosingReason,
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    RetriableException,
+    TopicPartition,
+)
+from sinksdk.connector import ConnectorIdentity
+from sinksdk.runtime.checks import check_file
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.supervisor import ClosingSignal
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.sources import TopicDirectory
+from sinksdk.store import MemoryStore
+from sinksdk.store.records import ConnectorRecord
+from sinksdk.testing import SinkTaskHarness
+
+P0 = TopicPartition("readings", 0)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """An SQS, on a port of this machine."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+
+
+@pytest.fixture
+def raw(endpoint: str) -> dict[str, str]:
+    return {
+        "name": "queue",
+        "connector.class": "examples.queue_sink:QueueSink",
+        "topics": "readings",
+        "value.converter": "json",
+        "queue.prefix": f"test-{uuid.uuid4().hex[:8]}",
+        "sqs.endpoint": endpoint,
+        "poll.interval.ms": "10",
+    }
+
+
+@pytest.fixture
+def sqs(endpoint: str) -> Any:
+    return boto3.client("sqs", endpoint_url=endpoint, region_name="us-east-1")
+
+
+# -- the task: what it sends ---------------------------------------------------------------------------
+
+
+def received(sqs: Any, url: str) -> list[Any]:
+    found: list[Any] = []
+    while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+        found += [json.loads(message["Body"]) for message in messages]
+    return found
+
+
+def harness_of(raw: dict[str, str], url: str) -> SinkTaskHarness:
+    harness = SinkTaskHarness(QueueTask, QueueConfig.parse({**raw, "queue.url": url}))
+    harness.start()
+    harness.assign(P0)
+    return harness
+
+
+def test_records_are_sent_and_committed(raw: dict[str, str], sqs: Any) -> None:
+    """In batches of ten, each with its coordinates; closing commits what was sent."""
+    url = sqs.create_queue(QueueName=raw["queue.prefix"])["QueueUrl"]
+    harness = harness_of(raw, url)
+    harness.deliver(P0, [json.dumps({"n": n}) for n in range(23)])
+    harness.stop()
+
+    assert harness.committed[P0].offset == 23
+    found = received(sqs, url)
+    assert sorted(message["offset"] for message in found) == list(range(23))
+    assert found[0] == {"topic": "readings", "partition": 0, "offset": 0, "value": {"n": 0}}
+
+
+def test_a_crash_before_the_commit_sends_again(raw: dict[str, str], sqs: Any) -> None:
+    """At-least-once: nothing is lost, and what was sent without a commit is sent twice."""
+    url = sqs.create_queue(QueueName=raw["queue.prefix"])["QueueUrl"]
+    harness = harness_of(raw, url)
+    harness.deliver(P0, ["1", "2"])
+    harness.crash()
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["1", "2", "3"])
+    harness.stop()
+
+    assert sorted(message["offset"] for message in received(sqs, url)) == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("is_ours", "kind"), [(False, RetriableException), (True, ConnectException)])
+def test_what_the_queue_refuses_is_tried_again_if_that_may_help(
+    *, is_ours: bool, kind: type[Exception]
+) -> None:
+    """A batch may be taken in part: SQS says of each message whose fault it is."""
+
+    class Half:
+        def send_message_batch(self, **_: Any) -> Any:
+            return {"Failed": [{"Id": "7", "SenderFault": is_ours, "Message": "no"}]}
+
+    task = QueueTask()
+    task.config = QueueConfig.parse({"name": "n", "topics": "t", "queue.prefix": "q", "queue.url": "u"})
+    task.sqs = Half()
+
+    with pytest.raises(kind, match="u: offset 7: no") as caught:
+        task.send([])
+    assert caught.type is kind
+
+
+def test_a_queue_that_is_away_is_tried_again(raw: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer at all may be one later."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    task = QueueTask()
+    nowhere = {"queue.url": "http://127.0.0.1:1/queue", "sqs.endpoint": "http://127.0.0.1:1"}
+    task.start(QueueConfig.parse({**raw, **nowhere}))
+    with pytest.raises(RetriableException, match="connect to the endpoint URL"):
+        task.send([{"Id": "1", "MessageBody": "{}"}])
+    task.stop()
+
+
+# -- the connector: the queue's life -------------------------------------------------------------------
+
+
+class Process:
+    """A process that runs the connector as its operator wants, on a source that has nothing to read."""
+
+    def __init__(self, store: MemoryStore, folder: Path) -> None:
+        self.store, self.folder, self.signal = store, folder, ClosingSignal()
+
+    def driver(self, record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+        assert record is not None
+        connector, config = configured(record)
+        return ConnectorDriver(
+            store=self.store,
+            source=TopicDirectory(self.folder),
+            connector=connector,
+            config=config,
+            raw=record.config,
+            launcher=None,  # type: ignore[arg-type] # there is nothing to launch
+            signal=self.signal,
+            wishes=wishes,
+            record=record,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        worker = WorkerConnector(self.store, "queue", self.driver, configured, stays=True, signal=self.signal)
+        thread = threading.Thread(target=worker.run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.signal.ask(ClosingReason.SHUTDOWN)
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def configured(record: ConnectorRecord) -> tuple[QueueSink, ConnectorConfig]:
+    return QueueSink(), QueueConfig.parse(record.config)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Process:
+    (tmp_path / "topic=readings" / "partition=0").mkdir(parents=True)
+    return Process(MemoryStore(), tmp_path)
+
+
+@pytest.fixture
+def herder(process: Process) -> Herder:
+    return Herder(process.store)
+
+
+@pytest.fixture
+def queues(sqs: Any, raw: dict[str, str]) -> Callable[[], Sequence[str]]:
+    def found() -> list[str]:
+        urls = sqs.list_queues(QueueNamePrefix=raw["queue.prefix"]).get("QueueUrls", [])
+        return [url.rpartition("-")[2] for url in urls]
+
+    return found
+
+
+def soon(condition: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.02)
+
+
+def becomes(herder: Herder, state: str) -> None:
+    soon(lambda: herder.info("queue").state == state, f"it is {herder.info('queue').state}, not {state}")
+
+
+def test_the_queue_stays_whatever_becomes_of_the_connector(
+    process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
+) -> None:
+    """Paused, resumed, stopped, configured, restarted, rebalanced, shut down: the same queue; deleted: none."""
+    mine = [herder.create("queue", raw).incarnation]
+    with process.running():
+        soon(lambda: queues() == mine, "the queue was not made")
+        for wish, state in ((herder.pause, "PAUSED"), (herder.resume, "RUNNING"), (herder.stop, "STOPPED"),
+                            (herder.resume, "RUNNING")):  # fmt: skip
+            wish("queue")
+            becomes(herder, state)
+            assert queues() == mine
+        herder.configure("queue", {**raw, "tasks.max": "3"})
+        herder.restart("queue")
+        herder.rebalance("queue")
+        becomes(herder, "RUNNING")
+    assert queues() == mine
+    process.signal = ClosingSignal()
+    with process.running():
+        becomes(herder, "RUNNING")
+        herder.delete("queue")
+        soon(lambda: herder.connectors() == [], "it was not deleted")
+    assert queues() == []
+
+
+def test_a_paused_connectors_queue_goes_too(
+    process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
+) -> None:
+    """Nothing of it runs, and whoever deletes it never made the queue."""
+    herder.create("queue", raw)
+    with process.running():
+        soon(lambda: len(queues()) == 1, "the queue was not made")
+        herder.pause("queue")
+        becomes(herder, "PAUSED")
+    process.signal = ClosingSignal()
+    herder.delete("queue")
+    with process.running():
+        soon(lambda: herder.connectors() == [], "it was not deleted")
+    assert queues() == []
+
+
+def test_a_connector_created_again_keeps_its_own_queue(
+    process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
+) -> None:
+    """Not even one that was told of its deletion long after takes the new one's queue away."""
+    old = QueueSink()
+    herder.create("queue", raw)
+    with process.running():
+        soon(lambda: len(queues()) == 1, "the queue was not made")
+        herder.delete("queue")
+        soon(lambda: herder.connectors() == [], "it was not deleted")
+    process.signal = ClosingSignal()
+    new = herder.create("queue", raw)
+    with process.running():
+        soon(lambda: list(queues()) == [new.incarnation], "the queue was not made")
+        old.identity = identity("of-the-old-one")
+        old.start(QueueConfig.parse(raw))
+        old.stop(is_deleted=True)
+        assert list(queues()) == [new.incarnation]
+
+
+def identity(incarnation: str) -> ConnectorIdentity:
+    return ConnectorIdentity("store", "queue", incarnation)
+
+
+def test_cleaning_up_may_be_repeated_and_begin_half_way(
+    raw: dict[str, str], queues: Callable[[], Sequence[str]]
+) -> None:
+    """After a crash stop(True) comes again; after a start that failed it finds what there is, or nothing."""
+    connector = QueueSink()
+    connector.identity = identity("mine")
+    connector.start(QueueConfig.parse(raw))
+    assert list(queues()) == ["mine"]
+    for _ in range(2):
+        again = QueueSink()
+        again.identity = identity("mine")
+        again.config, again.sqs = connector.config, connector.config.connect()
+        again.stop(is_deleted=True)
+        assert list(queues()) == []
+    QueueSink().stop(is_deleted=True)
+    broken = QueueSink()
+    broken.identity = identity("mine")
+    with pytest.raises(ConfigException, match="cannot be made"):
+        broken.start(QueueConfig.parse({**raw, "sqs.region": "no such region"}))
+    broken.stop(is_deleted=True)
+
+
+def test_its_configuration_would_start() -> None:
+    """Every key is known and every value right."""
+    checked = check_file(Path(queue_sink.__file__).with_suffix(".json"))
+    assert (checked.problems, checked.warnings) == ([], [])
