@@ -109,6 +109,8 @@ def test_without_an_offsets_topic_there_are_no_offsets(place: Cluster) -> None:
     reader = KafkaOffsets.of(config, place.client)
     assert reader.offset({"file": "x"}) is None
     reader.close()
+    with pytest.raises(ConnectException, match="not to be read any more"):
+        reader.offset({"file": "x"})
 
 
 def test_offsets_that_connect_wrote_are_read(bootstrap: str, place: Cluster) -> None:

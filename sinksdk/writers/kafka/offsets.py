@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from sinksdk.config import CONSUMER_OVERRIDES
 from sinksdk.engine.writer import CommittedOffsets
-from sinksdk.errors import DataException, RetriableException
+from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import partition_key
@@ -57,6 +58,9 @@ class KafkaOffsets(CommittedOffsets):
         self._next: dict[int, int] = {}
         self._cluster: Cluster | None = None
         self._consumer: Consumer | None = None
+        self._is_closed = False
+        self._reading = threading.Lock()
+        """Held while the clients are used: librdkafka's must not be closed under anybody's hands."""
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
@@ -71,17 +75,24 @@ class KafkaOffsets(CommittedOffsets):
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         """See :meth:`OffsetStorageReader.offsets`."""
         keys = [partition_key(partition) for partition in partitions]
-        self._read_on()
+        with self._reading:
+            if self._is_closed:
+                raise ConnectException(
+                    f"connector {self._connector}: its source offsets are not to be read any more"
+                )
+            self._read_on()
         return [dict(self._known[key]) if key in self._known else None for key in keys]
 
     def close(self) -> None:
         """See :meth:`CommittedOffsets.close`."""
-        cluster, self._cluster = self._cluster, None
-        consumer, self._consumer = self._consumer, None
-        if cluster is not None:
-            cluster.close()
-        if consumer is not None:
-            consumer.close()
+        with self._reading:
+            self._is_closed = True
+            cluster, self._cluster = self._cluster, None
+            consumer, self._consumer = self._consumer, None
+            if cluster is not None:
+                cluster.close()
+            if consumer is not None:
+                consumer.close()
 
     def _read_on(self) -> None:
         unread = {
