@@ -9,7 +9,9 @@ import pytest
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
-from sinksdk.spark.executor import ClosingWatch, GenerationSpec, _ProgressWriter
+from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.progress import ProgressWriter
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.records import (
     Closing,
@@ -33,10 +35,10 @@ class Worker:
         return TaskMeasures(records_read=int(time))
 
 
-def writer(store: MemoryStore, generation: int, attempt: int) -> _ProgressWriter:
+def writer(store: MemoryStore, generation: int, attempt: int) -> ProgressWriter:
     spec = GenerationSpec("memory:", "id", "c", generation)
     worker: Any = Worker()
-    return _ProgressWriter(store, spec, 0, attempt, worker, clock=ManualClock(), epoch=lambda: 7.0)
+    return ProgressWriter(store, spec, 0, attempt, worker, clock=ManualClock(), epoch=lambda: 7.0)
 
 
 def written(store: MemoryStore) -> TaskProgress:
