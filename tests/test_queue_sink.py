@@ -25,9 +25,9 @@ from sinksdk import (
 )
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.runtime.checks import check_file
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import TopicDirectory

@@ -19,9 +19,9 @@ from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
 from sinksdk.runtime.checks import Checked, check_config, check_file
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener
-from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import Source, Subscription

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import logging
 import math
-import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import ConnectorIdentity, SinkConnector
+from sinksdk.connector import SinkConnector
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
-from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import logging_about
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
-from sinksdk.runtime.author import Author, Caller, CallingThread
+from sinksdk.runtime.author import Caller, CallingThread
 from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.backlogs import Backlogs
 from sinksdk.runtime.clock import SystemWallClock, WallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Listener, Silent
-from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.generation import Claim
 from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.planner import Decision, Planner
-from sinksdk.runtime.registry import deploy, register
 from sinksdk.runtime.restarts import Restarts
 from sinksdk.runtime.start_positions import final_offsets, first_positions
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import Succession, enter, is_gone, leave
-from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration, Supervisor
+from sinksdk.runtime.supervisor import RunningGeneration, Supervisor
+from sinksdk.runtime.tenure import Tenure
 from sinksdk.runtime.topics import Read, excused
 from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.runtime.views import Views
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.sources import Source
-from sinksdk.store import Store, identify
+from sinksdk.store import Store
 from sinksdk.store.records import (
     ConnectorRecord,
     GenerationPlan,
@@ -110,7 +108,6 @@ class ConnectorDriver:
         self._store = store
         self._connector = connector
         self._config = config
-        self._raw = raw
         self._launcher = launcher
         self._listener = listener or Silent()
         self._clock = clock or SystemWallClock()
@@ -124,10 +121,18 @@ class ConnectorDriver:
             config.generation_max_records,
             skip_lost=config.on_data_loss == "skip",
         )
-        self._generations = Generations(store, config.name)
-        self._wishes = wishes or Wishes(store, config.name, self._clock)
-        self._record = record
-        self._author = Author(connector, config.name, self._clock, callers)
+        self._tenure = Tenure(
+            store,
+            connector,
+            config,
+            raw,
+            clock=self._clock,
+            signal=self._signal,
+            callers=callers,
+            wishes=wishes,
+            record=record,
+        )
+        self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
         self._is_flushing = False
         self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
@@ -163,96 +168,36 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
-        record = self._record or register(self._store, self._config.name, self._raw)
-        self._connector.identity = ConnectorIdentity(
-            identify(self._store), self._config.name, record.incarnation
-        )
+        self._until_caught_up = until_caught_up
         if self._group is not None and self._config.offset_mirror:
             self._mirror = OffsetMirror(self._group, self._config.name)
-        name = enter()
-        self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
-        self._status.forgive()
+        try:
+            return self._tenure.run(self._drive)
+        finally:
+            self._mirror.close()
+
+    def _drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
+        """Generation after generation, the first of which is claimed."""
+        self._status = self._tenure.status
         self._restarts = Restarts(self._config, self._status, self._pacing, self._clock)
         self._backlogs = Backlogs(
             self._config,
-            lambda topics: self._call("subscribed", lambda: self._connector.subscribed(topics)),
+            lambda topics: self._tenure.call("subscribed", lambda: self._connector.subscribed(topics)),
             status=self._status,
             pacing=self._pacing,
             views=self._views,
             clock=self._clock,
-            is_fixed=until_caught_up,
+            is_fixed=self._until_caught_up,
         )
-        self._until_caught_up = until_caught_up
         self._horizon = Horizon(
-            self._config, self._lookout, self._status, self._signal, self._clock, is_fixed=until_caught_up
+            self._config,
+            self._lookout,
+            self._status,
+            self._signal,
+            self._clock,
+            is_fixed=self._until_caught_up,
         )
-        if self._record is not None:
-            self._wishes.follow(self._record)
-        reason: ClosingReason | None = None
-        try:
-            self._call("start", lambda: self._connector.start(self._config))
-            if self._succession(name).await_turn():
-                reason = self._loop()
-                self._status.become("UNASSIGNED")
-        except FencedException:
-            raise  # the status is the newer driver's now
-        except Exception:
-            if self._generations.has_claimed:  # until then another driver may be the one that runs
-                self._status.become("FAILED", traceback.format_exc())
-            raise
-        finally:
-            leave(name)
-            self._mirror.close()
-            self._author.stop(
-                is_deleted=reason is ClosingReason.DELETE,
-                timeout=self._config.connector_shutdown_timeout_ms / 1000,
-            )
-        return reason
-
-    def _call(self, what: str, function: Callable[[], T]) -> T:
-        """Call the connector's own code, which may hang: its operator is heard meanwhile."""
-        return self._author.call(
-            what,
-            function,
-            timeout=self._config.connector_start_timeout_ms / 1000,
-            is_unwanted=self._is_unwanted,
-            grace=self._config.connector_shutdown_timeout_ms / 1000,
-        )
-
-    def _is_unwanted(self) -> bool:
-        if self._generations.has_claimed:
-            self._status.save_if_due()
-        return self._is_ended()
-
-    def _wait_for_turn(self, timeout: float) -> bool:
-        """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
-        if self._signal.wait(timeout):
-            self._signal.answered()
-        return self._signal.is_final
-
-    def _succession(self, name: str) -> Succession:
-        return Succession(
-            self._store,
-            self._config.name,
-            name,
-            clock=self._clock,
-            wait=self._wait_for_turn,
-            graceful=self._config.graceful_timeout_ms / 1000,
-        )
-
-    def _loop(self) -> ClosingReason | None:
-        claim = self._generations.claim()
-        self._status.become("RUNNING")
         self._totals.catch_up()
-        # Only after the claim: a driver that does not come to claim changes nothing.
-        record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
-        log.info(
-            "connector %s is RUNNING, configuration %d, from generation %d on",
-            self._config.name,
-            record.version,
-            claim.generation,
-        )
-        self._wishes.follow(record)
         while True:
             claim = self._begin(claim, record)
             committed = {p: entry.offset for p, entry in claim.committed.items()}
@@ -274,9 +219,9 @@ class ConnectorDriver:
             self._lookout.compare_with(Read(committed, plan.topic_ids))
             with logging_about(generation=plan.generation):
                 self._run(plan)
-            self._give_way()
+            self._tenure.give_way()
             self._raise_if_it_is_over()
-            if self._is_ended():
+            if self._tenure.is_ended():
                 return self._wishes.closing()
             claim = self._generations.claim()
             self._pacing.discarded(
@@ -303,11 +248,6 @@ class ConnectorDriver:
         ids = self._ids({partition.topic for partition in positions})
         return self._generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
 
-    def _is_ended(self) -> bool:
-        """Whether the process shall end, or an operator wants the connector stopped."""
-        self._wishes.look()
-        return self._signal.is_final or self._wishes.closing() is not None
-
     def _offsets_of_group(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int] | None:
@@ -327,26 +267,6 @@ class ConnectorDriver:
         if problem is not None:
             raise problem
 
-    def _give_way(self) -> None:
-        """Let a driver that asked for it take over; one that then does not come has died, and we go on."""
-        successor = self._generations.give_way()
-        if successor is None:
-            return
-        give_up = self._clock.now() + _SUCCESSION
-        while self._clock.now() < give_up and not is_gone(successor):
-            if not self._generations.is_newest():
-                raise FencedException(
-                    f"connector {self._config.name}: driver {successor} has asked this one to give way, and "
-                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
-                )
-            self._status.save_if_due()
-            self._clock.sleep(_SUCCESSION_POLL)
-        log.warning(
-            "connector %s: driver %s asked to take over and never did; this one goes on",
-            self._config.name,
-            successor,
-        )
-
     # -- deciding --------------------------------------------------------------------------------
 
     def _await_work(self, claim: Claim) -> Decision | None:
@@ -358,7 +278,7 @@ class ConnectorDriver:
         while True:
             if self._signal.reason is not None:
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
-            if self._is_ended():
+            if self._tenure.is_ended():
                 return None
             self._follow_orders()
             backlogs = self._backlogs.of(claim, self._horizon.look())
@@ -410,8 +330,7 @@ class ConnectorDriver:
         most = min(self._config.poll_interval_ms / 1000, self._wishes.interval)
         delay = min(most, due_at - now, recheck, *self._pacing.delays())
         self._signal.wait(max(delay, 0.0))
-        if not self._generations.is_newest():
-            raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
+        self._tenure.expect_newest()
 
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
         """What there is before anything was read, once no topic is in doubt. None: the end was asked for."""
@@ -424,13 +343,7 @@ class ConnectorDriver:
         return None
 
     def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
-        most = self._config.tasks_max
-        configs = list(self._call("task_configs", lambda: self._connector.task_configs(most)))
-        if not 1 <= len(configs) <= self._config.tasks_max:
-            raise ConnectException(
-                f"connector {self._config.name}: task_configs({self._config.tasks_max}) returned "
-                f"{len(configs)} configurations; it must return at least one and at most tasks.max"
-            )
+        configs = self._tenure.task_configs()
         shares = assign(decision.ranges, len(configs), claim.previous)
         return [
             TaskPlan(ranges=self._planner.share(share, decision), config=dict(own))

@@ -10,9 +10,9 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.supervisor import ClosingSignal
 
 Answer = TypeVar("Answer")
 

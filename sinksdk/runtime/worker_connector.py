@@ -16,12 +16,12 @@ from sinksdk.logs import logging_about
 from sinksdk.runtime import registry
 from sinksdk.runtime.author import Author, Caller, CallingThread
 from sinksdk.runtime.clock import SystemWallClock, WallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.deletion import remove
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.succession import enter, is_gone, leave
-from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify
 from sinksdk.store.records import ConnectorRecord

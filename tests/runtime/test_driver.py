@@ -169,9 +169,10 @@ def driver(
     task_class: type[SinkTask] = Task,
     connector: Connector | None = None,
     group: OffsetGroup | None = None,
+    store: MemoryStore | None = None,
     **settings: object,
 ) -> tuple[ConnectorDriver, InProcess, Connector]:
-    store = MemoryStore()
+    store = store or MemoryStore()
     raw = {
         "name": "c",
         "topics": "t",
@@ -422,8 +423,7 @@ def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() ->
     """Regression: a second run with a bad configuration made the first one's tasks wait for ever."""
     made, launcher, _ = driver(Source({P0: 3}))
     made.run(until_caught_up=True)
-    other, _, connector = driver(Source({P0: 3}), **{"tasks.max": 9})
-    other._store = launcher.store
+    other, _, connector = driver(Source({P0: 3}), store=launcher.store, **{"tasks.max": 9})
 
     def refuse(config: Any) -> None:
         message = "no such bucket"
@@ -449,10 +449,9 @@ def test_attempts_are_counted_anew_at_each_start() -> None:
     made, launcher, _ = driver(Source({P0: 3}), Broken, **{"restart.max.attempts": 1})
     with pytest.raises(ConnectException):
         made.run(until_caught_up=True)
-    again, relaunched, _ = driver(Source({P0: 3}), Broken, **{"restart.max.attempts": 1})
-    again._store = launcher.store
-    again._generations = Generations(launcher.store, "c")
-    relaunched.store = launcher.store
+    again, relaunched, _ = driver(
+        Source({P0: 3}), Broken, store=launcher.store, **{"restart.max.attempts": 1}
+    )
     with pytest.raises(ConnectException):
         again.run(until_caught_up=True)
 
@@ -469,9 +468,7 @@ def test_a_status_that_cannot_be_written_ends_nothing() -> None:
                 raise Lost(message)
             return super()._write(key, stored, if_version)
 
-    made, launcher, _ = driver(Source({P0: 3}))
-    made._store = launcher.store = Unwritable(patience=0.01)
-    made._generations = Generations(launcher.store, "c")
+    made, launcher, _ = driver(Source({P0: 3}), store=Unwritable(patience=0.01))
     made.run(until_caught_up=True)
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 3

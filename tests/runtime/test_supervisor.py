@@ -9,8 +9,9 @@ import pytest
 from sinksdk import ClosingReason, ConnectException, FencedException, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.supervisor import ClosingSignal, Supervisor
+from sinksdk.runtime.supervisor import Supervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored

@@ -11,10 +11,10 @@ import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, committed_offsets
 from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector

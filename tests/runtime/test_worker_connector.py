@@ -19,10 +19,10 @@ from sinksdk import (
     RetriableException,
     SinkConnector,
 )
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
-from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table

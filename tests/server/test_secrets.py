@@ -22,9 +22,10 @@ from sinksdk.cli.startup import Place
 from sinksdk.confidential import WithoutSecrets
 from sinksdk.engine.outcome import Failure
 from sinksdk.references import ConfigProviders
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.supervisor import ClosingSignal, RunningGeneration
+from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan

@@ -16,9 +16,9 @@ from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetRange, SinkRecord, TopicPartition
 from sinksdk.runtime.author import AtOnce
+from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.supervisor import ClosingSignal
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import Subscription

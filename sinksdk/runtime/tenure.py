@@ -1,0 +1,231 @@
+"""A driver's time with a connector, sink or source: how it begins, whom it gives way to, how it ends."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.context import ClosingReason
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.runtime.author import Author, Caller, CallingThread
+from sinksdk.runtime.clock import WallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.registry import deploy, register
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.succession import Succession, enter, is_gone, leave
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.store import Store, identify
+from sinksdk.store.records import ConnectorRecord
+
+log = logging.getLogger(__name__)
+
+_SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
+_SUCCESSION_POLL = 0.25  # seconds
+
+T = TypeVar("T")
+
+
+class Settings(Protocol):
+    """What a tenure needs of a connector's configuration."""
+
+    name: str
+    tasks_max: int
+    graceful_timeout_ms: int
+    connector_shutdown_timeout_ms: int
+    connector_start_timeout_ms: int
+
+
+class Tenure:
+    """One driver's time with one connector, from its start to its stop.
+
+    Args:
+        store: what must survive.
+        connector: the connector; its ``start`` and ``stop`` are called here.
+        config: its validated configuration.
+        raw: the same as it was written.
+        clock: time.
+        signal: asks it to close.
+        callers: make what runs the connector's own code.
+        wishes: what an operator wants of it.
+        record: where the configuration comes from, if it is the store's own; None: it becomes the store's
+            once the driver has claimed a generation.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connector: Connector,
+        config: Settings,
+        raw: Mapping[str, Any],
+        *,
+        clock: WallClock,
+        signal: ClosingSignal,
+        callers: Callable[[], Caller] = CallingThread,
+        wishes: Wishes | None = None,
+        record: ConnectorRecord | None = None,
+    ) -> None:
+        self._store = store
+        self._connector = connector
+        self._config = config
+        self._raw = raw
+        self._clock = clock
+        self._signal = signal
+        self._record = record
+        self._author = Author(connector, config.name, clock, callers)
+        self.generations = Generations(store, config.name)
+        """The driver's hold on the connector's generations."""
+        self.wishes = wishes or Wishes(store, config.name, clock)
+        """What an operator wants."""
+
+    @property
+    def status(self) -> StatusKeeper:
+        """The connector's status, from :meth:`run` on."""
+        return self._status
+
+    def run(self, drive: Callable[[Claim, ConnectorRecord], ClosingReason | None]) -> ClosingReason | None:
+        """Start the connector, drive it once it is our turn, and stop it.
+
+        Args:
+            drive: runs generations, the first of which is claimed, with the configuration in the record;
+                returns why an operator wants the connector stopped.
+
+        Returns:
+            The same; None when he does not, or it never was our turn.
+
+        Raises:
+            FencedException: a newer driver has taken over.
+            Exception: what ``start`` or ``drive`` raised; the status says FAILED.
+        """
+        record = self._record or register(self._store, self._config.name, self._raw)
+        self._connector.identity = ConnectorIdentity(
+            identify(self._store), self._config.name, record.incarnation
+        )
+        name = enter()
+        self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
+        self._status.forgive()
+        if self._record is not None:
+            self.wishes.follow(self._record)
+        reason: ClosingReason | None = None
+        try:
+            self.call("start", lambda: self._connector.start(self._config))
+            if self._succession(name).await_turn():
+                reason = drive(*self._begin())
+                self._status.become("UNASSIGNED")
+        except FencedException:
+            raise  # the status is the newer driver's now
+        except Exception:
+            if self.generations.has_claimed:  # until then another driver may be the one that runs
+                self._status.become("FAILED", traceback.format_exc())
+            raise
+        finally:
+            leave(name)
+            self._author.stop(
+                is_deleted=reason is ClosingReason.DELETE,
+                timeout=self._config.connector_shutdown_timeout_ms / 1000,
+            )
+        return reason
+
+    def call(self, what: str, function: Callable[[], T]) -> T:
+        """Call the connector's own code, which may hang: its operator is heard meanwhile.
+
+        Raises:
+            HangingException: it did not return in time.
+            Exception: what it raises.
+        """
+        return self._author.call(
+            what,
+            function,
+            timeout=self._config.connector_start_timeout_ms / 1000,
+            is_unwanted=self.is_unwanted,
+            grace=self._config.connector_shutdown_timeout_ms / 1000,
+        )
+
+    def task_configs(self) -> Sequence[Mapping[str, str]]:
+        """What each task's configuration differs in, as the connector says.
+
+        Raises:
+            ConnectException: none, or more than ``tasks.max``.
+        """
+        most = self._config.tasks_max
+        configs = list(self.call("task_configs", lambda: self._connector.task_configs(most)))
+        if not 1 <= len(configs) <= most:
+            raise ConnectException(
+                f"connector {self._config.name}: task_configs({most}) returned {len(configs)} "
+                f"configurations; it must return at least one and at most tasks.max"
+            )
+        return configs
+
+    def is_ended(self) -> bool:
+        """Whether the process shall end, or an operator wants the connector stopped."""
+        self.wishes.look()
+        return self._signal.is_final or self.wishes.closing() is not None
+
+    def is_unwanted(self) -> bool:
+        """As :meth:`is_ended`, for whoever waits for long: others hear meanwhile that the driver lives."""
+        if self.generations.has_claimed:
+            self._status.save_if_due()
+        return self.is_ended()
+
+    def expect_newest(self) -> None:
+        """Raise FencedException if a newer driver has claimed a generation."""
+        if not self.generations.is_newest():
+            raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
+
+    def give_way(self) -> None:
+        """After a generation: let a driver that asked for it take over. One that does not come has died.
+
+        Raises:
+            FencedException: it has taken over.
+        """
+        successor = self.generations.give_way()
+        if successor is None:
+            return
+        give_up = self._clock.now() + _SUCCESSION
+        while self._clock.now() < give_up and not is_gone(successor):
+            if not self.generations.is_newest():
+                raise FencedException(
+                    f"connector {self._config.name}: driver {successor} has asked this one to give way, and "
+                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
+                )
+            self._status.save_if_due()
+            self._clock.sleep(_SUCCESSION_POLL)
+        log.warning(
+            "connector %s: driver %s asked to take over and never did; this one goes on",
+            self._config.name,
+            successor,
+        )
+
+    def _begin(self) -> tuple[Claim, ConnectorRecord]:
+        """Our turn: the first generation is claimed, and the configuration we bring is the connector's."""
+        claim = self.generations.claim()
+        self._status.become("RUNNING")
+        # Only after the claim: a driver that does not come to claim changes nothing.
+        record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
+        log.info(
+            "connector %s is RUNNING, configuration %d, from generation %d on",
+            self._config.name,
+            record.version,
+            claim.generation,
+        )
+        self.wishes.follow(record)
+        return claim, record
+
+    def _succession(self, name: str) -> Succession:
+        return Succession(
+            self._store,
+            self._config.name,
+            name,
+            clock=self._clock,
+            wait=self._wait_for_turn,
+            graceful=self._config.graceful_timeout_ms / 1000,
+        )
+
+    def _wait_for_turn(self, timeout: float) -> bool:
+        """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
+        if self._signal.wait(timeout):
+            self._signal.answered()
+        return self._signal.is_final
