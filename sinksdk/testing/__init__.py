@@ -7,6 +7,8 @@
     check_sink  Capabilities  Guarantee  Report                    the whole contract in one line
     sink_machine  check_machine  SinkTaskMachine  Trial            the same, with rules of your own
     replay  SinkContractError  KitError                            when it fails
+    check_source  SourceCapabilities  MemoryOrigin  SourceReport   the whole contract of a source in one line
+    replay_source  SourceContractError                             when it fails
 
 Only :func:`check_sink`, :func:`sink_machine` and :func:`check_machine` need Hypothesis
 (``pip install sinksdk[testing]``), and load it when they are called.
@@ -20,11 +22,15 @@ from sinksdk.testing.check import SinkOptions, check_machine, check_sink, replay
 from sinksdk.testing.clock import ManualClock
 from sinksdk.testing.commits import MemoryCommitLog
 from sinksdk.testing.context import FakeContext
-from sinksdk.testing.contract import Capabilities, Guarantee, KitError, SinkContractError
+from sinksdk.testing.contract import Capabilities, Guarantee, KitError, SinkContractError, SourceContractError
 from sinksdk.testing.destination import MemoryDestination
 from sinksdk.testing.faults import Crash, Fault, FaultKind, FaultPlan
 from sinksdk.testing.harness import Call, SinkTaskHarness
 from sinksdk.testing.report import Report
+from sinksdk.testing.source_kit.check import SourceOptions, check_source, replay_source
+from sinksdk.testing.source_kit.origin import MemoryOrigin
+from sinksdk.testing.source_kit.report import SourceReport
+from sinksdk.testing.source_kit.subject import SourceCapabilities
 from sinksdk.testing.trial import Trial
 
 if TYPE_CHECKING:
@@ -43,15 +49,22 @@ __all__ = [
     "ManualClock",
     "MemoryCommitLog",
     "MemoryDestination",
+    "MemoryOrigin",
     "Report",
     "SinkContractError",
     "SinkOptions",
     "SinkTaskHarness",
     "SinkTaskMachine",
+    "SourceCapabilities",
+    "SourceContractError",
+    "SourceOptions",
+    "SourceReport",
     "Trial",
     "check_machine",
     "check_sink",
+    "check_source",
     "replay",
+    "replay_source",
     "sink_machine",
 ]
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-import logging
 import sys
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from sinksdk.records import SinkRecord, TopicPartition
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import Capabilities, KitError, Row, SinkContractError, Step, Subject
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
+from sinksdk.testing.quiet import quiet
 from sinksdk.testing.report import Report
 from sinksdk.testing.shorten import shorten
+from sinksdk.testing.sweep import run
 from sinksdk.testing.trial import Trial
 
 if TYPE_CHECKING:
@@ -116,11 +115,11 @@ def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settin
     from sinksdk.testing.machine import explore  # noqa: PLC0415 - as above
 
     machine.exercised.clear()
-    with _quiet():
+    with quiet():
         try:
             _see_something(machine.subject)
         except SinkContractError as failure:
-            raise shorten(machine.subject, failure) from None
+            raise shorten(failure, partial(run, machine.subject)) from None
         machine.exercised.clear()
         explore(machine, settings)
     report = Report(machine.subject.capabilities, machine.exercised)
@@ -148,27 +147,11 @@ def replay(
     Raises:
         SinkContractError: the sink still does not keep its promise.
     """
-    with _quiet():
+    with quiet():
         trial = Trial(Subject(make_task, read_back, **options))
         for step in schedule:
             trial.step(*step)
         trial.finish()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The engine reports every injected fault, and what dies closes nothing: here both are expected."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            try:
-                yield
-            finally:
-                gc.collect()
-    finally:
-        logging.disable(before)
 
 
 def _see_something(subject: Subject[Any]) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import EngineOptions
@@ -59,29 +59,42 @@ class KitError(Exception):
     """The kit cannot judge the sink: it is used in a way that would make every sink pass. Says what to do."""
 
 
-class SinkContractError(AssertionError):
-    """The sink broke its promise.
+class ContractError(AssertionError):
+    """A connector broke its promise.
 
     Args:
         problem: what is wrong.
         story: what happened until then, sentence by sentence.
-        steps: the same for :func:`~sinksdk.testing.replay`.
+        steps: the same, to be replayed.
     """
+
+    replayed_by: ClassVar[str] = "replay"
+    """Name of the function that does the steps again."""
 
     def __init__(self, problem: str, story: Sequence[str], steps: Sequence[Step]) -> None:
         self.problem = problem
         self.story = tuple(story)
         self.steps = tuple(steps)
         lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
-        plain = ", ".join(map(repr, steps))
+        again = f"{self.replayed_by}([{', '.join(map(repr, steps))}], …)"
         super().__init__(
             "\n".join(
-                [problem, "", "What happened:", *lines, "", "The same again:", f"    replay([{plain}], …)"]
+                [problem, "", "What happened:", *lines, "", "The same again:", f"    {again}"]
             )
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.problem, self.story, self.steps)
+
+
+class SinkContractError(ContractError):
+    """The sink broke its promise. Its steps are for :func:`~sinksdk.testing.replay`."""
+
+
+class SourceContractError(ContractError):
+    """The source broke its promise. Its steps are for :func:`~sinksdk.testing.replay_source`."""
+
+    replayed_by = "replay_source"
 
 
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))

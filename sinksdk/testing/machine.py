@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, settings
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from sinksdk.testing.contract import KitError, SinkContractError, Subject
 from sinksdk.testing.faults import POSSIBLE, FaultKind
 from sinksdk.testing.shorten import shorten
-from sinksdk.testing.sweep import sweep
+from sinksdk.testing.sweep import run, sweep
 from sinksdk.testing.trial import Trial
 
 DEFAULTS = settings(
@@ -186,4 +187,4 @@ def explore(machine: type[SinkTaskMachine], chosen: settings | None) -> None:
         )
         raise KitError(message) from error
     if failure is not None:
-        raise shorten(machine.subject, failure) from None
+        raise shorten(failure, partial(run, machine.subject)) from None

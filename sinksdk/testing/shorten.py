@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
-from sinksdk.testing.contract import SinkContractError, Step, Subject
-from sinksdk.testing.sweep import run
+from sinksdk.testing.contract import ContractError, Step
+
+E = TypeVar("E", bound=ContractError)
 
 MOST_TRIES = 2_000
 """After so many replays what was found so far is short enough."""
 
 
-def shorten(subject: Subject[Any], failure: SinkContractError) -> SinkContractError:
-    """The failure of a shorter schedule: none of its steps can be left out or made smaller."""
+def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
+    """The failure of a shorter schedule: none of its steps can be left out or made smaller.
+
+    Args:
+        failure: of a schedule that may be long.
+        run: does the steps of a schedule, and says what was wrong.
+    """
     tries = 0
     is_shortest = False
     while not is_shortest:
         is_shortest = True
         for candidate in _simpler(failure.steps):
             tries += 1
-            simpler = run(subject, candidate) if tries <= MOST_TRIES else None
+            simpler = run(candidate) if tries <= MOST_TRIES else None
             if simpler is not None:
                 failure, is_shortest = simpler, False
                 break

@@ -1,0 +1,405 @@
+"""Follows a directory of files of lines: JSON lines, CSV, logs. Each line becomes a record, as the bytes it is.
+
+Files are told apart by what is in them, not by their names: the source partition is a content, known by its
+first lines; the offset is a place in it, known by the bytes before it. So a file may be renamed, copied and
+truncated, compressed or moved: what was read of it stays read, and the rest is read from wherever it is now.
+A file whose whole content is the beginning of another's is taken for an older copy of it.
+"""
+
+import gzip
+import hashlib
+import os
+import stat
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from sinksdk import ConnectException
+from sinksdk.source import (
+    ExactlyOnceSupport,
+    SourceConnector,
+    SourceConnectorConfig,
+    SourceOffset,
+    SourceRecord,
+    SourceTask,
+)
+
+HEAD = 1_024  # bytes of the first lines that tell a content from others, at most
+TAIL = 64  # bytes before an offset that tell whether a file holds what was read
+CHUNK = 256 * 1_024  # bytes that are read at a time
+MARKS = 1_000  # places per content that are remembered, to know older copies by
+
+
+class FileConfig(SourceConnectorConfig):
+    directory: Path = Field(description="Whose files are followed; not those of its folders.")
+    file_pattern: str = Field(
+        default="*",
+        alias="file.pattern",
+        description="Which of its files: `*.jsonl*` are those that are written and those that were rotated. "
+        "What ends in `.gz` is unpacked.",
+    )
+    topic: str = Field(description="Where the lines go.")
+    skip_lines: int = Field(
+        default=0,
+        ge=0,
+        alias="skip.lines",
+        description="How many lines at the beginning of each file are no records: 1 for the header of a CSV.",
+    )
+    batch_records: int = Field(
+        default=1_000, ge=1, alias="batch.records", description="Records of a transaction, at most."
+    )
+    max_line_bytes: int = Field(
+        default=1_000_000,
+        ge=1,
+        alias="max.line.bytes",
+        description="A longer line ends the task; Kafka's default takes no more than about this.",
+    )
+    poll_interval_ms: int = Field(
+        default=500,
+        ge=1,
+        alias="poll.interval.ms",
+        description="Milliseconds between two looks at the directory.",
+    )
+    file_idle_ms: int = Field(
+        default=60_000,
+        ge=0,
+        alias="file.idle.ms",
+        description="Milliseconds after which a file that did not grow is not kept open, and a last line "
+        "without an end is whole. A writer that pauses for longer in the middle of a line has it cut in two.",
+    )
+    task_number: int = Field(default=0, ge=0, alias="task.number", description="Set by the connector.")
+    task_count: int = Field(default=1, ge=1, alias="task.count", description="Set by the connector.")
+
+
+class Version(NamedTuple):
+    """A file as it is now; as long as this stays the same, so does what is in it."""
+
+    device: int
+    inode: int
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Version":
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class PlainFile:
+    """An open file, which may be renamed, truncated and deleted meanwhile."""
+
+    is_final = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stream = path.open("rb", buffering=0)
+
+    def read(self, at: int, size: int) -> bytes:
+        """What is there from a place on, in one look: what is checked of it holds for all of it."""
+        return os.pread(self.stream.fileno(), size, at)
+
+    def status(self) -> os.stat_result:
+        return os.fstat(self.stream.fileno())
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class PackedFile(PlainFile):
+    """A gzip file: complete, and read forward. Places are those in what is packed."""
+
+    is_final = True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.rewind()
+
+    def rewind(self) -> None:
+        self.stream.seek(0)
+        self.unpacked = gzip.GzipFile(fileobj=self.stream)
+        self.begin, self.window = 0, b""
+
+    def read(self, at: int, size: int) -> bytes:
+        if at < self.begin:
+            self.rewind()
+        while self.begin + len(self.window) < at + size:
+            more = self.unpacked.read(CHUNK)
+            if not more:
+                break
+            gone = min(len(self.window), max(at - self.begin, 0))
+            self.window, self.begin = self.window[gone:] + more, self.begin + gone
+        return self.window[at - self.begin :][:size]
+
+
+def opened(path: Path) -> PlainFile:
+    return PackedFile(path) if path.suffix == ".gz" else PlainFile(path)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+class Place(NamedTuple):
+    """Somewhere in a content, and what is before it."""
+
+    byte: int
+    tail: str
+
+    def is_in(self, file: PlainFile) -> bool:
+        back = min(TAIL, self.byte)
+        before = file.read(self.byte - back, back)
+        return len(before) == back and digest(before) == self.tail
+
+
+START = Place(0, digest(b""))
+
+
+class Content:
+    """What one file holds, or several that begin alike: it is read once, from whichever of them."""
+
+    def __init__(self, first: str, number: int, place: Place, skip_lines: int) -> None:
+        self.partition = {"first": first, "number": number}
+        self.place = place
+        self.marks = deque([place], maxlen=MARKS)
+        self.to_skip = 0 if place.byte else skip_lines
+        self.file: PlainFile | None = None
+        self.is_read = False
+
+    def is_in(self, file: PlainFile) -> bool:
+        """Whether a file holds what was read of this content, or the beginning of it."""
+        if self.place.is_in(file):
+            return True
+        if file.read(self.place.byte, 1) or not self.place.byte:
+            return False
+        size = file.status().st_size
+        known = [mark for mark in self.marks if START.byte < mark.byte <= size]
+        return bool(known) and not file.is_final and known[-1].is_in(file)
+
+    def is_older_than(self, file: PlainFile) -> bool:
+        """Whether a file holds more than what was read."""
+        return self.place.is_in(file) and bool(file.read(self.place.byte, 1))
+
+    def follow(self, file: PlainFile) -> None:
+        self.close()
+        self.file, self.is_read = file, False
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+        self.file = None
+
+    def lines(self, most: int, config: FileConfig) -> Iterator[tuple[bytes, Place]]:
+        """Lines from the place on that are whole, each with the place behind it.
+
+        Raises:
+            LookupError: the file holds something else by now.
+        """
+        file = self.file
+        if file is None:
+            return
+        back, data = self.look(file, config)
+        is_at_end = len(data) - back < CHUNK
+        at = back
+        if is_at_end:
+            ends_anyway = file.is_final or is_idle(file.status(), config)
+        if back and data[back - 1 : back] != b"\n" and data[back : back + 1] == b"\n":
+            at += 1  # the end of a line that was taken for whole without it
+        begin = self.place.byte - back
+        for _ in range(most + self.to_skip):
+            end = data.find(b"\n", at)
+            behind = end + 1
+            if end < 0:
+                if not is_at_end or not ends_anyway or at == len(data):
+                    break
+                end = behind = len(data)
+            line, at = data[at:end], behind
+            if len(line) > config.max_line_bytes:
+                raise self.too_long(config)
+            self.place = Place(begin + behind, digest(data[max(0, behind - TAIL) : behind]))
+            if self.to_skip:
+                self.to_skip -= 1
+            else:
+                yield line, self.place
+        self.marks.append(self.place)
+        self.is_read = is_at_end and data.find(b"\n", at) < 0
+
+    def look(self, file: PlainFile, config: FileConfig) -> tuple[int, bytes]:
+        """The bytes before the place, how many these are, and those behind it: with a whole line, or all."""
+        back, size = min(TAIL, self.place.byte), CHUNK
+        while True:
+            data = file.read(self.place.byte - back, back + size)
+            if len(data) < back or digest(data[:back]) != self.place.tail:
+                message = f"{file.path} does not hold what was read of it any more"
+                raise LookupError(message)
+            if len(data) < back + size or b"\n" in data[back + 1 :]:
+                return back, data
+            if size > config.max_line_bytes:
+                raise self.too_long(config)
+            size *= 2
+
+    def too_long(self, config: FileConfig) -> ConnectException:
+        path = self.file.path if self.file else config.directory
+        return ConnectException(
+            f"{path} has a line of more than {config.max_line_bytes:,} bytes behind byte {self.place.byte:,}; "
+            f"raise 'max.line.bytes' if the topic takes such records, or take the line out of the file"
+        )
+
+
+def is_idle(status: os.stat_result, config: FileConfig) -> bool:
+    return time.time() - status.st_mtime >= config.file_idle_ms / 1_000
+
+
+class FileTask(SourceTask):
+    def __init__(self) -> None:
+        self.contents: dict[str, list[Content]] = {}
+        self.known: dict[Path, tuple[Version, Content | None, Place]] = {}
+        self.stopping = threading.Event()
+        self.next_look = 0.0
+
+    def start(self, config: FileConfig) -> None:
+        self.config = config
+        self.look()
+
+    def poll(self) -> Sequence[SourceRecord]:
+        if time.monotonic() >= self.next_look:
+            self.look()
+        records = self.read()
+        if not records:
+            self.stopping.wait(max(self.next_look - time.monotonic(), 0.001))
+        return records
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def stopped(self) -> None:
+        for content in self.all_contents():
+            content.close()
+
+    def all_contents(self) -> list[Content]:
+        return [content for alike in self.contents.values() for content in alike]
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def read(self) -> list[SourceRecord]:
+        """The next lines of each file in turn, so that one that grows quickly keeps none waiting."""
+        records: list[SourceRecord] = []
+        followed = [content for content in self.all_contents() if content.file is not None]
+        for number, content in enumerate(followed):
+            share = -(-(self.config.batch_records - len(records)) // (len(followed) - number))
+            try:
+                for line, place in content.lines(share, self.config):
+                    offset = {"byte": place.byte, "tail": place.tail}
+                    records.append(SourceRecord(content.partition, offset, self.config.topic, line))
+            except LookupError:  # truncated: what was not read is in a copy, if there is one
+                content.close()
+                self.known.clear()
+        return records
+
+    # -- which file holds what -----------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Find out which files there are, and what they hold."""
+        self.next_look = time.monotonic() + self.config.poll_interval_ms / 1_000
+        self.let_go()
+        new = [path for path in sorted(self.config.directory.glob(self.config.file_pattern)) if self.is_new(path)]
+        heads = {path: first for path in new if (first := self.first_of(path)) is not None}
+        self.load(heads.values())
+        for path, first in heads.items():
+            if int(first, 16) % self.config.task_count == self.config.task_number:
+                self.settle(path, first)
+
+    def let_go(self) -> None:
+        """Close what is read and does not grow: it is opened again should it."""
+        for content in self.all_contents():
+            if content.file is not None and content.is_read:
+                status = content.file.status()
+                if content.file.is_final or not status.st_nlink or is_idle(status, self.config):
+                    content.close()
+
+    def is_new(self, path: Path) -> bool:
+        """Whether a file has changed since it was looked at, or what it was taken for has."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return False
+        version, content, place = self.known.get(path, (None, None, START))
+        is_as_before = version == Version.of(status) and (content is None or content.place == place)
+        return stat.S_ISREG(status.st_mode) and not is_as_before
+
+    def first_of(self, path: Path) -> str | None:
+        """What tells a file's content from others: its first lines, if they are there already."""
+        lines = self.config.skip_lines + 1
+        try:
+            file = opened(path)
+        except FileNotFoundError:
+            return None
+        try:
+            head = file.read(0, HEAD)
+            status = file.status()
+        except (EOFError, zlib.error, gzip.BadGzipFile):  # it is being written
+            return None
+        finally:
+            file.close()
+        is_there = head.count(b"\n") >= lines or len(head) == HEAD
+        if not head or not (is_there or file.is_final or is_idle(status, self.config)):
+            return None
+        return digest(b"\n".join(head.split(b"\n", lines)[:lines]))
+
+    def load(self, firsts: Iterable[str]) -> None:
+        """Ask where earlier tasks got to, for all new contents at once."""
+        asked = sorted(set(firsts) - set(self.contents))
+        self.contents.update({first: [] for first in asked})
+        while asked:
+            partitions = [{"first": first, "number": len(self.contents[first])} for first in asked]
+            told = self.context.offset_storage_reader().offsets(partitions)
+            for first, offset in zip(list(asked), told, strict=True):
+                if offset is None:
+                    asked.remove(first)
+                else:
+                    self.add(first, place_of(offset))
+
+    def add(self, first: str, place: Place) -> Content:
+        alike = self.contents[first]
+        alike.append(Content(first, len(alike), place, self.config.skip_lines))
+        return alike[-1]
+
+    def settle(self, path: Path, first: str) -> None:
+        """Take a file for the content that it holds, and read on in it where it has more."""
+        try:
+            file = opened(path)
+        except FileNotFoundError:
+            return
+        is_followed = False
+        try:
+            version = Version.of(file.status())
+            held = [content for content in self.contents[first] if content.is_in(file)]
+            content = max(held, key=lambda c: c.place.byte) if held else self.add(first, START)
+            if content.file is None or (content.is_read and content.is_older_than(file)):
+                is_followed = content.is_older_than(file)
+            if is_followed:
+                content.follow(file)
+            self.known[path] = version, content, content.place
+        except (EOFError, zlib.error, gzip.BadGzipFile):  # it is being written
+            return
+        finally:
+            if not is_followed:
+                file.close()
+
+
+def place_of(offset: SourceOffset) -> Place:
+    return Place(int(str(offset["byte"])), str(offset["tail"]))
+
+
+class FileSource(SourceConnector):
+    config_class, task_class = FileConfig, FileTask
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{"task.number": str(n), "task.count": str(max_tasks)} for n in range(max_tasks)]
+
+    def exactly_once_support(self, config: FileConfig) -> ExactlyOnceSupport:
+        return ExactlyOnceSupport.SUPPORTED

@@ -1,0 +1,1 @@
+"""The kit for sources: what is behind :func:`sinksdk.testing.check_source`."""

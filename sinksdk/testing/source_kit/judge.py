@@ -1,0 +1,146 @@
+"""Whether what a source did keeps its promise."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sinksdk.source.positions import SourcePosition, as_json, partition_key
+from sinksdk.source.records import SourceOffset, SourceRecord
+from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, shape_of
+
+_SHOWN: Final = 5
+
+
+class SourceJudge:
+    """Looks on while a case runs, and at the topics when it is over. The first problem is the one that counts.
+
+    Args:
+        promise: what the source promises.
+    """
+
+    def __init__(self, promise: SourceCapabilities) -> None:
+        self._promise = promise
+        self._last: dict[str, SourcePosition] = {}
+        self._passed: dict[str, set[str]] = defaultdict(set)
+        self._following: dict[tuple[str, str], list[SourceRecord]] = defaultdict(list)
+        self.problem: str | None = None
+        """What is wrong."""
+        self.duplicates = 0
+        """Records seen more often than expected."""
+
+    def blame(self, problem: str) -> None:
+        """Something is wrong."""
+        if self.problem is None:
+            self.problem = problem
+
+    # -- while it runs -------------------------------------------------------------------------------
+
+    def moved(self, position: SourcePosition) -> None:
+        """A transaction was committed, and a source partition's offset with it."""
+        key, offset = as_json(position.partition), as_json(position.offset)
+        before = self._last.get(key)
+        if before is not None and as_json(before.offset) != offset:
+            if self._promise.grows and (offset in self._passed[key] or _is_less(position.offset, before.offset)):
+                self.blame(
+                    f"the offset of {dict(position.partition)} went back from {dict(before.offset)} to "
+                    f"{dict(position.offset)}: what is between them is read again after a crash"
+                )
+            self._passed[key].add(as_json(before.offset))
+        self._last[key] = position
+
+    def follows(self, before: dict[str, str], record: SourceRecord) -> None:
+        """A task gave a record. ``before`` is the offset that it had reached in each source partition."""
+        try:
+            key, offset = partition_key(record.source_partition), partition_key(record.source_offset)
+        except Exception:  # noqa: BLE001 - the engine has a word for what cannot be a position
+            return
+        reached = before.get(key)
+        if reached is not None and reached != offset:
+            followers = self._following[key, reached]
+            if record not in followers:
+                followers.append(record)
+        before[key] = offset
+
+    # -- at the end ----------------------------------------------------------------------------------
+
+    def look(self, truth: Sequence[Expected], logs: Iterable[Sequence[SourceRecord]]) -> None:
+        """Compare what readers see with what the source held."""
+        shape = shape_of(truth)
+        logs = list(logs)
+        seen = Counter(shape(record) for log in logs for record in log)
+        wanted = Counter(truth)
+        self.duplicates = sum((seen - wanted).values())
+        strangers = [row for row in seen if row not in wanted]
+        if strangers:
+            self.blame(f"{_listed(strangers)} in the topics, and not in `expected`")
+        missing = list((wanted - seen).elements())
+        if missing:
+            self.blame(f"lost: {_listed(missing)} in `expected`, and not in the topics{self._why(shape_of(truth))}")
+        again = list((seen - wanted).elements())
+        if again and self._promise.exactly_once:
+            self.blame(f"twice: {_listed(again)} in the topics more often than expected{self._why(shape)}")
+        if self._promise.ordered and not again:
+            self._look_at_order(truth, logs)
+
+    def _why(self, shape: object) -> str:
+        """What the source gave after one and the same offset, where that was not the same."""
+        for (partition, offset), followers in self._following.items():
+            if len(followers) > 1:
+                given = " and ".join(repr(record.value) for record in followers[:2])
+                after = f"its offset {offset}" if offset else "its beginning"
+                return (
+                    f"; after {after} the source partition {partition} went on with {given}, at different "
+                    f"times: from an offset on, the same records must come"
+                )
+        return ""
+
+    def _look_at_order(self, truth: Sequence[Expected], logs: Iterable[Sequence[SourceRecord]]) -> None:
+        shape = shape_of(truth)
+        for log in logs:
+            parts: dict[str, list[SourceRecord]] = defaultdict(list)
+            for record in log:
+                parts[partition_key(record.source_partition)].append(record)
+            for key, records in parts.items():
+                rest = iter(truth)
+                for record in records:
+                    if not any(row == shape(record) for row in rest):
+                        self.blame(
+                            f"out of order: {record.value!r} of the source partition {key} is not where "
+                            f"`expected` has it; declare ordered=False if that is as it should be"
+                        )
+                        return
+
+
+def _is_less(offset: SourceOffset, before: SourceOffset) -> bool:
+    """Whether an offset is smaller in some number, and the same or smaller in everything else."""
+    if offset.keys() != before.keys():
+        return False
+    pairs = [(offset[name], before[name]) for name in offset if offset[name] != before[name]]
+    return bool(pairs) and all(
+        isinstance(a, int | float) and isinstance(b, int | float) and a < b for a, b in pairs
+    )
+
+
+def _listed(rows: Sequence[Expected]) -> str:
+    shown = ", ".join(map(repr, rows[:_SHOWN]))
+    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    return f"{shown}{more} {'is' if len(rows) == 1 else 'are'}"
+
+
+def changed_classes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Attributes of classes that changed while a task ran."""
+    return sorted(name for name, value in after.items() if before.get(name) != value)
+
+
+def class_state(task: object) -> dict[str, str]:
+    """What the classes of a task hold themselves, and every instance shares."""
+    own = [kind for kind in type(task).__mro__ if not kind.__module__.startswith(("sinksdk.source.", "abc", "builtins"))]
+    return {
+        f"{kind.__name__}.{name}": repr(value)
+        for kind in own
+        for name, value in vars(kind).items()
+        if isinstance(value, dict | list | set | bytearray | int | str | bytes | None)
+        and not name.startswith("__")
+    }

@@ -1,0 +1,110 @@
+"""What an author declares of a source, and where its truth is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.engine.source_options import SourceOptions as EngineOptions
+from sinksdk.errors import ConnectException
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.records import SourceRecord
+from sinksdk.source.task import SourceTask
+from sinksdk.testing.contract import KitError, keep
+from sinksdk.testing.faults import FaultPlan
+from sinksdk.testing.source_kit.origin import MemoryOrigin
+
+Boundary: TypeAlias = Literal["poll", "interval", "connector"]
+
+Expected: TypeAlias = bytes | None | tuple[Any, ...]
+"""A record as an author expects it: its value, or topic and value, or topic, key and value."""
+
+MOST_TASKS: Final = 3
+"""Tasks at a time, where there can be several."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCapabilities:
+    """What a source promises besides losing nothing and leaving nothing behind.
+
+    Args:
+        exactly_once: from an offset on it gives the same records again, so that none is seen twice.
+        ordered: records of one source partition come in the order of ``expected``.
+        grows: the offsets of a source partition never go back.
+        boundaries: where its transactions may end; ``("connector",)`` for tasks that say so themselves.
+    """
+
+    exactly_once: bool = True
+    ordered: bool = True
+    grows: bool = True
+    boundaries: Sequence[Boundary] = ("poll", "interval")
+
+
+@dataclass(frozen=True)
+class SourceSubject:
+    """A source under test, and how to look at what it did. See :func:`~sinksdk.testing.check_source`."""
+
+    make_task: Callable[[Any], SourceTask]
+    expected: Iterable[Expected] | Callable[[Any], Iterable[Expected]]
+    origin: Callable[[FaultPlan], Any] = MemoryOrigin
+    config: Any = None
+    task_configs: Callable[[Any, int], Sequence[Any]] | None = None
+    capabilities: SourceCapabilities = field(default_factory=SourceCapabilities)
+    changes: Sequence[Callable[[Any], object]] = ()
+    clean_up: Callable[[Any], object] = keep
+    patience: float = 2.0
+
+    @property
+    def most_tasks(self) -> int:
+        """How many tasks there may be."""
+        return 1 if self.task_configs is None else MOST_TASKS
+
+    def configs(self, origin: Any, tasks: int) -> Sequence[Any]:
+        """What ``start`` of each task is given; fewer than asked for where the source has less to share."""
+        if self.task_configs is None:
+            is_maker = callable(self.config) and not isinstance(self.config, SourceConnectorConfig)
+            return [self.config(origin) if is_maker else self.config]
+        configs = self.task_configs(origin, tasks)
+        if not 1 <= len(configs) <= tasks:
+            message = f"task_configs gave {len(configs)} configurations for {tasks} tasks; give 1 to {tasks}"
+            raise KitError(message)
+        return configs
+
+    def options(self, config: Any, boundary: Boundary) -> EngineOptions:
+        """How the engine behaves: as configured, and patient for two seconds where nothing is."""
+        configured = isinstance(config, SourceConnectorConfig)
+        options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
+        return replace(options, boundary=boundary)
+
+    def truth(self, origin: Any) -> list[Expected]:
+        """What the topics must hold in the end."""
+        rows = list(self.expected(origin) if callable(self.expected) else self.expected)
+        if not rows:
+            message = (
+                "`expected` is empty: name every record that the source holds, as values, as (topic, value) "
+                "or as (topic, key, value); without it every source would pass"
+            )
+            raise KitError(message)
+        return rows
+
+
+def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
+    """How a record is looked at, to be compared with what is expected."""
+    sizes = {len(row) if isinstance(row, tuple) else 1 for row in truth}
+    match sorted(sizes):
+        case [1] if not isinstance(truth[0], tuple):
+            return lambda record: record.value
+        case [2]:
+            return lambda record: (record.topic, record.value)
+        case [3]:
+            return lambda record: (record.topic, record.key, record.value)
+    message = f"`expected` has {truth[0]!r}; give values, or (topic, value), or (topic, key, value) throughout"
+    raise KitError(message)
+
+
+def kind_of(error: BaseException) -> str:
+    """An error as a story tells it."""
+    cause = error.__cause__ if isinstance(error, ConnectException) and error.__cause__ else error
+    return f"{type(cause).__name__}: {cause}"

@@ -1,0 +1,443 @@
+"""Sources that are wrong on purpose, and what they are made of: honest ones.
+
+Each breaks one rule that real sources have broken. The kit's own tests see to it that
+:func:`~sinksdk.testing.check_source` catches all of them with its default settings; reading them shows
+what it can see. Each reads from a :class:`~sinksdk.testing.MemoryOrigin`.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.source.records import RecordMetadata, SourceRecord
+from sinksdk.source.task import SourceTask
+from sinksdk.testing.source_kit.origin import MemoryOrigin
+from sinksdk.testing.source_kit.subject import SourceCapabilities
+
+TOPIC: Final = "lines"
+_A_WHILE: Final = 0.01  # seconds
+_FOR_EVER: Final = 5.0  # seconds: longer than the kit waits, and not so long that a test run is kept
+
+
+def share(origin: MemoryOrigin, tasks: int) -> list[list[str]]:
+    """Configurations of tasks: which parts each reads."""
+    parts = sorted(origin.parts)
+    return [parts[number::tasks] for number in range(min(tasks, len(parts)))]
+
+
+# -- honest ones ---------------------------------------------------------------------------------------
+
+
+class PartSource(SourceTask):
+    """Reads parts line by line, and waits for ever, until it is stopped."""
+
+    def __init__(self, origin: MemoryOrigin) -> None:
+        self.origin = origin
+        self.stopping = threading.Event()
+
+    def start(self, config: Sequence[str]) -> None:
+        """Go on where earlier tasks got to."""
+        told = self.context.offset_storage_reader().offsets([{"part": part} for part in config])
+        self.next = {
+            part: int(str(offset["next"])) if offset else 0 for part, offset in zip(config, told, strict=True)
+        }
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        """The next lines of the first part that has some."""
+        for part in self.next:
+            if records := self.read(part):
+                return records
+        self.wait()
+        return None
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """The next lines of a part: the position moves on when they are here."""
+        start = self.next[part]
+        lines = self.origin.read(part, start)
+        self.next[part] = start + len(lines)
+        return [self.record(part, number, line) for number, line in enumerate(lines, start)]
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        """A line, with the number of the next one as its offset."""
+        return SourceRecord({"part": part}, {"next": number + 1}, TOPIC, line)
+
+    def wait(self) -> None:
+        """Until there may be more."""
+        self.stopping.wait()
+
+    def stop(self) -> None:
+        """Only signal."""
+        self.stopping.set()
+
+
+class LookingSource(PartSource):
+    """Looks again after a while, instead of waiting for ever."""
+
+    def wait(self) -> None:
+        """A while."""
+        self.stopping.wait(_A_WHILE)
+
+
+class ThreadedSource(PartSource):
+    """Reads ahead on a thread of its own, and holds a file: both are gone after ``stopped``."""
+
+    thread: threading.Thread | None = None
+    file: int | None = None
+
+    def start(self, config: Sequence[str]) -> None:
+        """Begin to read ahead."""
+        super().start(config)
+        self.ready: queue.Queue[list[SourceRecord] | Exception] = queue.Queue(maxsize=1)
+        self.file = os.open(os.devnull, os.O_RDONLY)
+        self.thread = threading.Thread(target=self.read_ahead)
+        self.thread.start()
+
+    def read_ahead(self) -> None:
+        """Batches and errors, in their order, until stopped."""
+        while not self.stopping.is_set():
+            found: list[SourceRecord] | Exception = []
+            try:
+                found = next((records for part in self.next if (records := self.read(part))), [])
+            except ConnectException as error:
+                found = error
+            while found and not self.stopping.is_set():
+                try:
+                    self.ready.put(found, timeout=_A_WHILE)
+                    break
+                except queue.Full:
+                    pass
+            if not found:
+                self.stopping.wait(_A_WHILE)
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        """What was read ahead."""
+        try:
+            found = self.ready.get(timeout=_A_WHILE)
+        except queue.Empty:
+            return None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def stopped(self) -> None:
+        """Release both, as far as they are there."""
+        self.stopping.set()
+        if self.thread is not None:
+            self.thread.join()
+        if self.file is not None:
+            os.close(self.file)
+
+
+class QueueSource(PartSource):
+    """Lets the origin forget what was committed; a crash before that has it given again: at least once."""
+
+    def start(self, config: Sequence[str]) -> None:
+        """From the first line that is not forgotten."""
+        self.next = {part: self.origin.forgotten[part] for part in config}
+        self.done = dict(self.next)
+
+    def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
+        """Remember what can be forgotten."""
+        self.done[str(record.source_partition["part"])] = int(str(record.source_offset["next"]))
+
+    def commit(self) -> None:
+        """Forget it."""
+        for part, end in self.done.items():
+            self.origin.forget(part, end)
+
+
+class PairingSource(PartSource):
+    """Ends a transaction after each second record."""
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """At most two, and commit them."""
+        records = super().read(part)[:2]
+        if records:
+            self.next[part] = int(str(records[-1].source_offset["next"]))
+            transactions = self.context.transaction_context()
+            if transactions is not None:
+                transactions.commit_transaction(records[-1])
+        return records
+
+
+# -- broken ones ---------------------------------------------------------------------------------------
+
+
+class SkipsAhead(PartSource):
+    """Its offset is one too many."""
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        """As if the next line had been read."""
+        return SourceRecord({"part": part}, {"next": number + 2}, TOPIC, line)
+
+
+class LagsBehind(PartSource):
+    """Its offset is that of the record itself, and reading begins there."""
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        """As if the line had not been read."""
+        return SourceRecord({"part": part}, {"next": number}, TOPIC, line)
+
+
+class StartsAfresh(PartSource):
+    """Asks nobody where earlier tasks got to."""
+
+    def start(self, config: Sequence[str]) -> None:
+        """From the first line."""
+        self.next = dict.fromkeys(config, 0)
+
+
+class GoesBack(PartSource):
+    """Counts down: its offsets are how many lines are left."""
+
+    def start(self, config: Sequence[str]) -> None:
+        """Go on where earlier tasks got to."""
+        told = self.context.offset_storage_reader().offsets([{"part": part} for part in config])
+        self.next = {
+            part: len(self.origin.parts[part]) - int(str(offset["left"])) if offset else 0
+            for part, offset in zip(config, told, strict=True)
+        }
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        """How many lines are left."""
+        left = len(self.origin.parts[part]) - number - 1
+        return SourceRecord({"part": part}, {"left": left}, TOPIC, line)
+
+
+class MovesOnTooSoon(PartSource):
+    """Moves its position before the lines are here; a look that fails loses them."""
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """The position first."""
+        start = self.next[part]
+        self.next[part] = min(start + 3, len(self.origin.parts[part]))
+        lines = self.origin.read(part, start)
+        return [self.record(part, number, line) for number, line in enumerate(lines, start)]
+
+
+class AcknowledgesAtOnce(QueueSource):
+    """Lets the origin forget what it has polled, committed or not."""
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """Read, and forget."""
+        records = super().read(part)
+        self.origin.forget(part, self.next[part])
+        return records
+
+
+class SwallowsErrors(PartSource):
+    """Takes a look that failed for the end of a line that is worth nothing."""
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """Read, or go on with the next line."""
+        try:
+            return super().read(part)
+        except RetriableException:
+            raise
+        except ConnectException:
+            self.next[part] += 1
+            return []
+
+
+class Shuffles(PartSource):
+    """Gives the lines of a batch in another order."""
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """The last line first, with the offset that the last one must have."""
+        records = super().read(part)
+        values = [record.value for record in reversed(records)]
+        return [
+            SourceRecord(record.source_partition, record.source_offset, TOPIC, value)
+            for record, value in zip(records, values, strict=True)
+        ]
+
+
+class NamesPartitionsByTask(PartSource):
+    """Its source partitions depend on how many tasks there are."""
+
+    def start(self, config: Sequence[str]) -> None:
+        """Ask for the task's own place."""
+        self.share = ",".join(config)
+        told = self.context.offset_storage_reader().offsets([self.place(part) for part in config])
+        self.next = {
+            part: int(str(offset["next"])) if offset else 0 for part, offset in zip(config, told, strict=True)
+        }
+
+    def place(self, part: str) -> dict[str, str]:
+        """A part among the task's own."""
+        return {"share": self.share, "part": part}
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        """A line in the task's own place."""
+        return SourceRecord(self.place(part), {"next": number + 1}, TOPIC, line)
+
+
+class SharesItsPosition(PartSource):
+    """Keeps its position in its class: a new task goes on where one got to that has not committed."""
+
+    next: dict[str, int] = {}  # type: ignore[assignment]  # noqa: RUF012 - the mistake
+
+    def start(self, config: Sequence[str]) -> None:
+        """Ask only for what nobody knows here."""
+        for part in config:
+            offset = self.context.offset_storage_reader().offset({"part": part})
+            self.next.setdefault(part, int(str(offset["next"])) if offset else 0)
+
+
+class NeverWaits(PartSource):
+    """Returns at once when there is nothing."""
+
+    def wait(self) -> None:
+        """Not at all."""
+
+
+class CannotBeStopped(PartSource):
+    """Waits for something that nobody signals."""
+
+    def wait(self) -> None:
+        """For what does not come."""
+        threading.Event().wait(_FOR_EVER)
+
+
+class HangsInStop(PartSource):
+    """Waits in ``stop`` for its poll to be over, which waits for ``stop`` to signal."""
+
+    def __init__(self, origin: MemoryOrigin) -> None:
+        super().__init__(origin)
+        self.idle = threading.Event()
+
+    def stop(self) -> None:
+        """The wrong way round."""
+        self.idle.wait(_FOR_EVER)
+        super().stop()
+
+
+class LeavesAThread(ThreadedSource):
+    """Does not wait for its thread, which goes on for a while."""
+
+    def start(self, config: Sequence[str]) -> None:
+        """One thread more."""
+        super().start(config)
+        threading.Thread(target=threading.Event().wait, args=[_FOR_EVER], name="forgotten", daemon=True).start()
+
+
+class LeavesAFile(PartSource):
+    """Closes nothing."""
+
+    def start(self, config: Sequence[str]) -> None:
+        """Open a file for good."""
+        super().start(config)
+        self.file = Path(os.devnull).open("rb")  # noqa: SIM115 - the mistake
+
+
+class LeavesAFileOfHalfAStart(ThreadedSource):
+    """Closes nothing if its start has failed half-way."""
+
+    opened: int | None = None
+
+    def start(self, config: Sequence[str]) -> None:
+        """Open, ask, and only then say that it is open."""
+        opened = os.open(os.devnull, os.O_RDONLY)
+        super().start(config)
+        self.opened = opened
+
+    def stopped(self) -> None:
+        """Close what is known to be open."""
+        super().stopped()
+        if self.opened is not None:
+            os.close(self.opened)
+
+
+class ReleasesInStop(PartSource):
+    """Calls ``stopped`` itself."""
+
+    def stop(self) -> None:
+        """Signal, and release at once."""
+        super().stop()
+        self.stopped()
+
+
+class ReleasesWhatIsNotThere(PartSource):
+    """Its ``stopped`` fails when its start has failed half-way."""
+
+    def stopped(self) -> None:
+        """Forget the position, which may not be there."""
+        self.next.clear()
+
+
+class DropsTheLastLine(PartSource):
+    """Does not give what it takes for unfinished."""
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """All but the last line of the last part."""
+        return [record for record in super().read(part) if record.value != b"c-2"]
+
+
+class EndsTransactionsInBetween(PairingSource):
+    """Gives all lines of a batch one offset, and ends a transaction among them."""
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        """With the offset of the batch's end."""
+        return SourceRecord({"part": part}, {"next": number // 3 * 3 + 3}, TOPIC, line)
+
+    def read(self, part: str) -> list[SourceRecord]:
+        """Three lines, committed after the first."""
+        records = PartSource.read(self, part)
+        transactions = self.context.transaction_context()
+        if records and transactions is not None:
+            transactions.commit_transaction(records[0])
+            transactions.commit_transaction()
+        return records
+
+
+@dataclass(frozen=True)
+class SourceSpecimen:
+    """A source, and what it claims to be.
+
+    Args:
+        make_task: makes it.
+        capabilities: what it claims.
+    """
+
+    make_task: type[PartSource]
+    capabilities: SourceCapabilities = field(default_factory=SourceCapabilities)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.make_task.__name__
+
+
+_AT_LEAST_ONCE: Final = SourceCapabilities(exactly_once=False, ordered=False, grows=False)
+_PAIRING: Final = SourceCapabilities(boundaries=("connector",))
+
+HONEST: Final = (
+    SourceSpecimen(PartSource),
+    SourceSpecimen(LookingSource),
+    SourceSpecimen(ThreadedSource),
+    SourceSpecimen(QueueSource, _AT_LEAST_ONCE),
+    SourceSpecimen(PairingSource, _PAIRING),
+)
+"""Sources that keep their promise."""
+
+BROKEN: Final = (
+    *(
+        SourceSpecimen(make_task)
+        for make_task in (
+            *(SkipsAhead, LagsBehind, StartsAfresh, GoesBack, MovesOnTooSoon, SwallowsErrors, Shuffles),
+            *(NamesPartitionsByTask, SharesItsPosition, NeverWaits, CannotBeStopped, HangsInStop),
+            *(LeavesAThread, LeavesAFile, LeavesAFileOfHalfAStart, ReleasesInStop, ReleasesWhatIsNotThere),
+            DropsTheLastLine,
+        )
+    ),
+    SourceSpecimen(AcknowledgesAtOnce, _AT_LEAST_ONCE),
+    SourceSpecimen(EndsTransactionsInBetween, _PAIRING),
+)
+"""Sources that do not."""
