@@ -6,6 +6,7 @@ truncated, compressed or moved: what was read of it stays read, and the rest is 
 A file whose whole content is the beginning of another's is taken for an older copy of it.
 """
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -33,6 +34,7 @@ from sinksdk.source import (
 HEAD = 1_024  # bytes of the first lines that tell a content from others, at most
 TAIL = 64  # bytes before an offset that tell whether a file holds what was read
 CHUNK = 256 * 1_024  # bytes that are read at a time
+UNFINISHED = (EOFError, zlib.error, gzip.BadGzipFile)  # what is still being packed raises
 MARKS = 1_000  # places per content that are remembered, to know older copies by
 
 
@@ -136,8 +138,12 @@ class PackedFile(PlainFile):
         return self.window[at - self.begin :][:size]
 
 
-def opened(path: Path) -> PlainFile:
-    return PackedFile(path) if path.suffix == ".gz" else PlainFile(path)
+def opened(path: Path) -> PlainFile | None:
+    """A file, unless it has vanished."""
+    try:
+        return PackedFile(path) if path.suffix == ".gz" else PlainFile(path)
+    except FileNotFoundError:
+        return None
 
 
 def digest(data: bytes) -> str:
@@ -168,6 +174,7 @@ class Content:
         self.marks = deque([place], maxlen=MARKS)
         self.to_skip = 0 if place.byte else skip_lines
         self.file: PlainFile | None = None
+        self.path: Path | None = None
         self.is_read = False
 
     def is_in(self, file: PlainFile) -> bool:
@@ -178,7 +185,21 @@ class Content:
             return False
         size = file.status().st_size
         known = [mark for mark in self.marks if START.byte < mark.byte <= size]
-        return bool(known) and not file.is_final and known[-1].is_in(file)
+        if known and not file.is_final:
+            return known[-1].is_in(file)
+        return self.begins_with(file)
+
+    def begins_with(self, file: PlainFile) -> bool:
+        """Whether all that a file holds is the beginning of what this content was found in last."""
+        if self.path is None or self.path == file.path or (whole := opened(self.path)) is None:
+            return False
+        with contextlib.closing(whole):
+            at = 0
+            while data := file.read(at, CHUNK):
+                if whole.read(at, len(data)) != data:
+                    return False
+                at += len(data)
+        return True
 
     def is_older_than(self, file: PlainFile) -> bool:
         """Whether a file holds more than what was read."""
@@ -309,7 +330,8 @@ class FileTask(SourceTask):
         new = [path for path in sorted(self.config.directory.glob(self.config.file_pattern)) if self.is_new(path)]
         heads = {path: first for path in new if (first := self.first_of(path)) is not None}
         self.load(heads.values())
-        for path, first in heads.items():
+        # The longest first: what is the beginning of another one is seen to be that.
+        for path, first in sorted(heads.items(), key=lambda item: -size_of(item[0])):
             if int(first, 16) % self.config.task_count == self.config.task_number:
                 self.settle(path, first)
 
@@ -333,20 +355,17 @@ class FileTask(SourceTask):
 
     def first_of(self, path: Path) -> str | None:
         """What tells a file's content from others: its first lines, if they are there already."""
+        file = opened(path)
+        if file is not None:
+            with contextlib.closing(file), contextlib.suppress(*UNFINISHED):
+                return self.first_in(file)
+        return None
+
+    def first_in(self, file: PlainFile) -> str | None:
         lines = self.config.skip_lines + 1
-        try:
-            file = opened(path)
-        except FileNotFoundError:
-            return None
-        try:
-            head = file.read(0, HEAD)
-            status = file.status()
-        except (EOFError, zlib.error, gzip.BadGzipFile):  # it is being written
-            return None
-        finally:
-            file.close()
+        head = file.read(0, HEAD)
         is_there = head.count(b"\n") >= lines or len(head) == HEAD
-        if not head or not (is_there or file.is_final or is_idle(status, self.config)):
+        if not head or not (is_there or file.is_final or is_idle(file.status(), self.config)):
             return None
         return digest(b"\n".join(head.split(b"\n", lines)[:lines]))
 
@@ -370,25 +389,30 @@ class FileTask(SourceTask):
 
     def settle(self, path: Path, first: str) -> None:
         """Take a file for the content that it holds, and read on in it where it has more."""
-        try:
-            file = opened(path)
-        except FileNotFoundError:
+        file = opened(path)
+        if file is None:
             return
-        is_followed = False
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(file.close)
+            stack.enter_context(contextlib.suppress(*UNFINISHED))
+            if self.first_in(file) != first:
+                return  # another one has taken its place since: it is for the next look
             version = Version.of(file.status())
             held = [content for content in self.contents[first] if content.is_in(file)]
             content = max(held, key=lambda c: c.place.byte) if held else self.add(first, START)
-            if content.file is None or (content.is_read and content.is_older_than(file)):
-                is_followed = content.is_older_than(file)
-            if is_followed:
+            if content.place.is_in(file):
+                content.path = path
+            if (content.file is None or content.is_read) and content.is_older_than(file):
                 content.follow(file)
+                stack.pop_all()  # it stays open
             self.known[path] = version, content, content.place
-        except (EOFError, zlib.error, gzip.BadGzipFile):  # it is being written
-            return
-        finally:
-            if not is_followed:
-                file.close()
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def place_of(offset: SourceOffset) -> Place:

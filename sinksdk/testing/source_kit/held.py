@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 KIT_THREAD: Final = "sinksdk kit"
 """What the names of the kit's own threads begin with."""
@@ -17,11 +18,27 @@ _SETTLING: Final = 1.0  # seconds that a thread whose work is done may need to b
 _PAUSE: Final = 0.002
 
 
+class OpenFile(NamedTuple):
+    """An open file or connection. Its name is left out: it may be renamed while it is open."""
+
+    number: int
+    device: int
+    inode: int
+
+    @property
+    def name(self) -> str:
+        """What it is called now."""
+        try:
+            return os.readlink(f"{_FILES}/{self.number}")
+        except OSError:
+            return f"number {self.number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Open files by number, and threads."""
+    """Open files, and threads."""
 
-    files: frozenset[tuple[str, str]]
+    files: frozenset[OpenFile]
     threads: frozenset[threading.Thread]
 
     @classmethod
@@ -35,7 +52,7 @@ class Held:
         deadline = time.monotonic() + _SETTLING
         while (now := Held.now()).threads - self.threads and time.monotonic() < deadline:
             time.sleep(_PAUSE)
-        files = sorted(f"the open file {name}" for _, name in now.files - self.files)
+        files = sorted(f"the open file {file.name}" for file in now.files - self.files)
         threads = sorted(f"the thread {thread.name!r}" for thread in now.threads - self.threads)
         return files + threads
 
@@ -45,11 +62,10 @@ def can_see_files() -> bool:
     return _FILES is not None
 
 
-def _open_files() -> list[tuple[str, str]]:
+def _open_files() -> list[OpenFile]:
     found = []
-    for number in os.listdir(_FILES) if _FILES else ():
-        try:
-            found.append((number, os.readlink(f"{_FILES}/{number}")))
-        except OSError:
-            pass  # the listing's own, closed by now
+    for number in map(int, os.listdir(_FILES) if _FILES else ()):
+        with suppress(OSError):  # the listing's own is closed by now
+            status = os.fstat(number)
+            found.append(OpenFile(number, status.st_dev, status.st_ino))
     return found

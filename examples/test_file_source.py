@@ -1,0 +1,394 @@
+"""What a source's own tests look like: single cases by hand, then the kit, then a process that is killed."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from examples.file_source import CHUNK, FileConfig, FileSource, FileTask
+from sinksdk.engine import SystemClock, TaskName
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.sources import Subscription, TopicDirectory
+from sinksdk.testing import check_source
+from sinksdk.threads import SystemThreads
+from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+
+NAME = TaskName("files", 0)
+ROOT = Path(__file__).parent.parent
+
+
+class Following:
+    """Tasks that follow a directory, one after the other, into topics in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.topics = MemoryTopics()
+        self.keys: dict[str, str] = {}
+
+    def write(self, name: str, text: bytes | str) -> Path:
+        """Append to a file."""
+        path = self.directory / name
+        with path.open("ab") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def run(self, meanwhile: Callable[[], object] = lambda: None) -> SourceTaskOutcome:
+        """A new task, from its start to its stop: it reads all there is, then something happens, then the rest."""
+        task = Patient()
+        worker = WorkerSourceTask(
+            task,
+            NAME,
+            config_of(self.directory, self.keys),
+            writer=MemoryWriter(self.topics, "g-files-0", NAME.connector),
+            offsets=MemoryOffsets(self.topics, NAME.connector),
+            clock=SystemClock(),
+            threads=SystemThreads(str(NAME)),
+        )
+        task.at_rest = [meanwhile, worker.stop]
+        return worker.run()
+
+    @property
+    def lines(self) -> list[str]:
+        """What is in the topic, sorted."""
+        return sorted((record.value or b"").decode() for record in self.topics.records("lines"))
+
+
+class Patient(FileTask):
+    """Does what it is told when nothing came for some looks."""
+
+    at_rest: list[Callable[[], object]]
+    empty = 0
+
+    def poll(self):  # type: ignore[no-untyped-def]  # as the example's
+        records = super().poll()
+        self.empty = 0 if records else self.empty + 1
+        if self.empty > 3 and self.at_rest:
+            self.empty = 0
+            self.at_rest.pop(0)()
+        return records
+
+
+def config_of(directory: Path, keys: dict[str, str]) -> FileConfig:
+    standard = {"name": "files", "topic": "lines", "directory": str(directory), "poll.interval.ms": "1"}
+    return FileConfig.parse({**standard, **keys})
+
+
+@pytest.fixture
+def following(tmp_path: Path) -> Following:
+    return Following(tmp_path)
+
+
+def test_lines_become_records(following: Following) -> None:
+    """Each line is a record, as the bytes it is, empty ones and those that are no UTF-8 too."""
+    following.write("a", b"one\n\ntw\xf6\r\n")
+    following.run()
+    assert [record.value for record in following.topics.records("lines")] == [b"one", b"", b"tw\xf6\r"]
+
+
+def test_files_that_grow_are_read_on(following: Following) -> None:
+    """By the same task and by the next one; a line counts once it has its end."""
+    following.write("a", "one\ntw")
+    following.run(lambda: following.write("a", "o\nth"))
+    assert following.lines == ["one", "two"]
+    following.write("a", "ree\n")
+    following.write("b", "four\n")
+    following.run(lambda: following.write("c", "five\n"))
+    assert following.lines == ["five", "four", "one", "three", "two"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_renamed_files_are_the_same(following: Following, is_running: bool) -> None:
+    """A rotated file is read on under its new name, and a new one under the old name from its beginning."""
+
+    def rotate() -> None:
+        path = following.write("log", "three\n")
+        path.rename(path.with_name("log.1"))
+        following.write("log.1", "four\n")
+        following.write("log", "five\n")
+
+    following.write("log", "one\ntwo\n")
+    if is_running:
+        following.run(rotate)
+    else:
+        following.run()
+        rotate()
+        following.run()
+    assert following.lines == ["five", "four", "one", "three", "two"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_copy_takes_over_from_what_was_truncated(following: Following, is_running: bool) -> None:
+    """copytruncate: what was not read yet is read from the copy, what was is not read again."""
+
+    def rotate() -> None:
+        path = following.write("log", "three\n")
+        shutil.copy(path, path.with_name("log.1"))
+        os.truncate(path, 0)
+        following.write("log", "four\nand a longer one than all that was there\n")
+
+    following.write("log", "one\ntwo\n")
+    if is_running:
+        following.run(rotate)
+    else:
+        following.run()
+        rotate()
+        following.run()
+    assert following.lines == ["and a longer one than all that was there", "four", "one", "three", "two"]
+
+
+def test_a_truncated_file_is_read_from_its_beginning(following: Following) -> None:
+    """With other lines in it, fewer or more, it is another content."""
+
+    def replace(text: str) -> None:
+        os.truncate(following.directory / "log", 0)
+        following.write("log", text)
+
+    following.write("log", "one\ntwo\n")
+    following.run(lambda: replace("a\n"))
+    replace("b, and so much more than before\n")
+    following.run()
+    assert following.lines == ["a", "b, and so much more than before", "one", "two"]
+
+
+def test_packed_files_are_read_on(following: Following) -> None:
+    """A file that was rotated and compressed goes on where it was; one that is half written waits."""
+    path = following.write("log", "one\ntwo\nthree")
+    following.run()
+    packed = gzip.compress(path.read_bytes())
+    path.unlink()
+    following.write("log.1.gz", packed[:20])
+    following.run(lambda: following.write("log.1.gz", packed[20:]))
+    assert following.lines == ["one", "three", "two"]
+    following.run()
+    assert following.lines == ["one", "three", "two"]
+
+
+def test_large_packed_files(following: Following) -> None:
+    """They are unpacked forward, once, whatever the size of a transaction."""
+    lines = [f"{n:07d} {'x' * (n % 50)}" for n in range(20_000)]
+    following.write("log.gz", gzip.compress("\n".join(lines).encode()))
+    following.keys = {"batch.records": "7000"}
+    following.run()
+    assert following.lines == lines
+
+
+def test_files_that_begin_alike_are_told_apart(following: Following) -> None:
+    """Two CSV files with the same header and the same first rows: each line of each, however they grow."""
+    following.keys = {"skip.lines": "1", "batch.records": "1"}
+    following.write("a.csv", "n,m\n1,1\n2,2\n")
+    following.write("b.csv", "n,m\n1,1\n3,3\n")
+    following.run()
+    following.write("a.csv", "4,4\n")
+    following.write("b.csv", "5,5\n")
+    following.run()
+    assert following.lines == ["1,1", "1,1", "2,2", "3,3", "4,4", "5,5"]
+
+
+def test_a_copy_is_no_other_file(following: Following) -> None:
+    """Neither at once nor later, also when the original has grown meanwhile."""
+    path = following.write("a", "one\ntwo\n")
+    shutil.copy(path, path.with_name("b"))
+    following.run(lambda: following.write("a", "three\n"))
+    following.run()
+    assert following.lines == ["one", "three", "two"]
+
+
+def test_a_last_line_without_an_end(following: Following) -> None:
+    """After file.idle.ms it is whole; the end that comes later is not another line."""
+    following.keys = {"file.idle.ms": "0"}
+    following.write("a", "one\ntwo")
+    following.run()
+    following.write("a", "\nthree\n")
+    following.run()
+    assert following.lines == ["one", "three", "two"]
+
+
+def test_a_file_that_vanishes_is_read_to_its_end(following: Following) -> None:
+    """What was opened before it was deleted is read."""
+    following.keys = {"batch.records": "1"}
+    path = following.write("a", "one\ntwo\nthree\n")
+    task = FileTask()
+    task.context = WorkerContext(following.topics)  # type: ignore[assignment]
+    task.start(config_of(following.directory, following.keys))
+    path.unlink()
+    assert [task.poll()[0].value for _ in range(3)] == [b"one", b"two", b"three"]
+    assert task.poll() == task.poll() == []
+    assert [content.file for content in task.all_contents()] == [None]
+
+
+class WorkerContext:
+    def __init__(self, topics: MemoryTopics) -> None:
+        self.topics = topics
+
+    def offset_storage_reader(self) -> MemoryOffsets:
+        return MemoryOffsets(self.topics, NAME.connector)
+
+
+def test_long_lines(following: Following) -> None:
+    """Longer than what is read at a time is no matter; longer than allowed ends the task, with what to do."""
+    following.keys = {"max.line.bytes": str(10 * CHUNK)}
+    following.write("a", f"{'x' * (5 * CHUNK)}\nshort\n")
+    following.run()
+    assert [len(line) for line in following.lines] == [5, 5 * CHUNK]
+    following.write("a", "y" * (20 * CHUNK))
+    failure = following.run().failure
+    assert failure is not None
+    assert "has a line of more than 2,621,440 bytes" in failure.message
+    assert "raise 'max.line.bytes'" in failure.message
+
+
+def test_tasks_share_the_files(following: Following) -> None:
+    """Each content is one task's, whatever its file is called; together they read all."""
+    for n in range(20):
+        following.write(f"f{n}", f"{n}\n")
+    counts = []
+    for keys in FileSource().task_configs(3):
+        following.keys = dict(keys)
+        counts.append(following.run().records)
+    assert sum(counts) == len(following.lines) == 20
+    assert all(counts)
+
+
+# -- the kit -------------------------------------------------------------------------------------------
+
+
+def new_directory(faults: object) -> Path:
+    directory = Path(mkdtemp())
+    (directory / "a.log").write_text("a-1\na-2\na-3\na-4\n")
+    (directory / "b.log").write_text("b-1\nb-2\n")
+    return directory
+
+
+def rotate(directory: Path) -> None:
+    (directory / "a.log").rename(directory / "a.log.1")
+    (directory / "a.log").write_text("c-1\nc-2\n")
+
+
+def copy_and_truncate(directory: Path) -> None:
+    with (directory / "b.log").open("a") as file:
+        file.write("b-3\n")
+    shutil.copy(directory / "b.log", directory / "b.log.1")
+    (directory / "b.log").write_text("d-1\n")
+
+
+def pack(directory: Path) -> None:
+    (directory / "a.log.1.gz").write_bytes(gzip.compress((directory / "a.log.1").read_bytes()))
+    (directory / "a.log.1").unlink()
+
+
+def configs(directory: Path, tasks: int) -> list[FileConfig]:
+    return [
+        config_of(directory, {**keys, "batch.records": "2"}) for keys in FileSource().task_configs(tasks)
+    ]
+
+
+def test_each_line_once_whatever_happens() -> None:
+    """Crashes, zombies, stops and other task counts, while files are rotated, truncated and compressed."""
+    lines = ["a-1", "a-2", "a-3", "a-4", "b-1", "b-2", "b-3", "c-1", "c-2", "d-1"]
+    report = check_source(
+        lambda directory: FileTask(),
+        expected=[line.encode() for line in lines],
+        origin=new_directory,
+        task_configs=configs,
+        changes=[rotate, copy_and_truncate, pack],
+        clean_up=shutil.rmtree,
+        cases=60,
+    )
+    assert report.exercised["tasks that died"] > 0
+    assert report.exercised["meanwhile: freeze"] > 0
+
+
+# -- a process that is killed --------------------------------------------------------------------------
+
+PROCESS = """
+import sys
+from pathlib import Path
+from examples.file_source import FileTask, FileConfig
+from sinksdk.engine import SystemClock, TaskName
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.writer import transactional_id
+from sinksdk.threads import SystemThreads
+from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
+
+directory, topics = sys.argv[1:]
+name = TaskName("files", 0)
+keys = {"name": "files", "topic": "lines", "directory": directory, "batch.records": "50", "poll.interval.ms": "5"}
+WorkerSourceTask(
+    FileTask(),
+    name,
+    FileConfig.parse(keys),
+    writer=TopicDirectoryWriter(topics, transactional_id("g", name), name.connector),
+    offsets=TopicDirectoryOffsets(topics, name.connector),
+    clock=SystemClock(),
+    threads=SystemThreads(str(name)),
+).run()
+"""
+FILES, LINES = 12, 200
+
+
+def write_and_rotate(directory: Path, written: list[str]) -> None:
+    """A log that is renamed when it is full, and every third time copied and truncated."""
+    log = directory / "app.log"
+    for number in range(FILES):
+        with log.open("a") as file:
+            for line in range(LINES):
+                written.append(f"{number:02d}-{line:04d}")
+                file.write(f"{written[-1]}\n")
+                if not line % 20:
+                    file.flush()
+                    time.sleep(0.01)
+        rotated = directory / f"app.log.{number}"
+        if number % 3:
+            log.rename(rotated)
+        else:
+            shutil.copy(log, directory / ".copy")
+            (directory / ".copy").rename(rotated)
+            os.truncate(log, 0)
+
+
+def values_in(topics: Path) -> list[str]:
+    if not (topics / "topic=lines").is_dir():
+        return []
+    source = TopicDirectory(topics)
+    found = source.partitions(Subscription(("lines",)))
+    return [v for partition, limits in found.items() for v in read(source, topics)]
+
+
+def read(source: TopicDirectory, topics: Path) -> Iterator[str]:
+    import pyarrow.parquet as pq
+
+    for path in sorted((topics / "topic=lines").rglob("*.parquet")):
+        yield from (value.decode() for value in pq.read_table(path, partitioning=None)["value"].to_pylist())
+
+
+def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """kill -9 while files rotate: in the end each line is in the topic directory, once."""
+    directory, topics = tmp_path / "logs", tmp_path / "topics"
+    directory.mkdir()
+    written: list[str] = []
+    writer = threading.Thread(target=write_and_rotate, args=(directory, written))
+    writer.start()
+    kills = 0
+    deadline = time.monotonic() + 60
+    while True:
+        process = subprocess.Popen([sys.executable, "-c", PROCESS, directory, topics], cwd=ROOT)
+        time.sleep(0.9 + 0.13 * kills)
+        is_over = not writer.is_alive() and len(values_in(topics)) >= len(written)
+        process.kill()
+        process.wait()
+        kills += 1
+        if is_over or time.monotonic() > deadline:
+            break
+    writer.join()
+    assert sorted(values_in(topics)) == sorted(written)
+    assert len(written) == FILES * LINES
+    assert kills > 2
