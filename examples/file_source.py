@@ -1,4 +1,4 @@
-"""Follows a directory of files of lines: JSON lines, CSV, logs. Each line becomes a record, as the bytes it is.
+"""Follows a directory of files of lines (JSON lines, CSV, logs). Each line becomes a record, byte for byte.
 
 Files are told apart by what is in them, not by their names: the source partition is a content, known by its
 first lines; the offset is a place in it, known by the bytes before it. So a file may be renamed, copied and
@@ -266,7 +266,7 @@ class Content:
     def too_long(self, config: FileConfig) -> ConnectException:
         path = self.file.path if self.file else config.directory
         return ConnectException(
-            f"{path} has a line of more than {config.max_line_bytes:,} bytes behind byte {self.place.byte:,}; "
+            f"{path} has a line of more than {config.max_line_bytes:,} bytes at byte {self.place.byte:,}; "
             f"raise 'max.line.bytes' if the topic takes such records, or take the line out of the file"
         )
 
@@ -327,7 +327,9 @@ class FileTask(SourceTask):
         """Find out which files there are, and what they hold."""
         self.next_look = time.monotonic() + self.config.poll_interval_ms / 1_000
         self.let_go()
-        new = [path for path in sorted(self.config.directory.glob(self.config.file_pattern)) if self.is_new(path)]
+        new = [
+            path for path in sorted(self.config.directory.glob(self.config.file_pattern)) if self.is_new(path)
+        ]
         heads = {path: first for path in new if (first := self.first_of(path)) is not None}
         self.load(heads.values())
         # The longest first: what is the beginning of another one is seen to be that.
@@ -425,5 +427,5 @@ class FileSource(SourceConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [{"task.number": str(n), "task.count": str(max_tasks)} for n in range(max_tasks)]
 
-    def exactly_once_support(self, config: FileConfig) -> ExactlyOnceSupport:
+    def exactly_once_support(self, config: FileConfig) -> ExactlyOnceSupport:  # noqa: ARG002 - always
         return ExactlyOnceSupport.SUPPORTED

@@ -78,9 +78,7 @@ class ContractError(AssertionError):
         lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
         again = f"{self.replayed_by}([{', '.join(map(repr, steps))}], …)"
         super().__init__(
-            "\n".join(
-                [problem, "", "What happened:", *lines, "", "The same again:", f"    {again}"]
-            )
+            "\n".join([problem, "", "What happened:", *lines, "", "The same again:", f"    {again}"])
         )
 
     def __reduce__(self) -> tuple[object, ...]:

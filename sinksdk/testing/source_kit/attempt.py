@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.engine.options import TaskName
@@ -41,7 +41,7 @@ BUSY_SECONDS: Final = 0.05
 class KitThreads(OneThread):
     """Real locks, because ``stop`` comes from another thread; time that passes at once; ticks by hand."""
 
-    def lock(self) -> threading.Lock:  # type: ignore[override]  # a lock is a context manager
+    def lock(self) -> threading.Lock:
         """A lock between threads."""
         return threading.Lock()
 
@@ -111,8 +111,7 @@ class Attempt:
     ) -> None:
         self.label = f"task {number}"
         self.polls = 0
-        self.has_said_enough = False
-        """Its last ``poll`` gave nothing."""
+        self._quiet_since: float | None = None
         self.asked_at: float | None = None
         """When it was asked to stop."""
         self.calling: list[tuple[str, float]] = []
@@ -150,6 +149,10 @@ class Attempt:
             self._judge.blame(f"{self.label} never heard stopped: that is a bug of sinksdk; please report it")
         return outcome
 
+    def quiet(self) -> float:
+        """Seconds since its polls began to give nothing; less than 0 if the last one gave something."""
+        return -1.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
+
     def ask_to_stop(self) -> None:
         """Ask it to stop, from another thread, and give that a moment."""
         if self.asked_at is not None:
@@ -173,10 +176,8 @@ class Attempt:
     def _beside(self, what: str, run: Callable[[], None]) -> threading.Thread:
         def go() -> None:
             self._moments.enter()
-            try:
+            with suppress(Crash):  # the stage notices
                 run()
-            except Crash:
-                pass  # the stage notices
 
         thread = threading.Thread(target=go, name=f"{KIT_THREAD}: {what} of {self.label}", daemon=True)
         self._asking.append(thread)
@@ -231,7 +232,10 @@ class Attempt:
         began = time.perf_counter()
         records = list(method() or ())
         self._look_for_a_busy_loop(began, is_empty=not records)
-        self.has_said_enough = not records
+        if records:
+            self._quiet_since = None
+        elif self._quiet_since is None:
+            self._quiet_since = time.monotonic()
         self._note_records(records)
         return records
 
@@ -246,19 +250,19 @@ class Attempt:
             self._in_a_row = 0
             if time.perf_counter() - self._since < BUSY_SECONDS:
                 self._judge.blame(
-                    f"poll() returned nothing {BUSY_POLLS} times within {BUSY_SECONDS:g} s, which is a busy loop: "
-                    f"let it wait for records, at least a little, in a way that stop() ends"
+                    f"poll() returned nothing {BUSY_POLLS} times within {BUSY_SECONDS:g} s, which is a "
+                    f"busy loop: let it wait for records, at least a little, in a way that stop() ends"
                 )
 
     def _note_records(self, records: list[SourceRecord]) -> None:
         if not records:
             return
+        if not all(isinstance(record, SourceRecord) for record in records):
+            return  # the engine has a word for that
         first, last = records[0].value, records[-1].value
         shown = f"{first!r}" if len(records) == 1 else f"{first!r} to {last!r} ({len(records)} records)"
         self._tell(f"{self.label} polls {shown}")
         for record in records:
-            if not isinstance(record, SourceRecord):
-                return  # the engine has a word for that
             self._judge.follows(self._before, record)
 
     def _was_told(
@@ -284,8 +288,8 @@ class Attempt:
             if self._moments.happened.total() == met:
                 after = "" if self.calls["poll"] else ", after a start that had failed half-way"
                 self._judge.blame(
-                    f"{name}() raised {type(error).__name__}: {error}{after}; the runtime ignores it, and what "
-                    f"should have been released is not"
+                    f"{name}() raised {type(error).__name__}: {error}{after}; the runtime ignores it, and "
+                    f"what should have been released is not"
                 )
             raise
 

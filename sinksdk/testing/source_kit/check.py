@@ -8,11 +8,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.contract import KitError, Step
+from sinksdk.testing.contract import KitError, SourceContractError, Step
 from sinksdk.testing.faults import Crash, FaultPlan
 from sinksdk.testing.quiet import quiet
 from sinksdk.testing.shorten import shorten
@@ -24,7 +25,7 @@ from sinksdk.testing.source_kit.trial import SourceTrial
 CASES: Final = 200
 """How many schedules are tried where nothing else is said."""
 
-_IDLE: Final = 0.2  # seconds that tasks have to show how they wait when there is nothing
+_HASTE: Final = 20  # how much less patient the kit is while it looks for a shorter story
 
 
 class SourceOptions(TypedDict, total=False):
@@ -132,13 +133,20 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str])
         return
     if trial.is_hanging:  # each try to shorten it would leave one more thread behind
         raise failure
-    raise shorten(failure, lambda shorter: SourceTrial(subject).play(shorter)) from None
+    raise _shortened(subject, failure) from None
+
+
+def _shortened(subject: SourceSubject, failure: SourceContractError) -> SourceContractError:
+    """Shorter in haste, and only if that holds with patience too."""
+    hasty = replace(subject, patience=subject.patience / _HASTE)
+    shorter = shorten(failure, lambda steps: SourceTrial(hasty).play(steps))
+    return SourceTrial(subject).play(shorter.steps) or failure
 
 
 def _see_something(subject: SourceSubject) -> None:
     """Before anything goes wrong everything must arrive; and imports and caches are warm after it."""
     trial = SourceTrial(subject)
-    failure = trial.play([], idle=_IDLE)
+    failure = trial.play([])
     if not any(trial.topics.logs.values()) and not trial.is_hanging:
         message = (
             "the task gave no record, though nothing went wrong: is `config` what it needs, and does it read "
@@ -147,7 +155,7 @@ def _see_something(subject: SourceSubject) -> None:
         raise KitError(message) from failure
     if failure is not None:
         raise failure
-    for steps in ([], small_run(subject)):
+    for steps in ([("idle",)], small_run(subject)):
         _try(subject, steps, Counter())
 
 
@@ -165,5 +173,3 @@ def _silent_deaths() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-

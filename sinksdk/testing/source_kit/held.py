@@ -29,7 +29,7 @@ class OpenFile(NamedTuple):
     def name(self) -> str:
         """What it is called now."""
         try:
-            return os.readlink(f"{_FILES}/{self.number}")
+            return str(Path(f"{_FILES}/{self.number}").readlink())
         except OSError:
             return f"number {self.number}"
 
@@ -64,7 +64,7 @@ def can_see_files() -> bool:
 
 def _open_files() -> list[OpenFile]:
     found = []
-    for number in map(int, os.listdir(_FILES) if _FILES else ()):
+    for number in [int(entry.name) for entry in (_FILES.iterdir() if _FILES else ())]:
         with suppress(OSError):  # the listing's own is closed by now
             status = os.fstat(number)
             found.append(OpenFile(number, status.st_dev, status.st_ino))

@@ -14,7 +14,7 @@ _SHOWN: Final = 5
 
 
 class SourceJudge:
-    """Looks on while a case runs, and at the topics when it is over. The first problem is the one that counts.
+    """Looks on while a case runs, and at the topics when it is over. The first problem is what counts.
 
     Args:
         promise: what the source promises.
@@ -42,7 +42,9 @@ class SourceJudge:
         key, offset = as_json(position.partition), as_json(position.offset)
         before = self._last.get(key)
         if before is not None and as_json(before.offset) != offset:
-            if self._promise.grows and (offset in self._passed[key] or _is_less(position.offset, before.offset)):
+            if self._promise.grows and (
+                offset in self._passed[key] or _is_less(position.offset, before.offset)
+            ):
                 self.blame(
                     f"the offset of {dict(position.partition)} went back from {dict(before.offset)} to "
                     f"{dict(position.offset)}: what is between them is read again after a crash"
@@ -77,14 +79,14 @@ class SourceJudge:
             self.blame(f"{_listed(strangers)} in the topics, and not in `expected`")
         missing = list((wanted - seen).elements())
         if missing:
-            self.blame(f"lost: {_listed(missing)} in `expected`, and not in the topics{self._why(shape_of(truth))}")
+            self.blame(f"lost: {_listed(missing)} in `expected`, and not in the topics{self._why()}")
         again = list((seen - wanted).elements())
         if again and self._promise.exactly_once:
-            self.blame(f"twice: {_listed(again)} in the topics more often than expected{self._why(shape)}")
+            self.blame(f"twice: {_listed(again)} in the topics more often than expected{self._why()}")
         if self._promise.ordered and not again:
             self._look_at_order(truth, logs)
 
-    def _why(self, shape: object) -> str:
+    def _why(self) -> str:
         """What the source gave after one and the same offset, where that was not the same."""
         for (partition, offset), followers in self._following.items():
             if len(followers) > 1:
@@ -136,7 +138,11 @@ def changed_classes(before: Mapping[str, str], after: Mapping[str, str]) -> list
 
 def class_state(task: object) -> dict[str, str]:
     """What the classes of a task hold themselves, and every instance shares."""
-    own = [kind for kind in type(task).__mro__ if not kind.__module__.startswith(("sinksdk.source.", "abc", "builtins"))]
+    own = [
+        kind
+        for kind in type(task).__mro__
+        if not kind.__module__.startswith(("sinksdk.source.", "abc", "builtins"))
+    ]
     return {
         f"{kind.__name__}.{name}": repr(value)
         for kind in own

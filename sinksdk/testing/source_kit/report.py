@@ -30,7 +30,9 @@ class SourceReport:
 
     def __str__(self) -> str:
         promise, counts = self.capabilities, self.exercised
-        lines = [f"shown in {self.cases:,} cases of {counts['steps']:,} steps and {counts['records']:,} records:"]
+        lines = [
+            f"shown in {self.cases:,} cases of {counts['steps']:,} steps and {counts['records']:,} records:"
+        ]
         if promise.exactly_once:
             lines.append("  exactly once: nothing was lost, nothing was seen twice")
         else:

@@ -38,6 +38,7 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
         f"a generation of {1 + more} task{'s' if more else ''} begins, to poll {_times(polls)} and be stopped"
     ),
     "boundary": lambda name: f"from now on transactions end at: {name}",
+    "idle": lambda: "in the end tasks will go on for a while, though there is nothing left",
     "fault": lambda where, at, kind: f"the {_ordinal(at)} {_OPERATIONS.get(where, where)} will meet: {kind}",
     "meanwhile": lambda where, at, what: (
         f"before the {_ordinal(at)} {_OPERATIONS.get(where, where)} {_EVENTS.get(what, what)}"

@@ -18,7 +18,7 @@ from sinksdk.testing.source_kit.origin import MemoryOrigin
 
 Boundary: TypeAlias = Literal["poll", "interval", "connector"]
 
-Expected: TypeAlias = bytes | None | tuple[Any, ...]
+Expected: TypeAlias = bytes | tuple[Any, ...] | None
 """A record as an author expects it: its value, or topic and value, or topic, key and value."""
 
 MOST_TASKS: Final = 3
@@ -100,7 +100,9 @@ def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
             return lambda record: (record.topic, record.value)
         case [3]:
             return lambda record: (record.topic, record.key, record.value)
-    message = f"`expected` has {truth[0]!r}; give values, or (topic, value), or (topic, key, value) throughout"
+    message = (
+        f"`expected` has {truth[0]!r}; give values, or (topic, value), or (topic, key, value) throughout"
+    )
     raise KitError(message)
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from sinksdk.engine.source_outcome import End
@@ -24,6 +25,7 @@ T = TypeVar("T")
 _LOOK: Final = 0.001  # seconds between two looks at what the task's thread does
 _WAITING: Final = 0.003  # seconds after which a poll is taken to wait for what does not come
 _AFTERWARDS: Final = 0.001  # seconds that a task has to give again what is all there
+_IDLE: Final = 0.2  # seconds
 _MOST_POLLS: Final = 10_000
 _ROUNDS: Final = 3
 _MOST_NESTED: Final = 3
@@ -67,14 +69,8 @@ class SourceTrial:
 
     # -- running -------------------------------------------------------------------------------------
 
-    def play(self, steps: Sequence[Step], *, idle: float = 0.0) -> SourceContractError | None:
-        """Do the steps, then what is left, and say what is wrong. Cleans up.
-
-        Args:
-            steps: what happens.
-            idle: seconds for which tasks go on when everything is read.
-        """
-        self._idle = idle
+    def play(self, steps: Sequence[Step]) -> SourceContractError | None:
+        """Do the steps, then what is left, and say what is wrong. Cleans up."""
         try:
             self._watch(lambda: self._play(steps))
             self._count_what_happened()
@@ -109,7 +105,7 @@ class SourceTrial:
         method(*arguments)
 
     def _finish(self) -> None:
-        """No more faults: what is left to happen happens, tasks read until everything is there, and beyond."""
+        """No more faults: what is left happens to the origin, tasks read until everything is there."""
         self.story.append(END)
         self.moments.disarm()
         while self._changes:
@@ -117,7 +113,7 @@ class SourceTrial:
         for round_ in range(_ROUNDS):
             if self._is_complete():
                 break
-            self._patience = (0.0, _WAITING, self.subject.patience / 2)[round_]
+            self._patience = (_WAITING, 10 * _WAITING, self.subject.patience / 2)[round_]
             self._generation(self._count, None)
         self._look_beyond()
         truth = self.subject.truth(self.origin)
@@ -139,6 +135,10 @@ class SourceTrial:
     def boundary(self, name: Boundary) -> None:
         """From the next generation on, transactions end there."""
         self._boundary = name
+
+    def idle(self) -> None:
+        """In the end tasks go on for a while, to show how they wait when there is nothing."""
+        self._idle = _IDLE
 
     def fault(self, where: str, at: int, kind: str) -> None:
         """Let an operation go wrong that is still to come."""
@@ -245,7 +245,7 @@ class SourceTrial:
         if attempt.polls >= _MOST_POLLS:
             self.judge.blame(f"{attempt.label} gave records {_MOST_POLLS:,} times, and there is no end to it")
             return True
-        return self._is_complete() or (attempt.has_said_enough and not self._patience)
+        return self._is_complete() or attempt.quiet() > self._patience
 
     def _is_complete(self) -> bool:
         """Whether everything is in the topics, as far as its number goes."""
@@ -304,10 +304,8 @@ class SourceTrial:
         self.moments.disarm()
         for attempt in self._dead:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
-                try:
+                with suppress(Exception):  # the crash has left it half-made
                     release(attempt.task)
-                except Exception:  # noqa: BLE001, PERF203 - half-made by the crash
-                    pass
 
     def _count_what_happened(self) -> None:
         self.exercised["cases"] += 1
@@ -322,8 +320,8 @@ class SourceTrial:
         if not self._shared:
             return ""
         return (
-            f" (tasks share state: {', '.join(sorted(self._shared))} changed while a task ran, and is seen by "
-            f"all tasks of a process; keep it in the instance)"
+            f" (tasks share state: {', '.join(sorted(self._shared))} changed while a task ran, and all tasks "
+            f"of a process see it; keep it in the instance)"
         )
 
     def _tell(self, what: str) -> None:
@@ -332,5 +330,5 @@ class SourceTrial:
             self.story[-1] += f"; {what}"
 
 
-STEPS: Final = ("run", "boundary", "fault", "meanwhile", "change")
+STEPS: Final = ("run", "boundary", "idle", "fault", "meanwhile", "change")
 """Names of the steps there are."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.source.records import RecordMetadata, SourceRecord
@@ -143,7 +143,7 @@ class QueueSource(PartSource):
         self.next = {part: self.origin.forgotten[part] for part in config}
         self.done = dict(self.next)
 
-    def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
+    def commit_record(self, record: SourceRecord, _: RecordMetadata | None) -> None:
         """Remember what can be forgotten."""
         self.done[str(record.source_partition["part"])] = int(str(record.source_offset["next"]))
 
@@ -282,7 +282,7 @@ class NamesPartitionsByTask(PartSource):
 class SharesItsPosition(PartSource):
     """Keeps its position in its class: a new task goes on where one got to that has not committed."""
 
-    next: dict[str, int] = {}  # type: ignore[assignment]  # noqa: RUF012 - the mistake
+    next: dict[str, int] = {}  # noqa: RUF012 - the mistake
 
     def start(self, config: Sequence[str]) -> None:
         """Ask only for what nobody knows here."""
@@ -325,7 +325,9 @@ class LeavesAThread(ThreadedSource):
     def start(self, config: Sequence[str]) -> None:
         """One thread more."""
         super().start(config)
-        threading.Thread(target=threading.Event().wait, args=[_FOR_EVER], name="forgotten", daemon=True).start()
+        threading.Thread(
+            target=threading.Event().wait, args=[_FOR_EVER], name="forgotten", daemon=True
+        ).start()
 
 
 class LeavesAFile(PartSource):

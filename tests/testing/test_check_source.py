@@ -1,0 +1,146 @@
+"""check_source: what it needs to know, what it tells, and that it is the same at every run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sinksdk.source import SourceRecord
+from sinksdk.testing import (
+    KitError,
+    MemoryOrigin,
+    SourceCapabilities,
+    SourceContractError,
+    check_source,
+    replay_source,
+)
+from sinksdk.testing.source_kit.zoo import PartSource, QueueSource, share
+
+FEW = 40
+
+
+def check(make_task: Any = PartSource, **options: Any) -> Any:
+    defaults: dict[str, Any] = {"expected": MemoryOrigin.everything, "task_configs": share, "cases": FEW}
+    return check_source(make_task, **{**defaults, **options})
+
+
+def test_what_was_exercised_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Faults in each place, zombies, stops, deaths and task counts; the report says it in words."""
+    report = check(cases=150)
+    counts = report.exercised
+    for what in (
+        *("topics: lost answer", "topics: crash after", "task: crash before", "origin: permanent error"),
+        *("meanwhile: freeze", "meanwhile: stop", "tasks that died", "generations of 3 tasks"),
+        *("tasks that ended FENCED", "tasks that ended FAILED", "looks for what is left after stopped"),
+    ):
+        assert counts[what] > 0, what
+    printed = capsys.readouterr().out
+    assert printed == f"{report}\n"
+    assert "exactly once: nothing was lost, nothing was seen twice" in printed
+    assert "stopped is the last word" in printed
+
+
+def test_the_same_seed_tries_the_same_cases() -> None:
+    """Steps and records are the same at every run; another seed has others."""
+    first, again, other = (check(seed=seed).exercised for seed in (1, 1, 2))
+    assert (first["run"], first["fault"], first["meanwhile"]) == (
+        again["run"],
+        again["fault"],
+        again["meanwhile"],
+    )
+    assert (first["run"], first["fault"]) != (other["run"], other["fault"])
+
+
+def test_changes_of_the_origin_happen_in_every_case() -> None:
+    """Each once, in their order, and what they add is expected."""
+
+    def grow(origin: MemoryOrigin) -> None:
+        assert len(origin.parts["a"]) == 6
+        origin.parts["a"].append(b"a-6")
+
+    def grow_again(origin: MemoryOrigin) -> None:
+        assert len(origin.parts["a"]) == 7
+        origin.parts["a"].append(b"a-7")
+
+    report = check(changes=[grow, grow_again])
+    assert report.exercised["meanwhile: change"] > 0
+    assert report.exercised["records"] == FEW * 15
+
+
+def test_at_least_once_counts_what_is_seen_twice() -> None:
+    """It is no failure then, and told."""
+    promise = SourceCapabilities(exactly_once=False, ordered=False, grows=False)
+    report = check(QueueSource, capabilities=promise, cases=100)
+    assert report.exercised["duplicates seen"] > 0
+    assert "duplicates seen" in str(report)
+    with pytest.raises(SourceContractError, match="twice: "):
+        check(QueueSource, cases=100)
+
+
+class Keyed(PartSource):
+    """Gives its records a key."""
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        return SourceRecord({"part": part}, {"next": number + 1}, part, line, key=b"%d" % number)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda part, n: (part, f"{part}-{n}".encode()),
+        lambda part, n: (part, b"%d" % n, f"{part}-{n}".encode()),
+    ],
+)
+def test_topics_and_keys_can_be_expected_too(row: Any) -> None:
+    """A row is a value, or topic and value, or topic, key and value."""
+    expected = [row(part, n) for part, size in (("a", 6), ("b", 4), ("c", 3)) for n in range(size)]
+    assert check(Keyed, expected=expected, cases=5).cases == 5
+    with pytest.raises(SourceContractError, match="and not in `expected`"):
+        check(Keyed, expected=[("b", *row[1:]) for row in expected], cases=5)
+
+
+def test_nothing_expected_is_no_pass() -> None:
+    """Nor is a mixture, or a task that gives nothing at all: the kit says what it needs."""
+    with pytest.raises(KitError, match="`expected` is empty"):
+        check(expected=[])
+    with pytest.raises(KitError, match="throughout"):
+        check(expected=[b"a-0", ("lines", b"a-1")])
+    with pytest.raises(KitError, match="the task gave no record, though nothing went wrong"):
+        check(task_configs=lambda origin, tasks: [[]])
+    with pytest.raises(KitError, match="task_configs gave 4 configurations for 1 tasks"):
+        check(task_configs=lambda origin, tasks: [["a"]] * 4)
+    with pytest.raises(KitError, match="there is no step 'fly'; there are run, "):
+        replay_source([("fly",)], PartSource, expected=[b"x"], config=["a"])
+
+
+class Refuses(PartSource):
+    """Cannot start."""
+
+    def start(self, config: Sequence[str]) -> None:
+        raise OSError(13, "permission denied")
+
+
+def test_a_task_that_cannot_start_is_told_with_its_reason() -> None:
+    """Without any fault that is the author's to repair."""
+    with pytest.raises(KitError, match="permission denied"):
+        check(Refuses)
+
+
+class Late(PartSource):
+    """Goes on in a thread of its own when it is over."""
+
+    def stopped(self) -> None:
+        threading.Thread(target=threading.Event().wait, args=[5.0], name="late", daemon=True).start()
+
+
+def test_the_story_can_be_told_again() -> None:
+    """A failure has a short story, and the line that replays it, with the function's name."""
+    with pytest.raises(SourceContractError) as caught:
+        check(Late)
+    assert "task 0 has left the thread 'late'" in str(caught.value)
+    assert "replay_source([" in str(caught.value)
+    with pytest.raises(SourceContractError, match="has left the thread 'late'"):
+        replay_source(caught.value.steps, Late, expected=MemoryOrigin.everything, task_configs=share)

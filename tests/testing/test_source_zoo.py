@@ -1,0 +1,114 @@
+"""The kit for sources bites: what is broken on purpose is caught, what is honest is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sinksdk.testing import MemoryOrigin, SourceContractError, check_source, replay_source
+from sinksdk.testing.source_kit import zoo
+
+MOST_STEPS = 4
+MOST_SECONDS = 60.0
+PATIENCE = 0.3
+
+TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
+    "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, and not in the topics"),
+    "LagsBehind": ([], "twice: b'a-5', b'b-3'"),
+    "StartsAfresh": ([], "the offset of {'part': 'a'} went back from {'next': 6} to {'next': 3}"),
+    "GoesBack": ([], "the offset of {'part': 'a'} went back from {'left': 3} to {'left': 0}"),
+    "MovesOnTooSoon": (
+        [("fault", "origin", 0, "retriable error"), ("run", 0, 1)],
+        "lost: b'a-0', b'a-1', b'a-2' are",
+    ),
+    "SwallowsErrors": ([("fault", "origin", 0, "permanent error"), ("run", 0, 1)], "lost: b'a-0' is"),
+    "Shuffles": ([], 'out of order: b\'a-1\' of the source partition {"part":"a"}'),
+    "NamesPartitionsByTask": ([("run", 0, 0), ("run", 1, 0)], "twice: b'a-0', b'a-1', b'a-2' are"),
+    "SharesItsPosition": (
+        [("fault", "task", 2, "crash after"), ("run", 0, 0)],
+        "SharesItsPosition.next changed while a task ran",
+    ),
+    "NeverWaits": ([("idle",)], "which is a busy loop"),
+    "CannotBeStopped": ([], "poll() still waits 0.3 s after stop()"),
+    "HangsInStop": ([], "stop() has not returned for 0.3 s"),
+    "LeavesAThread": ([], "has left the thread 'forgotten' after stopped()"),
+    "LeavesAFile": ([], "has left the open file /dev/null after stopped()"),
+    "LeavesAFileOfHalfAStart": (
+        [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
+        "has left the open file /dev/null after stopped()",
+    ),
+    "ReleasesInStop": ([], "stopped() ran 2 times: the task calls it itself"),
+    "ReleasesWhatIsNotThere": (
+        [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
+        "object has no attribute 'next', after a start that had failed half-way",
+    ),
+    "DropsTheLastLine": ([], "lost: b'c-2' is"),
+    "AcknowledgesAtOnce": ([("fault", "task", 2, "crash after"), ("run", 0, 0)], "lost: b'a-0'"),
+    "EndsTransactionsInBetween": ([("fault", "task", 3, "crash before"), ("run", 0, 0)], "lost: b'a-1'"),
+}
+"""What each broken source does not survive, written down as an author would write a regression test."""
+
+by_name = {specimen.name: specimen for specimen in zoo.BROKEN}
+
+
+def options_of(specimen: zoo.SourceSpecimen) -> dict[str, Any]:
+    return {
+        "expected": MemoryOrigin.everything,
+        "task_configs": zoo.share,
+        "capabilities": specimen.capabilities,
+    }
+
+
+@pytest.fixture(autouse=True)
+def forget_what_is_shared() -> None:
+    """One of the broken sources keeps its position in its class."""
+    zoo.SharesItsPosition.next.clear()
+
+
+def test_the_zoo_is_large_enough() -> None:
+    """At least ten kinds of mistakes, each with a trace that shows it."""
+    assert len(by_name) == len(zoo.BROKEN) >= 10
+    assert set(TRACES) == set(by_name)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_replay_shows_the_mistake(name: str) -> None:
+    """The steps fail with a sentence that says what is wrong."""
+    steps, problem = TRACES[name]
+    with pytest.raises(SourceContractError) as caught:
+        replay_source(steps, by_name[name].make_task, patience=PATIENCE, **options_of(by_name[name]))
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
+    """All traces of the broken ones."""
+    for steps, _ in TRACES.values():
+        replay_source(steps, honest.make_task, **options_of(honest))
+
+
+@pytest.mark.slow
+def test_all_mistakes_are_found_with_default_settings() -> None:
+    """Together in less than a minute, each with a short story whose replay fails in the same way."""
+    began = time.process_time()
+    for specimen in zoo.BROKEN:
+        zoo.SharesItsPosition.next.clear()
+        with pytest.raises(SourceContractError) as caught:
+            check_source(specimen.make_task, **options_of(specimen))
+        seconds = time.process_time() - began
+        print(f"\n{specimen.name}, {seconds:.1f} s so far: {caught.value}")
+        assert TRACES[specimen.name][1].partition(" 0.3")[0][:20] in str(caught.value), specimen.name
+        assert len(caught.value.steps) <= MOST_STEPS, specimen.name
+    assert time.process_time() - began < MOST_SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
+    """Nothing is held against a source that keeps its promise, whatever the seed."""
+    report = check_source(honest.make_task, cases=100, seed=11, **options_of(honest))
+    assert report.cases == 100
+    assert report.capabilities is honest.capabilities
