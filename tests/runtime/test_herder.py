@@ -6,7 +6,7 @@ import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.runtime.deletion import remove
-from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.herder import ConnectorRunsException, Herder
 from sinksdk.runtime.registry import (
     ConnectorDeletedException,
@@ -135,6 +135,29 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
     with pytest.raises(FencedException):
         zombie.commit({T0: OffsetAndMetadata(20)})
     assert herder.offsets("c") == {T0: 3}
+
+
+def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
+    herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next connector of that name would begin there."""
+    claim = Generations.claim
+    wishes = [herder.resume, lambda name: (mark_deleted(store, name), remove(store, name))]
+
+    def late(generations: Generations) -> Claim:
+        if wishes:
+            wishes.pop()("c")
+        return claim(generations)
+
+    herder.create("c", {"topics": "t"}, "STOPPED")
+    monkeypatch.setattr(Generations, "claim", late)
+    with pytest.raises(ConnectorNotFoundException):
+        herder.alter_offsets("c", {T0: 5})
+    herder.create("c", {"topics": "t"}, "STOPPED")
+    assert herder.offsets("c") == {}
+    with pytest.raises(ConnectorRunsException):
+        herder.alter_offsets("c", {T0: 5})
+    assert herder.offsets("c") == {}
 
 
 def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:

@@ -86,7 +86,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
 @pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
 def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
     """All traces of the broken ones."""
-    for steps, _ in TRACES.values():
+    for steps in {tuple(steps) for steps, _ in TRACES.values()}:
         replay_source(steps, honest.make_task, **options_of(honest))
 
 

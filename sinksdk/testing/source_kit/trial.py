@@ -208,6 +208,8 @@ class SourceTrial:
         try:
             outcome = attempt.run()
         except Crash:
+            if self._is_hanging:
+                raise  # nobody waits for this case any more
             self.moments.bury()
             self._has_died = True
             self._dead.append(attempt)
@@ -290,6 +292,7 @@ class SourceTrial:
                 attempt.ask_to_stop()
         elif now - max(since, attempt.asked_at or 0.0) > self.subject.patience:
             self._is_hanging = True
+            self.moments.crash()  # whatever it does when it wakes up, it is its last
             self.judge.problem = (
                 f"poll() still waits {self.subject.patience:g} s after stop(): let it wait for something "
                 f"that stop() signals"
