@@ -55,7 +55,10 @@ from sinksdk.source import (
 from sinksdk.source import records as source_records
 from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import records
-from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, Trial
+from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
+from sinksdk.testing.source_kit.moments import Event
+from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
+from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 
 DOCS: Final = Path(__file__).parent
@@ -270,12 +273,10 @@ def _signature(name: str, member: Any) -> str:
 # -- the test kit --------------------------------------------------------------------------------------
 
 
-def capabilities() -> str:
-    """What an author may declare of a sink."""
-    found = re.findall(
-        r"^    (\w+): (.*?)(?=^    \w+: |\Z)", _arguments(Capabilities), re.DOTALL | re.MULTILINE
-    )
-    defaults = {field.name: field for field in dataclasses.fields(Capabilities)}
+def capabilities(declared: type) -> str:
+    """What an author may declare of a sink, or of a source."""
+    found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", _arguments(declared), re.DOTALL | re.MULTILINE)
+    defaults = {field.name: field for field in dataclasses.fields(declared)}
     rows = ((f"`{name}`", f"`{defaults[name].default}`", as_markdown(text)) for name, text in found)
     return table(("capability", "default", "meaning"), rows)
 
@@ -290,9 +291,9 @@ def members(enum: type) -> str:
     return table(("name", "meaning"), rows)
 
 
-def steps() -> str:
+def steps(trial: type, names: Iterable[str]) -> str:
     """Steps of a trial."""
-    rows = ((f"`{_signature(name, getattr(Trial, name))}`", sentence(getattr(Trial, name))) for name in STEPS)
+    rows = ((f"`{_signature(name, getattr(trial, name))}`", sentence(getattr(trial, name))) for name in names)
     return table(("step", "what happens"), rows)
 
 
@@ -317,7 +318,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "archiver-keys": archiver_keys,
     "aiven-verdicts": lambda: verdicts(AIVEN),
     "avro-schema": avro_schema,
-    "capabilities": capabilities,
+    "capabilities": lambda: capabilities(Capabilities),
     "closing-reasons": closing_reasons,
     "cloud-verdicts": lambda: verdicts(CONFLUENT_CLOUD),
     "columns": columns,
@@ -345,13 +346,16 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "sink-task": lambda: methods(SinkTask),
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
+    "source-capabilities": lambda: capabilities(SourceCapabilities),
     "source-connector": lambda: methods(SourceConnector, *SourceConnector.__bases__),
     "source-keys": source_keys,
     "source-names": lambda: names_of(sinksdk.source),
+    "source-events": lambda: members(Event),
+    "source-steps": lambda: steps(SourceTrial, SOURCE_STEPS),
     "source-task": lambda: methods(SourceTask),
     "source-task-context": lambda: methods(SourceTaskContext),
     "source-verdicts": lambda: verdicts(SOURCE_OPTIONS),
-    "steps": steps,
+    "steps": lambda: steps(Trial, STEPS),
     "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
     "transaction-context": lambda: methods(TransactionContext),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "test-your-connector.md"
-STORY, REPLAY, SHOWN = 0, 1, 2
+STORY, REPLAY, SHOWN, SOURCE_STORY, SOURCE_SHOWN = range(5)
 
 
 def blocks(language: str) -> list[str]:
@@ -64,3 +64,19 @@ def test_the_walkthrough(tmp_path: Path) -> None:
     assert code == 0
     assert texts[SHOWN] in output
     assert "4 passed" in output
+
+
+@pytest.mark.slow
+def test_the_walkthrough_of_a_source(tmp_path: Path) -> None:
+    """Its mistake is caught with the story that the page shows; without it the page's report is printed."""
+    texts = blocks("text")
+    save(tmp_path, "my_source.py", "test_my_source.py")
+    code, output = run(tmp_path)
+    assert code == 1
+    assert texts[SOURCE_STORY] in output
+
+    module = tmp_path / "my_source.py"
+    module.write_text(module.read_text().replace('{"line": number}', '{"line": number + 1}'))
+    code, output = run(tmp_path, "-s")
+    assert code == 0
+    assert texts[SOURCE_SHOWN] in output

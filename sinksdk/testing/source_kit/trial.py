@@ -328,9 +328,9 @@ class SourceTrial:
         )
 
     def _tell(self, what: str) -> None:
-        """Add to the sentence of the step that is under way."""
+        """Add a line to the sentence of the step that is under way."""
         if self.story:
-            self.story[-1] += f"; {what}"
+            self.story[-1] += f"\n     - {what}"
 
 
 STEPS: Final = ("run", "boundary", "idle", "fault", "meanwhile", "change")
