@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from sinksdk import ConnectException
+from sinksdk import ConfigException, ConnectException
 from sinksdk.source import (
     ExactlyOnceSupport,
     SourceConnector,
@@ -176,6 +176,7 @@ class Content:
         self.file: PlainFile | None = None
         self.path: Path | None = None
         self.is_read = False
+        self.is_over = False
 
     def is_in(self, file: PlainFile) -> bool:
         """Whether a file holds what was read of this content, or the beginning of it."""
@@ -207,7 +208,7 @@ class Content:
 
     def follow(self, file: PlainFile) -> None:
         self.close()
-        self.file, self.is_read = file, False
+        self.file, self.is_read, self.is_over = file, False, False
 
     def close(self) -> None:
         if self.file is not None:
@@ -225,9 +226,8 @@ class Content:
             return
         back, data = self.look(file, config)
         is_at_end = len(data) - back < CHUNK
+        ends_anyway = is_at_end and has_ended(file, config)
         at = back
-        if is_at_end:
-            ends_anyway = file.is_final or is_idle(file.status(), config)
         if back and data[back - 1 : back] != b"\n" and data[back : back + 1] == b"\n":
             at += 1  # the end of a line that was taken for whole without it
         begin = self.place.byte - back
@@ -235,7 +235,7 @@ class Content:
             end = data.find(b"\n", at)
             behind = end + 1
             if end < 0:
-                if not is_at_end or not ends_anyway or at == len(data):
+                if not ends_anyway or at == len(data):
                     break
                 end = behind = len(data)
             line, at = data[at:end], behind
@@ -248,6 +248,7 @@ class Content:
                 yield line, self.place
         self.marks.append(self.place)
         self.is_read = is_at_end and data.find(b"\n", at) < 0
+        self.is_over = ends_anyway and at == len(data)
 
     def look(self, file: PlainFile, config: FileConfig) -> tuple[int, bytes]:
         """The bytes before the place, how many these are, and those behind it: with a whole line, or all."""
@@ -269,6 +270,12 @@ class Content:
             f"{path} has a line of more than {config.max_line_bytes:,} bytes at byte {self.place.byte:,}; "
             f"raise 'max.line.bytes' if the topic takes such records, or take the line out of the file"
         )
+
+
+def has_ended(file: PlainFile, config: FileConfig) -> bool:
+    """Whether nothing is to come any more, as far as can be told."""
+    status = file.status()
+    return file.is_final or not status.st_nlink or is_idle(status, config)
 
 
 def is_idle(status: os.stat_result, config: FileConfig) -> bool:
@@ -316,7 +323,7 @@ class FileTask(SourceTask):
                 for line, place in content.lines(share, self.config):
                     offset = {"byte": place.byte, "tail": place.tail}
                     records.append(SourceRecord(content.partition, offset, self.config.topic, line))
-            except LookupError:  # truncated: what was not read is in a copy, if there is one
+            except (LookupError, *UNFINISHED):  # truncated: what was not read is in a copy, if any
                 content.close()
                 self.known.clear()
         return records
@@ -327,9 +334,9 @@ class FileTask(SourceTask):
         """Find out which files there are, and what they hold."""
         self.next_look = time.monotonic() + self.config.poll_interval_ms / 1_000
         self.let_go()
-        new = [
-            path for path in sorted(self.config.directory.glob(self.config.file_pattern)) if self.is_new(path)
-        ]
+        paths = sorted(self.config.directory.glob(self.config.file_pattern))
+        self.known = {path: self.known[path] for path in paths if path in self.known}
+        new = [path for path in paths if self.is_new(path)]
         heads = {path: first for path in new if (first := self.first_of(path)) is not None}
         self.load(heads.values())
         # The longest first: what is the beginning of another one is seen to be that.
@@ -340,10 +347,9 @@ class FileTask(SourceTask):
     def let_go(self) -> None:
         """Close what is read and does not grow: it is opened again should it."""
         for content in self.all_contents():
-            if content.file is not None and content.is_read:
-                status = content.file.status()
-                if content.file.is_final or not status.st_nlink or is_idle(status, self.config):
-                    content.close()
+            if content.file is not None and content.is_over:
+                content.close()
+                content.marks = deque([content.place], maxlen=MARKS)  # there may be many such
 
     def is_new(self, path: Path) -> bool:
         """Whether a file has changed since it was looked at, or what it was taken for has."""
@@ -423,6 +429,12 @@ def place_of(offset: SourceOffset) -> Place:
 
 class FileSource(SourceConnector):
     config_class, task_class = FileConfig, FileTask
+
+    def start(self, config: FileConfig) -> None:
+        if not config.directory.is_dir():
+            raise ConfigException(
+                f"'directory' is {config.directory}, and there is no such directory; make it"
+            )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [{"task.number": str(n), "task.count": str(max_tasks)} for n in range(max_tasks)]

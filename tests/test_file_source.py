@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.file_source import CHUNK, FileConfig, FileSource, FileTask
+from sinksdk import ConfigException
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome
@@ -343,3 +344,17 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
     assert sorted(values_in(topics)) == sorted(written)
     assert len(written) == FILES * LINES
     assert kills > 3
+
+
+def test_a_pause_in_the_last_line(following: Following) -> None:
+    """A task that has waited for the rest of a line takes it for whole when the file has been idle for long."""
+    following.keys = {"file.idle.ms": "80", "poll.interval.ms": "40"}
+    following.write("a", "one\ntwo")
+    following.run(lambda: None)
+    assert following.lines == ["one", "two"]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    """The connector does not start, and says which one it is."""
+    with pytest.raises(ConfigException, match=r"'directory' is .*/nowhere, and there is no such directory"):
+        FileSource().start(config_of(tmp_path / "nowhere", {}))

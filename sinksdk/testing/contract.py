@@ -56,7 +56,7 @@ class Capabilities:
 
 
 class KitError(Exception):
-    """The kit cannot judge the sink: it is used in a way that would make every sink pass. Says what to do."""
+    """The kit cannot judge: it is used in a way that would make every connector pass. Says what to do."""
 
 
 class ContractError(AssertionError):

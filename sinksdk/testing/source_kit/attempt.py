@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.engine.options import TaskName
@@ -44,6 +45,19 @@ class KitThreads(OneThread):
     def lock(self) -> threading.Lock:
         """A lock between threads."""
         return threading.Lock()
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of the author's that runs now.
+
+    Args:
+        name: the method.
+        since: when it began, or went on.
+    """
+
+    name: str
+    since: float
 
 
 class ObservedWriter(MemoryWriter):
@@ -114,7 +128,7 @@ class Attempt:
         self._quiet_since: float | None = None
         self.asked_at: float | None = None
         """When it was asked to stop."""
-        self.calling: list[tuple[str, float]] = []
+        self.calling: list[Call] = []
         """Calls of the author's that run now on the task's thread, and since when."""
         self.calls: Counter[str] = Counter()
         self._moments = moments
@@ -148,6 +162,11 @@ class Attempt:
         if self.calls["initialize"] and not self.calls["stopped"]:
             self._judge.blame(f"{self.label} never heard stopped: that is a bug of sinksdk; please report it")
         return outcome
+
+    def go_on(self) -> None:
+        """Others have run meanwhile: the time that took is not its own."""
+        for call in self.calling:
+            call.since = time.monotonic()
 
     def quiet(self) -> float:
         """Seconds since its polls began to give nothing; less than 0 if the last one gave something."""
@@ -208,12 +227,12 @@ class Attempt:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        entry = (name, time.monotonic())
-        self.calling.append(entry)
+        call = Call(name, time.monotonic())
+        self.calling.append(call)
         try:
             yield
         finally:
-            self.calling.remove(entry)
+            self.calling.remove(call)
 
     def _check_order(self, name: str) -> None:
         self.calls[name] += 1

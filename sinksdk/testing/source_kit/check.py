@@ -56,7 +56,7 @@ class SourceOptions(TypedDict, total=False):
 def check_source(
     make_task: Callable[[Any], SourceTask],
     *,
-    expected: Iterable[Expected] | Callable[[Any], Iterable[Expected]],
+    expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]],
     cases: int = CASES,
     seed: int = 0,
     **options: Unpack[SourceOptions],
@@ -98,7 +98,7 @@ def replay_source(
     schedule: Iterable[Step],
     make_task: Callable[[Any], SourceTask],
     *,
-    expected: Iterable[Expected] | Callable[[Any], Iterable[Expected]],
+    expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]],
     **options: Unpack[SourceOptions],
 ) -> None:
     """Do the steps of a failure again: for debugging, and as a regression test.
@@ -145,7 +145,7 @@ def _shortened(subject: SourceSubject, failure: SourceContractError) -> SourceCo
 
 def _see_something(subject: SourceSubject) -> None:
     """Before anything goes wrong everything must arrive; and imports and caches are warm after it."""
-    trial = SourceTrial(subject)
+    trial = SourceTrial(subject, looks_at_what_is_left=False)
     failure = trial.play([])
     if not any(trial.topics.logs.values()) and not trial.is_hanging:
         message = (

@@ -47,7 +47,7 @@ class SourceSubject:
     """A source under test, and how to look at what it did. See :func:`~sinksdk.testing.check_source`."""
 
     make_task: Callable[[Any], SourceTask]
-    expected: Iterable[Expected] | Callable[[Any], Iterable[Expected]]
+    expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]]
     origin: Callable[[FaultPlan], Any] = MemoryOrigin
     config: Any = None
     task_configs: Callable[[Any, int], Sequence[Any]] | None = None

@@ -41,9 +41,16 @@ class SourceTrial:
     Args:
         subject: the source under test.
         exercised: counts what happened.
+        looks_at_what_is_left: not in a process's first case, in which libraries open what they keep.
     """
 
-    def __init__(self, subject: SourceSubject, exercised: Counter[str] | None = None) -> None:
+    def __init__(
+        self,
+        subject: SourceSubject,
+        exercised: Counter[str] | None = None,
+        *,
+        looks_at_what_is_left: bool = True,
+    ) -> None:
         self.subject = subject
         self.exercised = Counter[str]() if exercised is None else exercised
         self.moments = Moments()
@@ -62,7 +69,7 @@ class SourceTrial:
         self._patience = _WAITING
         self._idle = 0.0
         self._idle_until: float | None = None
-        self._has_died = False
+        self._is_left_of_interest = looks_at_what_is_left
         self._dead: list[Attempt] = []
         self._is_hanging = False
         self._shared: set[str] = set()
@@ -211,7 +218,7 @@ class SourceTrial:
             if self._is_hanging:
                 raise  # nobody waits for this case any more
             self.moments.bury()
-            self._has_died = True
+            self._is_left_of_interest = False  # what dies closes nothing
             self._dead.append(attempt)
             self._tell(f"{attempt.label} dies")
             self.exercised["tasks that died"] += 1
@@ -221,10 +228,12 @@ class SourceTrial:
                 self._tell(f"{attempt.label} ends: {outcome.failure.message}")
             if outcome.end is End.FAILED and self.moments.happened.total() == met and outcome.failure:
                 self.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
-            if not self._has_died:
+            if self._is_left_of_interest:
                 self._look_at_what_is_left(attempt, before)
         finally:
             self._running.remove(attempt)
+            if self._running:
+                self._running[-1].go_on()
         self._shared.update(changed_classes(shared, class_state(attempt.task)))
 
     def _look_at_what_is_left(self, attempt: Attempt, before: Held) -> None:
@@ -283,21 +292,21 @@ class SourceTrial:
     def _look_at_the_stage(self) -> None:
         try:
             attempt = self._running[-1]
-            name, since = attempt.calling[-1]
+            call = attempt.calling[-1]
         except IndexError:
             return  # nobody is called just now
         now = time.monotonic()
-        if name == "poll" and attempt.asked_at is None:
-            if now - since > self._patience:
+        if call.name == "poll" and attempt.asked_at is None:
+            if now - call.since > self._patience:
                 attempt.ask_to_stop()
-        elif now - max(since, attempt.asked_at or 0.0) > self.subject.patience:
+        elif now - max(call.since, attempt.asked_at or 0.0) > self.subject.patience:
             self._is_hanging = True
             self.moments.crash()  # whatever it does when it wakes up, it is its last
             self.judge.problem = (
                 f"poll() still waits {self.subject.patience:g} s after stop(): let it wait for something "
                 f"that stop() signals"
-                if name == "poll"
-                else f"{name}() has not returned for {self.subject.patience:g} s, and nothing is awaited"
+                if call.name == "poll"
+                else f"{call.name}() has not returned for {self.subject.patience:g} s, and nothing is awaited"
             )
 
     # -- afterwards ----------------------------------------------------------------------------------
