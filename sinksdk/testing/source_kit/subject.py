@@ -55,6 +55,8 @@ class SourceSubject:
     changes: Sequence[Callable[[Any], object]] = ()
     clean_up: Callable[[Any], object] = keep
     patience: float = 2.0
+    shared: set[str] = field(default_factory=set)
+    """Attributes of the task's classes that have changed while a task ran."""
 
     @property
     def most_tasks(self) -> int:

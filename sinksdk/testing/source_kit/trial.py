@@ -72,7 +72,6 @@ class SourceTrial:
         self._is_left_of_interest = looks_at_what_is_left
         self._dead: list[Attempt] = []
         self._is_hanging = False
-        self._shared: set[str] = set()
 
     # -- running -------------------------------------------------------------------------------------
 
@@ -234,7 +233,7 @@ class SourceTrial:
             self._running.remove(attempt)
             if self._running:
                 self._running[-1].go_on()
-        self._shared.update(changed_classes(shared, class_state(attempt.task)))
+        self.subject.shared.update(changed_classes(shared, class_state(attempt.task)))
 
     def _look_at_what_is_left(self, attempt: Attempt, before: Held) -> None:
         self.exercised["looks for what is left after stopped"] += 1
@@ -329,10 +328,10 @@ class SourceTrial:
             self.exercised[f"{where}: {kind}"] += times
 
     def _hint(self) -> str:
-        if not self._shared:
+        if not self.subject.shared:
             return ""
         return (
-            f" (tasks share state: {', '.join(sorted(self._shared))} changed while a task ran, and all tasks "
+            f" (tasks share state: {', '.join(sorted(self.subject.shared))} changed while a task ran, and all tasks "
             f"of a process see it; keep it in the instance)"
         )
 
