@@ -146,6 +146,16 @@ class WorkerSourceTask:
         """Which calls the task has had."""
         return self._state
 
+    @property
+    def records(self) -> int:
+        """Records in transactions that are committed."""
+        return self._transactions.records
+
+    @property
+    def transactions(self) -> int:
+        """Transactions that are committed."""
+        return self._transactions.count
+
     # -- what the runtime calls ------------------------------------------------------------------
 
     def run(self) -> SourceTaskOutcome:
@@ -166,8 +176,8 @@ class WorkerSourceTask:
             end = End.CANCELLED
         return SourceTaskOutcome(
             end,
-            self._transactions.records,
-            self._transactions.count,
+            self.records,
+            self.transactions,
             Failure.of(self._failure) if self._failure else None,
         )
 

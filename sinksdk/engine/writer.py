@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sinksdk.engine.options import TaskName
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.context import OffsetStorageReader
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourceRecord
@@ -62,3 +63,19 @@ class CommittedOffsets(OffsetStorageReader):
 
     def close(self) -> None:
         """Release every connection, thread and file. Idempotent. The default has none."""
+
+
+class Target(Protocol):
+    """Where the records and offsets of sources go. Travels to executors, and holds no secret.
+
+    Both methods may raise:
+        ConfigException: the connector's own settings of it cannot be used.
+    """
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
+        """What a task writes with. Nothing outside is touched yet."""
+        ...
+
+    def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
+        """What tells how far a connector's tasks have got. Likewise."""
+        ...

@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import FencedException
 from sinksdk.records import TopicPartition
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 
@@ -161,3 +163,22 @@ class MemoryOffsets(CommittedOffsets):
     def _read(self, keys: Sequence[str]) -> Sequence[SourceOffset | None]:
         known = self._topics.positions[self._connector]
         return [dict(known[key].offset) if key in known else None for key in keys]
+
+
+class MemoryTarget:
+    """Topics in memory as where sources write. See :class:`~sinksdk.engine.writer.Target`.
+
+    Args:
+        topics: which.
+    """
+
+    def __init__(self, topics: MemoryTopics) -> None:
+        self._topics = topics
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> MemoryWriter:
+        """See :meth:`Target.writer`."""
+        return MemoryWriter(self._topics, transactional_id(config.group_id, name), name.connector)
+
+    def offsets(self, config: SourceConnectorConfig) -> MemoryOffsets:
+        """See :meth:`Target.offsets`."""
+        return MemoryOffsets(self._topics, config.name)

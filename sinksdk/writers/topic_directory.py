@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,9 +18,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 from sinksdk.sources.topic_directory.disk import Disk
@@ -263,6 +265,25 @@ class TopicDirectoryOffsets(CommittedOffsets):
         with _on_disk(self._log.root):
             known = self._log.refresh().positions.get(self._connector, {})
         return [dict(known[key].offset) if key in known else None for key in keys]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDirectoryTarget:
+    """A topic directory as where sources write. See :class:`~sinksdk.engine.writer.Target`.
+
+    Args:
+        path: its absolute path, the same on every executor.
+    """
+
+    path: str
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> TopicDirectoryWriter:
+        """See :meth:`Target.writer`."""
+        return TopicDirectoryWriter(self.path, transactional_id(config.group_id, name), name.connector)
+
+    def offsets(self, config: SourceConnectorConfig) -> TopicDirectoryOffsets:
+        """See :meth:`Target.offsets`."""
+        return TopicDirectoryOffsets(self.path, config.name)
 
 
 def _place(record: SourceRecord) -> TopicPartition:

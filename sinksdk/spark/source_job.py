@@ -1,0 +1,41 @@
+"""One generation of a source as one Spark job: one Spark partition per task, until they are asked to stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sinksdk.spark.batches import RANGE
+from sinksdk.spark.generation_job import SparkGeneration
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_executor import run_source_task
+from sinksdk.spark.task_result import SourceTaskResult
+from sinksdk.store.records import GenerationPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkSourceLauncher:
+    """Starts generations of one source as Spark jobs.
+
+    Args:
+        spark: the session.
+        template: what every task must know, whatever its generation.
+    """
+
+    def __init__(self, spark: SparkSession, template: GenerationSpec) -> None:
+        self._spark = spark
+        self._template = template
+
+    def launch(self, plan: GenerationPlan) -> SparkGeneration[SourceTaskResult]:
+        """Start the job of a generation."""
+        spec = replace(self._template, generation=plan.generation)
+        frame = control_frame(self._spark, len(plan.tasks))
+        return SparkGeneration(self._spark, frame, spec, run_source_task, SourceTaskResult)
+
+
+def control_frame(spark: SparkSession, tasks: int) -> DataFrame:
+    """One Spark partition per task, with nothing but its control row."""
+    numbers = spark.range(0, tasks, 1, numPartitions=tasks)
+    return numbers.select((-1 - numbers["id"]).cast("int").alias(RANGE))
