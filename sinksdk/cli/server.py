@@ -100,7 +100,7 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
     )
 
     def connector(name: str) -> WorkerConnector:
-        return place.worker(name, spark.launcher, PlainProgress(log.info, interval=math.inf))
+        return place.worker(name, spark, PlainProgress(log.info, interval=math.inf))
 
     worker, left = Worker(place.store, connector), list[str]()
     with spark, RestServer(place, options):
