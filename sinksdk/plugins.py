@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
@@ -36,6 +37,10 @@ def plugins() -> Iterator[Plugin]:
 
 
 C = TypeVar("C", SinkConnector, SourceConnector)
+
+
+ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
+"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
 
 
 def sink_class(name: str) -> type[SinkConnector]:
@@ -117,3 +122,12 @@ def _load(name: str, path: str) -> object:
 
 def _installed() -> str:
     return ", ".join(plugin.name for plugin in plugins()) or "none"
+
+
+@functools.cache
+def connector_type(name: str) -> ConnectorType:
+    """What kind of connector ``connector.class`` names."""
+    try:
+        return "source" if issubclass(connector_class(name), SourceConnector) else "sink"
+    except (Exception, SystemExit):  # noqa: BLE001 - its module may do anything when it is imported
+        return "unknown"

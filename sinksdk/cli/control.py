@@ -14,6 +14,7 @@ from rich.text import Text
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.startup import absolute_store_url, connector_to_delete
+from sinksdk.cli.task_tally import committed
 from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
@@ -78,8 +79,7 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
     driver = info.driver or "no driver is alive"
     write(console, f"{info.name}: {_state(info)}, generation {info.generation}, {driver}", "bold")
     for task in info.tasks:
-        partitions = ", ".join(map(str, task.partitions))
-        write(console, f"task {task.number}: {task.state}: {partitions}")
+        write(console, f"task {task.number}: {task.state}: {_work(task)}")
     table = _table("partition", "committed", "end", "lag", "records/s", right=4)
     for p in info.partitions:
         table.add_row(
@@ -290,7 +290,16 @@ def _task(task: TaskInfo) -> dict[str, Any]:
         "state": task.state,
         "partitions": list(map(str, task.partitions)),
         "trace": task.trace,
+        **({"source": task.source.as_json()} if task.source is not None else {}),
     }
+
+
+def _work(task: TaskInfo) -> str:
+    """What it has, or has done."""
+    if task.source is None:
+        return ", ".join(map(str, task.partitions))
+    done = committed(task.source.records, task.source.transactions)
+    return f"{done}, {number(task.source.rate)} records/s"
 
 
 def _print(value: Any) -> None:

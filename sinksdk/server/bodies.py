@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sinksdk.plugins import ConnectorType, connector_type
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted
@@ -43,7 +44,7 @@ class Connector(Body):
     name: str
     config: dict[str, str]
     tasks: list[TaskId]
-    type: Literal["sink"] = "sink"
+    type: ConnectorType
 
 
 class State(Body):
@@ -66,7 +67,7 @@ class Status(Body):
     name: str
     connector: State
     tasks: list[TaskState]
-    type: Literal["sink"] = "sink"
+    type: ConnectorType
 
 
 class Expanded(Body):
@@ -162,7 +163,7 @@ class Plugin(Body):
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     class_: str = Field(alias="class")
-    type: Literal["sink"] = "sink"
+    type: ConnectorType
     version: str
 
 
@@ -239,7 +240,7 @@ class Health(Body):
 def connector_body(info: ConnectorInfo) -> Connector:
     """A connector as Connect tells it."""
     tasks = [TaskId(connector=info.name, task=task.number) for task in info.tasks]
-    return Connector(name=info.name, config=redacted(info.config), tasks=tasks)
+    return Connector(name=info.name, config=redacted(info.config), tasks=tasks, type=_type(info))
 
 
 def status_body(info: ConnectorInfo) -> Status:
@@ -248,7 +249,12 @@ def status_body(info: ConnectorInfo) -> Status:
         name=info.name,
         connector=State(state=info.state, worker_id=info.driver, trace=info.trace),
         tasks=[task_state(task, info.driver) for task in info.tasks],
+        type=_type(info),
     )
+
+
+def _type(info: ConnectorInfo) -> ConnectorType:
+    return connector_type(info.config.get("connector.class", ""))
 
 
 def task_state(task: TaskInfo, driver: str) -> TaskState:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sinksdk.errors import ConfigException
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.generation_job import SparkGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.master import is_local
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 
 class SparkSourceLauncher:
@@ -29,7 +35,12 @@ class SparkSourceLauncher:
         self._template = template
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[SourceTaskResult]:
-        """Start the job of a generation."""
+        """Start the job of a generation.
+
+        Raises:
+            ConfigException: a local Spark will never run all its tasks at once.
+        """
+        _expect_room(self._spark.sparkContext, len(plan.tasks))
         spec = replace(self._template, generation=plan.generation)
         frame = control_frame(self._spark, len(plan.tasks))
         return SparkGeneration(self._spark, frame, spec, run_source_task, SourceTaskResult)
@@ -39,3 +50,22 @@ def control_frame(spark: SparkSession, tasks: int) -> DataFrame:
     """One Spark partition per task, with nothing but its control row."""
     numbers = spark.range(0, tasks, 1, numPartitions=tasks)
     return numbers.select((-1 - numbers["id"]).cast("int").alias(RANGE))
+
+
+def _expect_room(context: SparkContext, tasks: int) -> None:
+    """Tasks of a source run for as long as it does: one that finds no place now never will."""
+    places = context.defaultParallelism
+    if tasks <= places:
+        return
+    if is_local(context.master or ""):
+        raise ConfigException(
+            f"{tasks} tasks of a source run at the same time, but Spark on {context.master} has places for "
+            f"{places}: lower 'tasks.max', or give it more (--master 'local[N]')"
+        )
+    log.warning(
+        "%d tasks of a source run at the same time, and Spark on %s has places for %d now; the others wait "
+        "for executors",
+        tasks,
+        context.master,
+        places,
+    )
