@@ -18,6 +18,7 @@ from sinksdk.cli.task_tally import committed
 from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.plugins import connector_type
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
@@ -146,6 +147,7 @@ def delete(store: str, name: str) -> None:
 def show_offsets(store: str, name: str, *, as_json: bool) -> None:
     """Next offset to read of each partition. Raises ConnectorNotFoundException."""
     with herding(store) as (herder, _):
+        _expect_sink(herder, name)
         _show_offsets(herder.offsets(name), as_json=as_json)
 
 
@@ -164,12 +166,14 @@ def alter_offsets(store: str, name: str, changes: Sequence[str], *, as_json: boo
     """
     offsets = dict(map(_change, changes))
     with herding(store) as (herder, _):
+        _expect_sink(herder, name)
         _show_offsets(herder.alter_offsets(name, offsets), as_json=as_json)
 
 
 def reset_offsets(store: str, name: str) -> None:
     """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
     with herding(store) as (herder, _):
+        _expect_sink(herder, name)
         herder.reset_offsets(name)
     write(stdout(), f"{name}: nothing is committed any more; it begins anew when it is resumed")
 
@@ -210,6 +214,15 @@ def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noq
 def _graceful(record: ConnectorRecord) -> float:
     default = ConnectorConfig.model_fields["graceful_timeout_ms"].default
     return float(record.config.get("task.shutdown.graceful.timeout.ms", default)) / 1000
+
+
+def _expect_sink(herder: Herder, name: str) -> None:
+    """Offsets of a source are where its records go, and that is known to who runs it."""
+    if connector_type(herder.connector(name).config.get("connector.class", "")) == "source":
+        raise ConfigException(
+            f"connector '{name}' is a source: its offsets are where its records go; ask the server that runs "
+            f"it (GET /connectors/{name}/offsets)"
+        )
 
 
 def _change(text: str) -> tuple[TopicPartition, int | None]:

@@ -137,7 +137,13 @@ class RestServer:
             )
         # Who has no credentials is told from another site's page by the name he asks for.
         hosts = options.allowed_hosts if credentials is None or options.allowed_hosts else None
-        app = create_app(place.store, credentials, hosts=hosts, providers=options.providers)
+        app = create_app(
+            place.store,
+            credentials,
+            hosts=hosts,
+            providers=options.providers,
+            targets=place.source_target,
+        )
         config = uvicorn.Config(
             app,
             host=options.host,

@@ -23,6 +23,7 @@ from sinksdk.runtime.checks import Checked, check_config, check_file
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime.source_offsets import OpenedTarget
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.source.config import SourceConnectorConfig
@@ -71,6 +72,17 @@ class Place:
         if checked.problems:
             raise ConfigException(checked.problems)
         return checked_for(self.source, checked)(self)
+
+    def source_target(self, raw: Mapping[str, str]) -> OpenedTarget:
+        """A source that does not run, and where its records go.
+
+        Raises:
+            ConfigException: every problem at once.
+        """
+        ready = self.startable(raw)
+        if not isinstance(ready, StartableSource):
+            raise ConfigException(f"connector '{ready.config.name}' is no source")
+        return OpenedTarget(ready.connector, ready.config, ready.target)
 
     def worker(
         self,

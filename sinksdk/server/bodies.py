@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sinksdk.errors import ConfigException
 from sinksdk.plugins import ConnectorType, connector_type
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted
+from sinksdk.runtime.source_offsets import Changes
+from sinksdk.source.positions import SourcePosition
 
 Scalar = str | int | float | bool | None
 """What a value of a configuration may be in JSON; it is kept as text."""
@@ -136,6 +140,48 @@ class AlterOffsets(Offsets):
     """``PATCH /connectors/{name}/offsets``: at least one."""
 
     offsets: list[PartitionOffset] = Field(min_length=1)
+
+
+class SourcePartitionOffset(Body):
+    """How far a source partition was read; without an offset when it is to be reset."""
+
+    partition: dict[str, Scalar]
+    offset: dict[str, Scalar] | None = None
+
+
+class SourceOffsetsBody(Body):
+    """``GET /connectors/{name}/offsets`` of a source."""
+
+    offsets: list[SourcePartitionOffset]
+
+    @classmethod
+    def of(cls, positions: Sequence[SourcePosition]) -> SourceOffsetsBody:
+        """As they are told."""
+        return cls(
+            offsets=[
+                SourcePartitionOffset(partition=dict(partition), offset=dict(offset))
+                for partition, offset in positions
+            ]
+        )
+
+
+class AlterAnyOffsets(Body):
+    """``PATCH /connectors/{name}/offsets``, of a sink or a source: at least one."""
+
+    offsets: list[SourcePartitionOffset] = Field(min_length=1)
+
+    def of_sink(self) -> dict[TopicPartition, int | None]:
+        """As the herder takes them. Raises ConfigException: they are not of a sink's form."""
+        try:
+            return AlterOffsets.model_validate(self.model_dump()).by_partition()
+        except ValidationError as error:
+            raise ConfigException(
+                [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            ) from error
+
+    def of_source(self) -> Changes:
+        """As source offsets are altered."""
+        return [(row.partition, row.offset) for row in self.offsets]
 
 
 class Message(Body):

@@ -8,20 +8,23 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
 from sinksdk.errors import ConfigException
+from sinksdk.plugins import connector_type
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.redaction import still_hidden, with_secrets
 from sinksdk.runtime.registry import ConnectorNotFoundException, texts
+from sinksdk.runtime.source_offsets import SourceOffsets
 from sinksdk.server.bodies import (
     ActiveTopics,
-    AlterOffsets,
+    AlterAnyOffsets,
     Connector,
     CreateConnector,
     Expanded,
     Message,
     Offsets,
     RawConfig,
+    SourceOffsetsBody,
     Status,
     TaskConfig,
     TaskState,
@@ -31,10 +34,11 @@ from sinksdk.server.bodies import (
 )
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.paths import Name, path_of
-from sinksdk.server.state import the_herder, the_providers
+from sinksdk.server.state import the_herder, the_providers, the_source_offsets
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 TheProviders = Annotated[ConfigProviders, Depends(the_providers)]
+TheSourceOffsets = Annotated[SourceOffsets, Depends(the_source_offsets)]
 
 router = APIRouter(tags=["connectors"])
 """The paths of all connectors of a store."""
@@ -195,24 +199,38 @@ def delete(herder: TheHerder, name: Name) -> None:
     herder.delete(name)
 
 
-@router.get("/connectors/{name}/offsets", responses=errors(404))
-def offsets(herder: TheHerder, name: Name) -> Offsets:
-    """What is committed."""
+@router.get("/connectors/{name}/offsets", responses=errors(400, 404))
+def offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> Offsets | SourceOffsetsBody:
+    """What is committed: by topic partition, or of a source by source partition."""
+    if _is_source(herder, name):
+        return SourceOffsetsBody.of(sources.read(name))
     return Offsets.of(herder.offsets(name))
 
 
 @router.patch("/connectors/{name}/offsets", responses=errors(400, 404, 409, 415))
-def alter_offsets(herder: TheHerder, name: Name, wanted: AlterOffsets) -> Message:
+def alter_offsets(
+    herder: TheHerder, sources: TheSourceOffsets, name: Name, wanted: AlterAnyOffsets
+) -> Message:
     """Commit other offsets; only while it is stopped (KIP-875)."""
-    herder.alter_offsets(name, wanted.by_partition())
+    if _is_source(herder, name):
+        sources.alter(name, wanted.of_source())
+    else:
+        herder.alter_offsets(name, wanted.of_sink())
     return Message(message=f"The offsets for connector '{name}' have been altered successfully")
 
 
 @router.delete("/connectors/{name}/offsets", responses=errors(400, 404, 409))
-def reset_offsets(herder: TheHerder, name: Name) -> Message:
+def reset_offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> Message:
     """Forget all commits; only while it is stopped."""
-    herder.reset_offsets(name)
+    if _is_source(herder, name):
+        sources.reset(name)
+    else:
+        herder.reset_offsets(name)
     return Message(message=f"The offsets for connector '{name}' have been reset successfully")
+
+
+def _is_source(herder: Herder, name: str) -> bool:
+    return connector_type(herder.connector(name).config.get("connector.class", "")) == "source"
 
 
 @router.get("/connectors/{name}/topics", responses=errors(404))
