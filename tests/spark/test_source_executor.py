@@ -187,6 +187,21 @@ def test_the_latest_attempt_owns_the_task() -> None:
     assert scene.values() == [b"last"]
 
 
+def test_somebody_else_with_the_same_transactional_id_is_a_failure() -> None:
+    """Another store, or another group: no sibling has the task, so nothing is waited for; it says who."""
+    scene = Scene(PatientSource)
+    scene.begin()
+    eventually(lambda: Patient.starts)
+    scene.topics.take_over("sinksdk-c-0")
+    scene.ask()
+
+    outcome = scene.ended().outcome
+    assert outcome.end is End.FENCED
+    assert outcome.failure is not None
+    assert "transactional id sinksdk-c-0: epoch 1 was fenced by epoch 2" in outcome.failure.message
+    assert scene.values() == []
+
+
 def test_a_result_comes_back_as_it_was() -> None:
     """One row of text, whatever is in between."""
     scene = Scene(UnmakeableSource)
