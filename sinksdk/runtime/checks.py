@@ -146,7 +146,7 @@ def _connector(name: str) -> SinkConnector:
         raise ConfigException(message)
     try:
         return cls()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
 
@@ -175,6 +175,6 @@ def _validate(connector: SinkConnector, config: ConnectorConfig) -> list[str]:
         problems = list(connector.validate(config))
         if not problems:
             connector.batch_policy(config)
-    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
         return [f"{type(connector).__name__} does not accept it: {error}"]
     return problems

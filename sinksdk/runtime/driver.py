@@ -6,6 +6,7 @@ import logging
 import math
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from sinksdk.config import ConnectorConfig
@@ -425,17 +426,29 @@ class ConnectorDriver:
 
     def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
         most = self._config.tasks_max
-        configs = list(self._call("task_configs", lambda: self._connector.task_configs(most)))
-        if not 1 <= len(configs) <= self._config.tasks_max:
-            raise ConnectException(
-                f"connector {self._config.name}: task_configs({self._config.tasks_max}) returned "
-                f"{len(configs)} configurations; it must return at least one and at most tasks.max"
-            )
+        configs = self._call("task_configs", lambda: self._task_configs(most))
         shares = assign(decision.ranges, len(configs), claim.previous)
         return [
-            TaskPlan(ranges=self._planner.share(share, decision), config=dict(own))
+            TaskPlan(ranges=self._planner.share(share, decision), config=own)
             for share, own in zip(shares, configs, strict=False)
         ]
+
+    def _task_configs(self, most: int) -> list[dict[str, str]]:
+        """What the author returned, whatever it is: no more of it is looked at than may be there."""
+        what = f"connector {self._config.name}: task_configs({most})"
+        returned = self._connector.task_configs(most)
+        try:
+            configs = [dict(own) for own in islice(returned, most + 1)]
+        except (TypeError, ValueError) as error:
+            raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
+        if not 1 <= len(configs) <= most:
+            raise ConnectException(
+                f"{what} returned {'too many' if configs else 'no'} configurations; it must return at least "
+                f"one and at most tasks.max"
+            )
+        if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
+            raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
+        return configs
 
     # -- running ---------------------------------------------------------------------------------
 

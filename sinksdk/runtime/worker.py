@@ -19,7 +19,7 @@ from sinksdk.runtime.info import connector_info
 from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.store import Store
+from sinksdk.store import Store, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Worker:
         self._lives: dict[str, _Life] = {}
         self._closed = threading.Event()
         self._outage = Outage(log)
+        self._damages: dict[str, Outage] = {}
 
     @property
     def running(self) -> list[str]:
@@ -94,7 +95,17 @@ class Worker:
     def _look(self) -> None:
         self._note_ends()
         for name in registry.names(self._store):
-            if self._is_free(name):
+            try:
+                is_free = self._is_free(name)
+            except StoreUnavailable:
+                raise
+            except ConnectException as error:  # its records are damaged: the others' are not
+                self._damages.setdefault(name, Outage(log)).failed(
+                    "connector %s cannot be taken on: %s", name, error
+                )
+                continue
+            self._damages.pop(name, None)
+            if is_free:
                 self._take_on(name)
 
     def _note_ends(self) -> None:
@@ -135,6 +146,6 @@ def _has_ended(name: str, runner: ConnectorRunner) -> bool:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:
         log.warning("connector %s is not this process's any more: %s", name, error)
-    except Exception:
+    except BaseException:  # one connector's SystemExit is not the others' end
         log.exception("connector %s has ended here", name)
     return True

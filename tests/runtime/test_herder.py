@@ -6,7 +6,7 @@ import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.runtime.deletion import remove
-from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.herder import ConnectorRunsException, Herder
 from sinksdk.runtime.registry import (
     ConnectorDeletedException,
@@ -135,6 +135,32 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
     with pytest.raises(FencedException):
         zombie.commit({T0: OffsetAndMetadata(20)})
     assert herder.offsets("c") == {T0: 3}
+
+
+@pytest.mark.parametrize(
+    ("state", "error"), [("deleted", ConnectorNotFoundException), ("resumed", ConnectorRunsException)]
+)
+def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
+    herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, state: str, error: type[Exception]
+) -> None:
+    """Else the next connector of that name would begin there."""
+    claim = Generations.claim
+
+    def late(generations: Generations) -> Claim:
+        monkeypatch.setattr(Generations, "claim", claim)
+        if state == "deleted":
+            mark_deleted(store, "c")
+            remove(store, "c")
+        else:
+            herder.resume("c")
+        return claim(generations)
+
+    herder.create("c", {"topics": "t"}, "STOPPED")
+    monkeypatch.setattr(Generations, "claim", late)
+    with pytest.raises(error):
+        herder.alter_offsets("c", {T0: 5})
+    herder.configure("c", {"topics": "t"})
+    assert herder.offsets("c") == {}
 
 
 def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:

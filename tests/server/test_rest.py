@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from sinksdk.engine.outcome import Failure
+from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.status import StatusKeeper
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost
@@ -151,6 +154,19 @@ def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -
     assert client.get("/connectors/archive/tasks").json()[0]["id"] == {"connector": "archive", "task": 0}
     assert client.get("/connectors/archive/tasks/1/status").status_code == 404
     assert client.get("/connectors/archive/topics").json() == {"archive": {"topics": ["orders"]}}
+
+
+def test_what_an_exception_says_that_is_no_text_takes_no_answer_away(
+    client: TestClient, store: Flaky
+) -> None:
+    """Half a character, as of a file's name that is no UTF-8: of one connector's trace, in a list of all."""
+    create(client)
+    keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
+    keeper.become("FAILED", "cannot open report-\udce4.csv")
+
+    told = client.get("/connectors?expand=status").json()["archive"]["status"]["connector"]
+    assert told["trace"] == "cannot open report-\\udce4.csv"
+    assert Failure.of(OSError("report-\udce4.csv")).message == "report-\\udce4.csv"
 
 
 def test_connectors_are_expanded(client: TestClient) -> None:
