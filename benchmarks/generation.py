@@ -25,8 +25,8 @@ from sinksdk import TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.sources import TopicDirectory
 from sinksdk.sources.topic_directory import write_records
-from sinksdk.spark.executor import GenerationSpec
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, generation_frame
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.session import create_session
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store

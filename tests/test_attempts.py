@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
-from sinksdk.spark.executor import GenerationSpec, run_attempt
+from sinksdk.spark.executor import run_attempt
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import MemoryStore, take_over
 from sinksdk.store.records import Closing, plan_key
 from sinksdk.testing import ManualClock

@@ -16,7 +16,8 @@ from sinksdk.engine.vouching import no_doubt
 from sinksdk.sources.kafka import KafkaClient
 from sinksdk.sources.kafka.planned_topics import PlannedTopics
 from sinksdk.spark.batches import RANGE
-from sinksdk.spark.executor import GenerationSpec, run_attempt
+from sinksdk.spark.executor import run_attempt
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore

@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from sinksdk.engine import SystemClock
-from sinksdk.spark.executor import ClosingWatch, GenerationSpec, _Attempt, look_now_and_then
+from sinksdk.spark.closing_watch import ClosingWatch, look_now_and_then
+from sinksdk.spark.executor import _Attempt
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import MemoryStore, take_over
 from tests.store.protocol import P0, plan
 

@@ -157,8 +157,8 @@ def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[
     from connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.runtime.driver import ConnectorDriver
     from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
-    from sinksdk.spark.executor import GenerationSpec
     from sinksdk.spark.generation_job import SparkLauncher
+    from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
 
     name = f"archive-{time.time_ns()}"  # a new store is another owner, and needs another folder

@@ -13,7 +13,7 @@ from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import Result, RunningGeneration
-from sinksdk.spark.executor import GenerationSpec
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
 

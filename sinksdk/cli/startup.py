@@ -183,24 +183,14 @@ def prepare(
         ConnectException: the source cannot be read.
     """
     problems: list[str] = []
-    checked, opened_source, store_url = Checked({}), None, store
-    conf: dict[str, str] = {}
+    checked, opened_source = Checked({}), None
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
         _tell(checked)
     with _collecting(problems):
         opened_source = open_source(source, checked.config)
-    with _collecting(problems):
-        store_url = absolute_store_url(store)
-    with _collecting(problems):
-        check_master(master, store_is_local_file=store_url.startswith("sqlite"))
-    with _collecting(problems):
-        conf = parse_conf(spark_conf)
-        if source.is_kafka and not problems:
-            conf = with_kafka(conf, source.jars)
-    if not _has(["pyspark"]):
-        problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
+    store_url, conf = _check_spark(source, store, master, spark_conf, problems)
     if checked.config is not None and checked.config.needs_registry() and not _has(_AVRO):
         problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
     if problems or checked.connector is None or checked.config is None or opened_source is None:
@@ -231,9 +221,21 @@ def prepare_place(
         ConfigException: every problem at once.
     """
     problems: list[str] = []
-    store_url, conf = store, dict[str, str]()
     with _collecting(problems):
         open_source(source, None)
+    store_url, conf = _check_spark(source, store, master, spark_conf, problems)
+    if not _has(["fastapi", "uvicorn"]):
+        problems.append("the server is not installed: pip install 'sinksdk[server]'")
+    if problems:
+        raise ConfigException(problems)
+    return Place(source, open_store(store_url, create=True), store_url, master, conf, providers)
+
+
+def _check_spark(
+    source: SourceOptions, store: str, master: str, spark_conf: Sequence[str], problems: list[str]
+) -> tuple[str, dict[str, str]]:
+    """The store's URL as executors need it, and Spark's settings; what is wrong joins the problems."""
+    store_url, conf = store, dict[str, str]()
     with _collecting(problems):
         store_url = absolute_store_url(store)
     with _collecting(problems):
@@ -244,11 +246,7 @@ def prepare_place(
             conf = with_kafka(conf, source.jars)
     if not _has(["pyspark"]):
         problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
-    if not _has(["fastapi", "uvicorn"]):
-        problems.append("the server is not installed: pip install 'sinksdk[server]'")
-    if problems:
-        raise ConfigException(problems)
-    return Place(source, open_store(store_url, create=True), store_url, master, conf, providers)
+    return store_url, conf
 
 
 def _has(packages: Sequence[str]) -> bool:

@@ -23,6 +23,7 @@ from sinksdk.runtime.backlogs import Backlogs
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
@@ -132,6 +133,7 @@ class ConnectorDriver:
         self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
         self._views = Views()
+        self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
         self._until_caught_up = False
         self._pacing = Pacing(
@@ -457,10 +459,12 @@ class ConnectorDriver:
     def _run(self, plan: GenerationPlan) -> None:
         self._listener.planned(plan)
         self._views.generation_begins()
+        self._history.generation_begins()
         topics = _topics_read(planned for task in plan.tasks for planned in task.ranges)
 
         def on_progress(progress: Sequence[PartitionProgress]) -> None:
             self._views.count(progress)
+            self._history.progress(progress)
             self._status.save_if_due()
             self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
             self._listener.progress(self._views.of(progress))
@@ -494,6 +498,7 @@ class ConnectorDriver:
         self._signal.answered()
         self._restarts.learn(plan, outcomes)
         self._views.ended(outcomes)
+        self._history.ended(outcomes)
         self._mirror.follow({o.partition: o.committed for o in outcomes if o.committed is not None})
         self._listener.ended(plan.generation, self._views.of(outcomes))
 

@@ -6,7 +6,7 @@ sees it within a second or two. Where no driver is alive, what must not wait for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sinksdk.errors import ConnectException
@@ -14,9 +14,16 @@ from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import ConnectorInfo, connector_info, connector_infos
+from sinksdk.runtime.info import (
+    ConnectorInfo,
+    OnDamage,
+    connector_history,
+    connector_info,
+    connector_infos,
+    connector_reports,
+)
 from sinksdk.store import Store, read_commits
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorHistory, ConnectorRecord, TargetState
 
 
 class ConnectorRunsException(ConnectException):
@@ -43,13 +50,21 @@ class Herder:
         """How a connector is doing. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
 
-    def infos(self, on_damage: Callable[[str, ConnectException], None] | None = None) -> list[ConnectorInfo]:
+    def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
         """How all connectors are doing, by name.
 
         Args:
             on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
         """
         return connector_infos(self._store, self._clock.time(), on_damage)
+
+    def history(self, name: str) -> ConnectorHistory:
+        """What a connector did lately; nothing, where there is none of that name."""
+        return connector_history(self._store, name)
+
+    def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+        """How all connectors are doing, and what they did lately; otherwise as :meth:`infos`."""
+        return connector_reports(self._store, self._clock.time(), on_damage)
 
     def connector(self, name: str) -> ConnectorRecord:
         """What is wanted of a connector. Raises ConnectorNotFoundException."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
@@ -15,6 +15,7 @@ from sinksdk.runtime.totals import read_totals, task_progress, with_progress
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.records import (
     CONNECTORS,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
@@ -25,10 +26,13 @@ from sinksdk.store.records import (
     TaskProgress,
     TaskTotals,
     connector_prefix,
+    history_key,
     plan_key,
     status_key,
     task_count_key,
 )
+
+T = TypeVar("T")
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
@@ -98,6 +102,7 @@ class ConnectorInfo:
         trace: what made it FAILED.
         config: its configuration as written: secrets are not hidden yet.
         measures: of every task number that there ever was.
+        heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
     """
 
     name: str
@@ -112,11 +117,17 @@ class ConnectorInfo:
     trace: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[TaskTotals, ...] = ()
+    heard_at: float | None = None
 
     @property
     def lag(self) -> int:
         """Offsets that are there and not committed, as far as it is known."""
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def rate(self) -> float:
+        """Records per second, lately."""
+        return sum(partition.rate for partition in self.partitions)
 
 
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
@@ -161,26 +172,51 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         status.trace,
         record.config,
         totals.tasks,
+        status.heartbeat or None,
     )
 
 
-def connector_infos(
-    store: Store, now: float, on_damage: Callable[[str, ConnectException], None] | None = None
-) -> list[ConnectorInfo]:
+OnDamage = Callable[[str, ConnectException], None]
+"""Told of a connector whose records are damaged, and what is wrong."""
+
+
+def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
     """How all connectors are doing, by name; those that are being deleted are among them.
 
     Args:
         store: where they are kept.
         now: seconds since the epoch.
-        on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
+        on_damage: told of each whose records are damaged; None: that is raised.
 
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    seen, found = store.snapshot(CONNECTORS), list[ConnectorInfo]()
+    return _of_all(store, lambda seen, name: connector_info(seen, name, now), on_damage)
+
+
+def connector_history(store: Store, connector: str) -> ConnectorHistory:
+    """What a connector did lately; nothing, where there is none of that name."""
+    row = table.read(store, history_key(connector), ConnectorHistory)
+    return row.value if row else ConnectorHistory()
+
+
+def connector_reports(
+    store: Store, now: float, on_damage: OnDamage | None = None
+) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
+    """How all connectors are doing, and what they did lately; otherwise as :func:`connector_infos`."""
+
+    def look(seen: Store, name: str) -> tuple[ConnectorInfo, ConnectorHistory]:
+        return connector_info(seen, name, now), connector_history(seen, name)
+
+    return _of_all(store, look, on_damage)
+
+
+def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
+    """What a look at each connector finds, all of them at one moment where the store can do that."""
+    seen, found = store.snapshot(CONNECTORS), list[T]()
     for name in registry.names(seen):
         try:
-            found.append(connector_info(seen, name, now))
+            found.append(look(seen, name))
         except registry.ConnectorNotFoundException:
             continue  # its deletion was done while we looked
         except StoreUnavailable:

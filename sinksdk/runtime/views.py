@@ -41,7 +41,7 @@ class Views:
     def count(self, rows: Sequence[Report]) -> None:
         """Take in what the running generation's tasks have counted since it began."""
         for row in rows:
-            partition = _partition_of(row)
+            partition = partition_of(row)
             base = self._before.get(partition, {})
             self._counts[partition] = {
                 name: base.get(name, 0) + row.counts.get(name, 0) for name in {*base, *row.counts}
@@ -54,7 +54,7 @@ class Views:
 
     def of(self, rows: Sequence[Report] = ()) -> list[PartitionView]:
         """All partitions, by topic and number; those that are being read as their tasks report."""
-        running = {_partition_of(row): row for row in rows}
+        running = {partition_of(row): row for row in rows}
         return [
             self._view(partition, end, running.get(partition))
             for partition, end in sorted(self._ends.items())
@@ -76,7 +76,8 @@ class Views:
         )
 
 
-def _partition_of(row: Report) -> TopicPartition:
+def partition_of(row: Report) -> TopicPartition:
+    """Whose report this is."""
     return row.topic_partition if isinstance(row, PartitionProgress) else row.partition
 
 

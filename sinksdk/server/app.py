@@ -10,11 +10,12 @@ from fastapi import FastAPI
 
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.herder import Herder
-from sinksdk.server import connectors, loggers, metrics
+from sinksdk.server import connectors, loggers, metrics, progress
 from sinksdk.server.admin import admin_router
 from sinksdk.server.auth import Authentication, Credentials
 from sinksdk.server.errors import tell_errors
 from sinksdk.server.guard import Guard
+from sinksdk.server.page import page_router
 from sinksdk.server.paths import PathSegments
 from sinksdk.server.plugins import plugins_router
 from sinksdk.store import Store, identify
@@ -44,6 +45,8 @@ def create_app(
     app.include_router(connectors.router)
     app.include_router(metrics.router)
     app.include_router(plugins_router(own))
+    app.include_router(progress.router)
+    app.include_router(page_router())
     tell_errors(app)
     app.add_middleware(PathSegments)
     if credentials is not None:

@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
@@ -17,6 +18,9 @@ from starlette.types import ASGIApp
 
 from sinksdk.errors import ConfigException
 from sinksdk.server.errors import answer
+
+NAMELESS: Final = "token"
+"""The user whose password, in basic authentication, is any of the tokens: they have no names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,21 @@ class Credentials:
         return cls([line for line in found if ":" not in line], [line for line in found if ":" in line])
 
     def allow(self, header: str) -> bool:
-        """Whether an ``Authorization`` header lets in; compared in constant time."""
+        """Whether an ``Authorization`` header lets in; compared in constant time.
+
+        A browser can ask its user for a name and a password, never for a token: so a token is let in as the
+        password of a user :data:`NAMELESS` as well.
+        """
         scheme, _, given = header.partition(" ")
         if scheme.lower() == "bearer":
             return _is_among(given.strip(), self.tokens)
         if scheme.lower() == "basic":
             try:
-                return _is_among(base64.b64decode(given, validate=True).decode(), self.users)
+                pair = base64.b64decode(given, validate=True).decode()
             except ValueError:  # no base64, no ASCII, no UTF-8
                 return False
+            as_users = [*self.users, *(f"{NAMELESS}:{token}" for token in self.tokens)]
+            return _is_among(pair, as_users)
         return False
 
 

@@ -7,15 +7,11 @@ copy that owns the task. It waits until it is killed or its generation is over, 
 from __future__ import annotations
 
 import logging
-import random
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
 import pyarrow as pa
 
@@ -23,60 +19,30 @@ from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
-from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import WARNINGS, LogSettings, Outage, configure_logging, logging_about, same_subject
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.errors import FencedException
+from sinksdk.logs import configure_logging, logging_about
 from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import connector_class
-from sinksdk.records import TopicPartition
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
+from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
+from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.task_result import TaskResult, to_row
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
-from sinksdk.store.base import Conflict
 from sinksdk.store.records import (
-    PartitionProgress,
     TaskPlan,
-    TaskProgress,
     TaskRecord,
     progress_key,
     task_key,
 )
 
-if TYPE_CHECKING:
-    from sinksdk.sources.kafka.client import KafkaClient
-
 log = logging.getLogger(__name__)
 
-_PROGRESS_INTERVAL = 2.0  # seconds
 _FENCED_POLL = 1.0  # seconds
 _OWNER_SILENCE = 600.0  # seconds: longer than any call of an author's code should take
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationSpec:
-    """What every task of a generation must know; travels to the executors and holds no secret.
-
-    Args:
-        store_url: the store, references unresolved.
-        store_id: its id: an executor that reaches another store must not write to it.
-        connector: the connector's name.
-        generation: the generation's number.
-        python_path: folders to import the connector from, besides the installed packages.
-        logs: how they log.
-        kafka: the cluster that takes dead letters, if the connector has any.
-        source: the Kafka cluster that records come from, if they come from one.
-    """
-
-    store_url: str
-    store_id: str
-    connector: str
-    generation: int
-    python_path: tuple[str, ...] = ()
-    logs: LogSettings = WARNINGS
-    kafka: KafkaClient | None = None
-    source: KafkaClient | None = None
 
 
 def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -131,7 +97,7 @@ def run_attempt(
             batches,
             clock=clock or SystemClock(),
             epoch=epoch,
-            watch=watch or _watch_in_thread,
+            watch=watch or watch_in_thread,
         )
 
 
@@ -197,7 +163,7 @@ class _Attempt:
             return self._result(
                 [PartitionOutcome.unread(item.partition, item.offsets.start, failure) for item in assigned]
             )
-        progress = _ProgressWriter(
+        progress = ProgressWriter(
             self._store,
             self._spec,
             self._task,
@@ -220,7 +186,7 @@ class _Attempt:
                 clock=self._clock,
                 on_progress=progress.write_if_due,
             ).run()
-        progress.write()
+        progress.write_last()
         return self._result(list(outcomes), worker.measures(self._epoch()))
 
     def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
@@ -251,167 +217,6 @@ class _Attempt:
             outcomes,
             peak,
             measures or TaskMeasures(),
-        )
-
-
-class ClosingWatch:
-    """Knows whether a generation shall close or is over, as of the last look.
-
-    Args:
-        store: where the plan is.
-        spec: whose plan.
-        clock: the task's.
-        epoch: seconds since the epoch: the driver, which asks, may have another clock.
-    """
-
-    def __init__(
-        self, store: Store, spec: GenerationSpec, clock: Clock, epoch: Callable[[], float] = time.time
-    ) -> None:
-        self._store = store
-        self._spec = spec
-        self._clock = clock
-        self._epoch = epoch
-        self._request: ClosingRequest | None = None
-        self._is_over = False
-        self._outage = Outage(log)
-
-    def request(self) -> ClosingRequest | None:
-        """The request to close, once there is one. Raises FencedException when the generation is over."""
-        if self._is_over:
-            raise FencedException(f"generation {self._spec.generation} of {self._spec.connector} is over")
-        return self._request
-
-    def look(self) -> None:
-        """Read the plan. Raises StoreUnavailable."""
-        plan = current_plan(self._store, self._spec.connector, self._spec.generation)
-        if plan is None:
-            self._is_over = True
-        elif plan.closing is not None:
-            self._request = ClosingRequest(
-                plan.closing.reason, plan.closing.timeout, self._on_our_clock(plan.closing.asked)
-            )
-
-    def _on_our_clock(self, asked: float | None) -> float | None:
-        return None if asked is None else self._clock.now() - max(self._epoch() - asked, 0.0)
-
-    def look_again(self) -> None:
-        """As :meth:`look`; a store that does not answer is asked the next time."""
-        try:
-            self.look()
-            self._outage.worked()
-        except ConnectException as error:
-            self._outage.failed("whether to close cannot be seen, it is looked again: %s", error)
-
-
-Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]
-"""Lets a watch look every so many seconds while the block runs; gives what asks it."""
-
-
-def look_now_and_then(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
-    """Look until the wait is over, at the interval give or take a fifth: many tasks begin at one moment."""
-    while not wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-        watch.look_again()
-
-
-@contextmanager
-def _watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-    """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
-    watch.look()
-    stopped = threading.Event()
-    look = same_subject(lambda: look_now_and_then(watch, interval, stopped.wait))
-    thread = threading.Thread(target=look, name="closing-watch", daemon=True)
-    thread.start()
-    try:
-        yield watch.request
-    finally:
-        stopped.set()
-        thread.join()
-
-
-class _ProgressWriter:
-    """Tells the driver how far a task is, at most every two seconds. Informs only: failures are ignored."""
-
-    def __init__(
-        self,
-        store: Store,
-        spec: GenerationSpec,
-        task: int,
-        attempt: int,
-        worker: WorkerSinkTask,
-        *,
-        clock: Clock,
-        epoch: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._key = progress_key(spec.connector, task)
-        self._generation = spec.generation
-        self._attempt = attempt
-        self._worker = worker
-        self._clock = clock
-        self._epoch = epoch
-        self._next = clock.now()
-        self._version: str | None = None
-        self._hangs: str | None = None
-        self._last: tuple[float, dict[TopicPartition, int]] = clock.now(), {}
-
-    def write_if_due(self) -> None:
-        """Write the positions if the last time is long enough ago."""
-        now = self._clock.now()
-        if now < self._next:
-            return
-        self._next = now + _PROGRESS_INTERVAL
-        self.write()
-
-    def tell_of_hang(self, where: str) -> None:
-        """Let the driver know; from another thread: the task's own hangs."""
-        self._hangs = where
-        self.write()
-
-    def write(self) -> None:
-        """Write the positions now."""
-        try:
-            self._version = table.write(self._store, self._key, self._progress(), self._version).version
-        except Conflict:
-            self._write_over()
-        except ConnectException as error:
-            log.info("progress was not written: %s", error)
-
-    def _write_over(self) -> None:
-        """Write over what an earlier attempt or generation has left; a later one's stays."""
-        try:
-            found = table.read(self._store, self._key, TaskProgress)
-            if found is None or self._is_earlier(found.value):
-                version = found.version if found else None
-                self._version = table.write(self._store, self._key, self._progress(), version).version
-        except ConnectException as error:
-            log.info("progress was not written: %s", error)
-
-    def _is_earlier(self, other: TaskProgress) -> bool:
-        return (other.generation, other.attempt) <= (self._generation, self._attempt)
-
-    def _progress(self) -> TaskProgress:
-        outcomes = self._worker.outcomes()
-        before, counted = self._last
-        now = self._clock.now()
-        self._last = now, {outcome.partition: outcome.records for outcome in outcomes}
-        return TaskProgress(
-            generation=self._generation,
-            attempt=self._attempt,
-            partitions=tuple(
-                PartitionProgress(
-                    topic=outcome.partition.topic,
-                    partition=outcome.partition.partition,
-                    position=outcome.delivered,
-                    committed=outcome.committed,
-                    records=outcome.records,
-                    counts=dict(outcome.counts),
-                    failure=outcome.failure.message if outcome.failure else None,
-                    rate=(outcome.records - counted.get(outcome.partition, 0)) / max(now - before, 1.0),
-                )
-                for outcome in outcomes
-            ),
-            hangs=self._hangs,
-            measures=self._worker.measures(self._epoch()),
         )
 
 

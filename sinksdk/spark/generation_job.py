@@ -17,7 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users k
 from sinksdk.errors import ConnectException
 from sinksdk.logs import same_subject
 from sinksdk.spark.batches import RANGE
-from sinksdk.spark.executor import GenerationSpec, result_batches
+from sinksdk.spark.executor import result_batches
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult, from_rows
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 

@@ -81,6 +81,11 @@ def totals_key(connector: str) -> str:
     return f"{_root(connector)}/totals"
 
 
+def history_key(connector: str) -> str:
+    """What was committed and what failed, lately."""
+    return f"{_root(connector)}/history"
+
+
 @functools.lru_cache(maxsize=256)
 def _root(connector: str) -> str:
     return f"{CONNECTORS}{quote(connector, safe='')}"
@@ -384,7 +389,17 @@ class ConnectorStatus(Value):
 
 
 class PartitionProgress(Value):
-    """How far a running task is with one partition; ``rate`` is in records per second, lately."""
+    """How far a running task is with one partition.
+
+    Args:
+        position: offset after the last record the task accepted.
+        committed: next offset to read after the last commit.
+        records: records accepted in this generation.
+        counts: what the task counted.
+        failure: why it ended early.
+        rate: records per second, lately.
+        tail: of ``records``, those above the commit.
+    """
 
     topic: str
     partition: int
@@ -394,6 +409,7 @@ class PartitionProgress(Value):
     counts: dict[str, int] = Field(default_factory=dict)
     failure: str | None = None
     rate: float = 0.0
+    tail: int = 0
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -453,6 +469,54 @@ class ConnectorTotals(Value):
     generation: int = 0
     tasks: tuple[TaskTotals, ...] = ()
     partitions: tuple[PartitionTotals, ...] = ()
+
+
+class Bucket(Value):
+    """What a connector has committed in a stretch of time.
+
+    Args:
+        start: when that began, in seconds since the epoch.
+        records: records that commits have covered.
+        files: ``files`` as the connector counts them (``context.count``).
+        bytes: ``bytes``, likewise.
+    """
+
+    start: int
+    records: int
+    files: int = 0
+    bytes: int = 0
+
+
+class PastFailure(Value):
+    """Why partitions ended early, lately; it stays when they do better.
+
+    Args:
+        topic: of the last partition that ended so.
+        partition: its number.
+        at: when that was, in seconds since the epoch.
+        times: how often one did.
+        message: what the exception said.
+        trace: the end of its stack trace.
+    """
+
+    topic: str
+    partition: int
+    at: float
+    times: int
+    message: str
+    trace: str
+
+
+class ConnectorHistory(Value):
+    """What a connector did lately; for whoever watches, and bounded.
+
+    Args:
+        buckets: what was committed, oldest first; stretches without commits are left out.
+        failures: what failed, the last one last.
+    """
+
+    buckets: tuple[Bucket, ...] = ()
+    failures: tuple[PastFailure, ...] = ()
 
 
 def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:

@@ -12,8 +12,8 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.sources import TopicDirectory
-from sinksdk.spark.executor import GenerationSpec
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan

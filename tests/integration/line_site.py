@@ -14,8 +14,8 @@ from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.sources import Source
-from sinksdk.spark.executor import GenerationSpec
 from sinksdk.spark.generation_job import SparkLauncher
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store, table
 from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
 from tests.integration.line_sink import LineSink, LineSinkConfig

@@ -96,6 +96,7 @@ def serving(folder: Path, source: Sequence[str], store: str, *options: str) -> I
     try:
         yield made
     finally:
+        made.client.close()
         if made.process.poll() is None:
             made.process.kill()
             made.process.wait()

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.spark.executor import GenerationSpec
 from sinksdk.spark.generation_job import SparkGeneration
+from sinksdk.spark.generation_spec import GenerationSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,44 +33,125 @@ def server(archive: Site) -> Iterator[Server]:
 
 
 def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None:
-    """Created, caught up, paused, resumed, changed, its S3 broken and mended, stopped, deleted; verify is clean."""
+    """From its creation to its deletion; verify is clean whenever it is asked, and status says what is so."""
+    it_is_created_and_catches_up(archive, server)
+    it_is_paused_and_resumed_with_a_broken_s3(archive, server)
+    a_task_is_poisoned(archive, server)
+    its_offsets_are_altered(archive, server)
+    it_is_deleted(archive, server)
+    assert server.stop() == 0
+
+
+def it_is_created_and_catches_up(archive: Site, server: Server) -> None:
+    """The lag falls until only tails are left."""
     config = json.loads(archive.config.read_text())
     server.ask("POST", "/connectors", 201, json=config)
     server.ask("POST", "/connectors", 409, json=config)
-    server.until(lambda: archive.committed() == dict.fromkeys(range(PARTITIONS), 30_000), "whole files")
+    server.until(lambda: lag(server) == PARTITIONS * RECORDS, "the lag is known")
+    lags = [lag(server)]
+    server.until(lambda: lags.append(lag(server)) or lags[-1] == PARTITIONS * 10_000, "the lag falls")  # type: ignore[func-returns-value]
+    assert lags == sorted(lags, reverse=True)
+    assert archive.committed() == both(30_000)  # whole files
     assert server.state() == "RUNNING"
+    assert archive.verify()[0] == 0
 
+
+def it_is_paused_and_resumed_with_a_broken_s3(archive: Site, server: Server) -> None:
+    """Nothing is read meanwhile; then with more tasks, of which one is RESTARTING until S3 is mended."""
     server.ask("PUT", "/connectors/archive/pause", 202)
     server.until(lambda: server.state() == "PAUSED", "it is paused")
     archive.produce(PARTITIONS, RECORDS, first=RECORDS)
-    archive.s3.refuses = lambda operation, path: operation == "UploadPart" and "partition=0" in path
+    time.sleep(1.5)
+    assert archive.committed() == both(30_000)
+    refuse(archive, partition=0)
+    server.ask("PATCH", "/connectors/archive/config", 200, json={"tasks.max": 2})
     server.ask("PUT", "/connectors/archive/resume", 202)
     server.until(lambda: archive.committed().get(1) == 75_000, "partition 1 goes on alone")
     server.until(lambda: "RESTARTING" in server.task_states(), "its task is RESTARTING")
+    assert len(server.ask("GET", "/connectors/archive/tasks", 200)) == 2
     archive.s3.heal()
-    server.until(lambda: archive.committed() == dict.fromkeys(range(PARTITIONS), 75_000), "both went on")
+    server.until(lambda: archive.committed() == both(75_000), "both went on")
+    server.until(lambda: server.task_states() == {"RUNNING"}, "its task is RUNNING again, by itself")
     assert archive.verify()[0] == 0
 
-    shown = server.ask("GET", "/connectors/archive/config", 200)
-    assert shown["aws.secret.access.key"] == "********"
-    server.ask("PUT", "/connectors/archive/config", 200, json={**shown, "flush.size": 5_000})
-    server.until(
-        lambda: archive.committed() == dict.fromkeys(range(PARTITIONS), 80_000), "the tails are files now"
+
+def a_task_is_poisoned(archive: Site, server: Server) -> None:
+    """It fails as often as it may: FAILED, with the cause; the other one is committed."""
+    refuse(archive, partition=1)
+    server.ask(
+        "PATCH", "/connectors/archive/config", 200, json={"restart.max.attempts": 1, "flush.size": 5_000}
     )
+    server.until(lambda: server.state() == "FAILED", "it has FAILED")
+    assert archive.committed() == {0: 80_000, 1: 75_000}
+    failed = server.status()
+    assert "AccessDenied" in failed["connector"]["trace"]
+    states = {task["id"]: task["state"] for task in failed["tasks"]}
+    traces = {task["id"]: task.get("trace", "") for task in failed["tasks"]}
+    (culprit,) = [task for task, state in states.items() if state == "FAILED"]
+    assert "AccessDenied" in traces[culprit]
+    assert archive.verify()[0] == 0
+    archive.s3.heal()
+    server.ask("POST", "/connectors/archive/restart?includeTasks=true&onlyFailed=true", 202)
+    server.until(lambda: archive.committed() == both(80_000), "it goes on")
+    server.until(lambda: server.state() == "RUNNING", "it is RUNNING")
+    assert archive.verify()[0] == 0
+
+
+def its_offsets_are_altered(archive: Site, server: Server) -> None:
+    """While it is stopped, of a partition that is new; it is read from there."""
     server.ask("PATCH", "/connectors/archive/offsets", 400, json={"offsets": []})
     server.ask("PUT", "/connectors/archive/stop", 204)
     server.until(lambda: server.state() == "STOPPED", "it is stopped")
-    offsets = server.ask("GET", "/connectors/archive/offsets", 200)
-    server.ask("PATCH", "/connectors/archive/offsets", 200, json=offsets)
-    assert archive.verify()[0] == 0
+    archive.produce(PARTITIONS + 1, 10_000, first=2 * RECORDS)
+    skip = {
+        "partition": {"kafka_topic": archive.topic, "kafka_partition": 2},
+        "offset": {"kafka_offset": 85_000},
+    }
+    server.ask("PATCH", "/connectors/archive/offsets", 200, json={"offsets": [skip]})
+    assert archive.committed() == {**both(80_000), 2: 85_000}
+    server.ask("PUT", "/connectors/archive/resume", 202)
+    server.until(lambda: archive.committed() == {**both(90_000), 2: 90_000}, "it goes on from there")
+    code, said = archive.verify()
+    assert code == 0, said
+    server.until(lambda: lag(server) == 0, "the lag is none")
+    committed, files = told(server.ask("GET", "/progress/archive", 200))
+    assert committed == PARTITIONS * 90_000 + 5_000
+    assert files == len([key for key in keys(archive) if key.endswith(".avro")])
 
+
+def it_is_deleted(archive: Site, server: Server) -> None:
+    """Nothing is left of it outside but its archive."""
     server.ask("DELETE", "/connectors/archive", 204)
     server.until(lambda: server.ask("GET", "/connectors", 200) == [], "it is deleted")
     server.ask("GET", "/connectors/archive", 404)
     assert archive.uploads() == []
-    keys = [
-        item["Key"] for item in client(archive.endpoint).list_objects_v2(Bucket=archive.bucket)["Contents"]
-    ]
-    assert not [key for key in keys if "_sinksdk" in key]
+    assert not [key for key in keys(archive) if "_sinksdk" in key]
 
-    assert server.stop() == 0
+
+def both(offset: int) -> dict[int, int]:
+    """That offset of each partition."""
+    return dict.fromkeys(range(PARTITIONS), offset)
+
+
+def lag(server: Server) -> int:
+    """What is there and not committed, as the server tells it; -1 before it knows."""
+    found = server.ask("GET", "/progress/archive", 200)
+    known: int = found["lag"]
+    return known if found["partitions"] else -1
+
+
+def refuse(archive: Site, partition: int) -> None:
+    """From now on S3 takes no data of this partition."""
+    path = f"partition={partition}/"
+    archive.s3.refuses = lambda operation, where: operation in ("UploadPart", "PutObject") and path in where
+
+
+def keys(archive: Site) -> list[str]:
+    found = client(archive.endpoint).list_objects_v2(Bucket=archive.bucket)
+    return [item["Key"] for item in found["Contents"]]
+
+
+def told(progress: dict[str, Any]) -> tuple[int, int]:
+    """Records and files that the history has, in all."""
+    buckets = progress["buckets"]
+    return sum(bucket["records"] for bucket in buckets), sum(bucket["files"] for bucket in buckets)

@@ -39,11 +39,13 @@ from sinksdk.store import MemoryStore, committed_offsets, table, take_over
 from sinksdk.store.base import Lost
 from sinksdk.store.records import (
     Closing,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     GenerationPlan,
     TaskProgress,
     config_key,
+    history_key,
     plans_prefix,
     progress_key,
     status_key,
@@ -588,3 +590,27 @@ def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> N
         made.run()
 
     assert launcher.store.get(status_key("c")) is None
+
+
+def test_what_is_committed_is_in_the_history() -> None:
+    """Each record once, over all generations, with what the task counts; and why a partition failed."""
+    failures = iter([True])
+
+    class Flaky(Task):
+        def put(self, records: SinkRecords) -> None:
+            if records.partition == P1 and next(failures, False):
+                message = "once"
+                raise ConnectException(message)
+            self.context.count(records.partition, files=1, bytes=10)
+
+    made, launcher, _ = driver(Source({P0: 5, P1: 7}), Flaky, **{"generation.max.records": 6})
+    made.run(until_caught_up=True)
+    history = table.read(launcher.store, history_key("c"), ConnectorHistory)
+
+    assert len(launcher.plans) > 1
+    assert history is not None
+    assert sum(bucket.records for bucket in history.value.buckets) == 12
+    assert {bucket.bytes // bucket.files for bucket in history.value.buckets} == {10}
+    assert [(failure.topic, failure.partition, failure.message) for failure in history.value.failures] == [
+        ("t", 1, "once")
+    ]

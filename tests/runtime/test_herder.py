@@ -14,8 +14,8 @@ from sinksdk.runtime.registry import (
     ConnectorNotFoundException,
     mark_deleted,
 )
-from sinksdk.store import MemoryStore, TaskLedger, read_commits, take_over
-from sinksdk.store.records import PlannedRange, TaskPlan, task_count_key
+from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_over
+from sinksdk.store.records import ConnectorHistory, PlannedRange, TaskPlan, history_key, task_count_key
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -181,6 +181,7 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
     before = herder.create("c", {"topics": "t"})
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
+    table.write(store, history_key("c"), ConnectorHistory(), None)
     mark_deleted(store, "c")
     remove(store, "c")
 

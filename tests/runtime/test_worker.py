@@ -171,12 +171,12 @@ def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.M
     soon(lambda: scene.herder.info("a").state == "STOPPED", "it was not stopped")
     keeper = StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock())
     keeper.become("RUNNING")
-    scene.herder.resume("a")
 
     def is_left() -> bool:
         keeper.save()  # as a driver that runs does, every two seconds
         return scene.worker.running == []
 
     soon(is_left, "it was not left to the other one")
+    scene.herder.resume("a")
     keeper.become("UNASSIGNED")
     soon(lambda: scene.worker.running == ["a"], "it was not taken on again")

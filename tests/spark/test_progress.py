@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from sinksdk import ClosingReason
+from sinksdk import ClosingReason, TopicPartition
+from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
-from sinksdk.spark.executor import ClosingWatch, GenerationSpec, _ProgressWriter
+from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.progress import ProgressWriter
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.records import (
     Closing,
@@ -23,19 +26,19 @@ from sinksdk.testing import ManualClock
 
 
 class Worker:
-    """Has measured a little."""
+    """Has measured a little, and read a hundred records, of which sixty are committed."""
 
-    def outcomes(self) -> list[Any]:
-        return []
+    def outcomes(self) -> list[PartitionOutcome]:
+        return [PartitionOutcome(TopicPartition("t", 0), 60, 100, 100, 40, 100)]
 
     def measures(self, time: float) -> TaskMeasures:
         return TaskMeasures(records_read=int(time))
 
 
-def writer(store: MemoryStore, generation: int, attempt: int) -> _ProgressWriter:
+def writer(store: MemoryStore, generation: int, attempt: int) -> ProgressWriter:
     spec = GenerationSpec("memory:", "id", "c", generation)
     worker: Any = Worker()
-    return _ProgressWriter(store, spec, 0, attempt, worker, clock=ManualClock(), epoch=lambda: 7.0)
+    return ProgressWriter(store, spec, 0, attempt, worker, clock=ManualClock(), epoch=lambda: 7.0)
 
 
 def written(store: MemoryStore) -> TaskProgress:
@@ -50,6 +53,18 @@ def test_progress_has_the_measures() -> None:
     writer(store, 1, 1).write()
 
     assert written(store).measures == TaskMeasures(records_read=7)
+
+
+def test_a_task_that_has_ended_reads_nothing_more() -> None:
+    """Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs."""
+    store = MemoryStore()
+    reading = writer(store, 1, 1)
+    reading.write()
+    during = written(store).partitions
+    reading.write_last()
+
+    assert [(row.rate, row.records, row.tail) for row in during] == [(100.0, 100, 40)]
+    assert [(row.rate, row.records, row.tail) for row in written(store).partitions] == [(0.0, 100, 40)]
 
 
 @pytest.mark.parametrize(("generation", "attempt"), [(2, 1), (1, 2)])

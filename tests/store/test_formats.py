@@ -15,7 +15,9 @@ from sinksdk import ClosingReason, Token
 from sinksdk.measures import ErrorCounts, Level, TaskMeasures, Timing
 from sinksdk.store import MemoryStore, records, table
 from sinksdk.store.records import (
+    Bucket,
     Closing,
+    ConnectorHistory,
     ConnectorRecord,
     ConnectorStatus,
     ConnectorTotals,
@@ -26,6 +28,7 @@ from sinksdk.store.records import (
     PartitionProgress,
     PartitionStatus,
     PartitionTotals,
+    PastFailure,
     PlannedRange,
     Seen,
     StoreIdentity,
@@ -52,6 +55,7 @@ from sinksdk.store.records import (
         (records.task_key("archive", 12), "connectors/archive/tasks/12"),
         (records.status_key("archive"), "connectors/archive/status"),
         (records.progress_key("archive", 3), "connectors/archive/progress/3"),
+        (records.history_key("archive"), "connectors/archive/history"),
         (records.progress_prefix("archive"), "connectors/archive/progress/"),
         (records.totals_key("archive"), "connectors/archive/totals"),
         (records.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
@@ -279,6 +283,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     counts={"files": 1},
                     failure="no",
                     rate=2.5,
+                    tail=20,
                 ),
             ),
             hangs="put",
@@ -297,6 +302,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "counts": {"files": 1},
                     "failure": "no",
                     "rate": 2.5,
+                    "tail": 20,
                 }
             ],
             "hangs": "put",
@@ -315,6 +321,34 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 {"task": 0, "total": MEASURES_JSON, "last": {**NOTHING_JSON, "records_read": 1}},
             ],
             "partitions": [{"topic": "flights", "partition": 3, "counts": {"files": 4}}],
+        },
+    ),
+    (
+        ConnectorHistory(
+            buckets=(Bucket(start=1_700_000_040, records=50, files=1, bytes=4096),),
+            failures=(
+                PastFailure(
+                    topic="flights",
+                    partition=3,
+                    at=1_700_000_050.5,
+                    times=2,
+                    message="no",
+                    trace="Traceback",
+                ),
+            ),
+        ),
+        {
+            "buckets": [{"start": 1_700_000_040, "records": 50, "files": 1, "bytes": 4096}],
+            "failures": [
+                {
+                    "topic": "flights",
+                    "partition": 3,
+                    "at": 1_700_000_050.5,
+                    "times": 2,
+                    "message": "no",
+                    "trace": "Traceback",
+                }
+            ],
         },
     ),
 ]
@@ -378,6 +412,23 @@ def test_every_value_has_a_golden_text() -> None:
             {"topic": "t", "partition": 0, "offset": 1, "generation": 1},
             Entry(topic="t", partition=0, offset=1, generation=1, withdrawn_from=None),
         ),
+        (
+            PartitionProgress,
+            {"topic": "t", "partition": 0, "position": 1, "committed": None, "records": 1},
+            PartitionProgress(
+                topic="t",
+                partition=0,
+                position=1,
+                committed=None,
+                records=1,
+                counts={},
+                failure=None,
+                rate=0.0,
+                tail=0,
+            ),
+        ),
+        (Bucket, {"start": 60, "records": 1}, Bucket(start=60, records=1, files=0, bytes=0)),
+        (ConnectorHistory, {}, ConnectorHistory(buckets=(), failures=())),
         (ConnectorStatus, {}, ConnectorStatus(state="UNASSIGNED", heartbeat=0.0)),
         (
             TaskProgress,

@@ -91,8 +91,8 @@ def _drive(spark: SparkSession, bootstrap: str, s3: NullS3, raw: Mapping[str, st
     from benchmarks.kafka_connect.kip275.paced import PacedArchiver
     from sinksdk.runtime.driver import ConnectorDriver
     from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
-    from sinksdk.spark.executor import GenerationSpec
     from sinksdk.spark.generation_job import SparkLauncher
+    from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
 
     connector, source, director = PacedArchiver(), KafkaSource(KafkaClient(bootstrap)), _Director(s3)

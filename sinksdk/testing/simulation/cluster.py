@@ -23,7 +23,9 @@ from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import Subscription
 from sinksdk.spark.batches import RANGE
-from sinksdk.spark.executor import ClosingWatch, GenerationSpec, run_attempt
+from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.executor import run_attempt
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
 from sinksdk.testing.simulation.store import Bystander, Records, SimulatedStore

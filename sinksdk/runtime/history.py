@@ -1,0 +1,120 @@
+"""What a connector did lately: what was committed minute by minute, and what failed. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sinksdk.engine import PartitionOutcome
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.views import Report, partition_of
+from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure
+
+BUCKET: Final = 60
+"""Seconds that a bucket stands for."""
+
+KEPT: Final = 360
+"""Buckets that are kept: six hours."""
+
+FAILURES: Final = 20
+"""Failures that are kept."""
+
+_TRACE: Final = 4_000  # characters of a trace, the last ones: they tell the cause
+
+
+class Amounts(NamedTuple):
+    """What was committed."""
+
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, row: Report) -> Amounts:
+        """Of one partition since its task began. What its connector counts is taken at its word."""
+        return cls(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
+
+    def plus(self, more: Amounts) -> Amounts:
+        """Both together."""
+        return Amounts(*(a + b for a, b in zip(self, more, strict=True)))
+
+    def since(self, before: Amounts) -> Amounts:
+        """What has come on top. A count that has fallen is another attempt's, which began at nothing."""
+        if any(now < then for now, then in zip(self, before, strict=True)):
+            return self
+        return Amounts(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+class Growth:
+    """By how much a generation's reports have grown since they were last looked at: nothing counts twice."""
+
+    def __init__(self) -> None:
+        self._before: dict[TopicPartition, Amounts] = {}
+
+    def begin(self) -> None:
+        """A generation begins: its tasks count from nothing."""
+        self._before = {}
+
+    def of(self, rows: Iterable[Report]) -> Amounts:
+        """What was committed since the last call."""
+        total = Amounts()
+        for row in rows:
+            partition, now = partition_of(row), Amounts.of(row)
+            total = total.plus(now.since(self._before.get(partition, Amounts())))
+            self._before[partition] = now
+        return total
+
+
+def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> ConnectorHistory:
+    """A history to which this was added.
+
+    Args:
+        history: as it was.
+        at: seconds since the epoch.
+        amounts: what was committed then.
+    """
+    return _with_buckets(history, [Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())])
+
+
+def with_failures(
+    history: ConnectorHistory, at: float, outcomes: Sequence[PartitionOutcome]
+) -> ConnectorHistory:
+    """A history to which the failures among these were added. One that said the same before stands once."""
+    failures = history.failures
+    for outcome in outcomes:
+        if outcome.failure is None:
+            continue
+        message = outcome.failure.message
+        same = [known for known in failures if known.message == message]
+        failure = PastFailure(
+            topic=outcome.partition.topic,
+            partition=outcome.partition.partition,
+            at=at,
+            times=1 + sum(known.times for known in same),
+            message=message,
+            trace=outcome.failure.trace[-_TRACE:],
+        )
+        failures = (*(known for known in failures if known.message != message), failure)[-FAILURES:]
+    return history.model_copy(update={"failures": failures})
+
+
+def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
+    """Two histories of one connector as one."""
+    failures = (*earlier.failures, *later.failures)[-FAILURES:]
+    return _with_buckets(earlier.model_copy(update={"failures": failures}), later.buckets)
+
+
+def _with_buckets(history: ConnectorHistory, more: Iterable[Bucket]) -> ConnectorHistory:
+    buckets = {bucket.start: bucket for bucket in history.buckets}
+    for bucket in more:
+        known = buckets.get(bucket.start)
+        buckets[bucket.start] = bucket if known is None else _sum(known, bucket)
+    oldest = max(buckets, default=0) - KEPT * BUCKET
+    kept = tuple(bucket for start, bucket in sorted(buckets.items()) if start > oldest)
+    return history.model_copy(update={"buckets": kept})
+
+
+def _sum(a: Bucket, b: Bucket) -> Bucket:
+    return Bucket(
+        start=a.start, records=a.records + b.records, files=a.files + b.files, bytes=a.bytes + b.bytes
+    )

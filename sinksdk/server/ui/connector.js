@@ -1,0 +1,159 @@
+// One connector: what it does, what it has committed, what fails.
+
+import { total } from "./buckets.js";
+import { h } from "./dom.js";
+import { ago, count, duration, lastLine, moment, number, rate } from "./format.js";
+import { badge, numbers, table, texts, wish } from "./parts.js";
+import { plot } from "./plot.js";
+
+const orders = { tasks: { by: "Task", down: false }, partitions: { by: "Partition", down: false } };
+
+/** The view, from GET /progress/{name}. */
+export function connector(one, now, width, redraw) {
+  return [
+    h("a", { href: "#/", class: "back" }, "← All connectors"),
+    h("div", { class: "title" }, h("h1", {}, one.name), badge(one.state), wish(one)),
+    alarms(one, now),
+    facts(one, now),
+    plot(one, width, redraw),
+    failures(one, now),
+    tasks(one, redraw),
+    partitions(one, redraw),
+  ];
+}
+
+function alarms(one, now) {
+  return [
+    one.missing_topics.length > 0 &&
+      h("p", { key: "missing", class: "alarm" }, `Missing in the source: ${one.missing_topics.join(", ")}`),
+    one.state === "UNASSIGNED" &&
+      h("p", { key: "unassigned", class: "alarm" }, `It shall run, and ${silence(one, now)}.`),
+    one.trace &&
+      h(
+        "details",
+        { key: "trace", class: "alarm", open: true },
+        h("summary", {}, "What made it FAILED"),
+        h("pre", { tabindex: "0" }, one.trace),
+      ),
+  ];
+}
+
+function silence(one, now) {
+  if (one.heard_at === null) return "no driver has been heard of yet";
+  return `no driver has been heard of for ${duration(now - one.heard_at)}`;
+}
+
+function facts(one, now) {
+  const sum = total(one.buckets);
+  const last = one.buckets.at(-1);
+  const committed = sum.files ? count(sum.files, "file") : count(sum.records, "record");
+  const when = last
+    ? `in 6 hours, last ${ago(Math.min(last.start + one.bucket_seconds, now), now)}`
+    : "in 6 hours";
+  const heard = one.heard_at === null ? "never heard of" : `heard of ${ago(one.heard_at, now)}`;
+  return h(
+    "dl",
+    { class: "facts" },
+    fact("Lag", number(one.lag), "offsets not committed"),
+    fact("Records/s", rate(one.rate), "read, lately"),
+    fact("Committed", committed, when),
+    fact(
+      "Generation",
+      number(one.generation),
+      `${count(one.tasks.length, "task")}, ${count(one.partitions.length, "partition")}`,
+    ),
+    fact("Driver", one.driver || "none", heard, "text"),
+  );
+}
+
+function fact(name, value, remark, kind = "") {
+  const shown = [h("span", { class: `value ${kind}` }, value), h("span", { class: "muted" }, remark)];
+  return h("div", {}, h("dt", {}, name), h("dd", {}, shown));
+}
+
+function failures(one, now) {
+  if (one.failures.length === 0) return null;
+  return h(
+    "section",
+    { key: "failures", "aria-labelledby": "failures-title" },
+    h("h2", { id: "failures-title" }, "Last errors"),
+    one.failures.map((failure) => past(failure, now)),
+  );
+}
+
+function past(failure, now) {
+  const when = { datetime: new Date(failure.at * 1000).toISOString(), title: moment(failure.at) };
+  const times = failure.times > 1 && h("span", { class: "muted" }, ` ×${number(failure.times)}`);
+  return h(
+    "details",
+    { key: failure.message, class: "failure" },
+    h(
+      "summary",
+      {},
+      h("time", when, ago(failure.at, now)),
+      " ",
+      h("span", { class: "where" }, nameOf(failure), times),
+      " ",
+      h("span", { class: "message" }, failure.message),
+    ),
+    h("pre", { tabindex: "0" }, failure.trace),
+  );
+}
+
+function tasks(one, redraw) {
+  if (one.tasks.length === 0) return null;
+  const sumOf = (name) => (task) =>
+    one.partitions.reduce((sum, row) => sum + (row.task === task.id ? (row[name] ?? 0) : 0), 0);
+  const columns = [
+    texts("Task", (task) => String(task.id)),
+    texts("State", (task) => task.state, { cell: (task) => badge(task.state) }),
+    numbers("Partitions", (task) => task.partition_count),
+    numbers("Lag", sumOf("lag")),
+    numbers("Records/s", sumOf("rate"), rate),
+    one.tasks.some((task) => task.trace) &&
+      texts("Error", (task) => lastLine(task.trace ?? ""), { kind: "message" }),
+  ];
+  return h(
+    "section",
+    { key: "tasks" },
+    h("h2", {}, "Tasks"),
+    table({ label: "Tasks", columns, rows: one.tasks, key: (task) => task.id, order: orders.tasks, redraw }),
+  );
+}
+
+function partitions(one, redraw) {
+  if (one.partitions.length === 0) return null;
+  const columns = [
+    texts("Partition", nameOf),
+    numbers("Lag", (row) => row.lag),
+    numbers("Records/s", (row) => row.rate, rate),
+    numbers("Committed", (row) => row.committed),
+    numbers("Read to", (row) => row.position),
+    numbers("End", (row) => row.end),
+    numbers("Task", (row) => row.task),
+    one.partitions.some((row) => row.error) &&
+      texts("Error", (row) => row.error ?? "", { cell: problem, kind: "message" }),
+  ];
+  return h(
+    "section",
+    { key: "partitions" },
+    h("h2", {}, "Partitions"),
+    table({
+      label: "Partitions",
+      columns,
+      rows: one.partitions,
+      key: nameOf,
+      order: orders.partitions,
+      redraw,
+    }),
+  );
+}
+
+function nameOf(row) {
+  return `${row.topic}-${row.partition}`;
+}
+
+function problem(row) {
+  if (!row.error) return "";
+  return [row.failures > 1 && h("strong", {}, `${number(row.failures)} in a row: `), row.error];
+}

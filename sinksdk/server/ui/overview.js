@@ -1,0 +1,113 @@
+// All connectors of the store.
+
+import { total } from "./buckets.js";
+import { h } from "./dom.js";
+import { ago, count, lastLine, number, rate } from "./format.js";
+import { STATES, badge, numbers, table, texts, wish } from "./parts.js";
+import { sparkline } from "./plot.js";
+
+const order = { by: "State", down: false };
+
+/** The list, from GET /progress. */
+export function overview({ connectors, damaged }, now, redraw) {
+  if (connectors.length + damaged.length === 0) {
+    const how = [h("code", {}, "POST /connectors"), " creates one."];
+    return h("p", { class: "empty" }, "There are no connectors in this store yet. ", how);
+  }
+  return [
+    h("h1", { class: "hidden" }, "Connectors"),
+    damaged.map((one) => h("p", { key: one.name, class: "alarm" }, `${one.name}: ${one.message}`)),
+    h(
+      "div",
+      { class: "tally" },
+      STATES.map((state) => tally(state, connectors)),
+    ),
+    table({
+      label: "Connectors",
+      columns: columns(now),
+      rows: connectors,
+      key: (one) => one.name,
+      order,
+      redraw,
+      layout: "cards",
+    }),
+  ];
+}
+
+/** Where a connector's own view is. */
+export function address(name) {
+  return `#/connectors/${encodeURIComponent(name)}`;
+}
+
+/** What of a connector an operator must look at: its state, or what of its tasks is worse. */
+function worst(one) {
+  return STATES.find((state) => one.state === state || (one.state === "RUNNING" && one.task_states[state]));
+}
+
+function tally(state, connectors) {
+  const found = connectors.filter((one) => worst(one) === state).length;
+  return found > 0 && h("span", { key: state }, badge(state, `${number(found)} ${state.toLowerCase()}`));
+}
+
+function columns(now) {
+  return [
+    texts("Connector", (one) => one.name, { cell: title, kind: "name" }),
+    texts("State", urgency, { cell: state, kind: "state" }),
+    numbers("Tasks", tasksOf),
+    numbers("Partitions", (one) => one.partition_count),
+    numbers("Lag", (one) => one.lag),
+    numbers("Records/s", (one) => one.rate, rate),
+    texts("Committed, last hour", (one) => total(one.buckets).records, {
+      cell: (one) => committed(one, now),
+      kind: "committed",
+    }),
+    texts("Driver", (one) => one.driver, { cell: (one) => driver(one, now), kind: "driver" }),
+  ];
+}
+
+function title(one) {
+  return [h("a", { href: address(one.name) }, one.name), remark(one)];
+}
+
+function remark(one) {
+  const say = (kind, text) => h("div", { class: `remark ${kind}` }, text);
+  if (one.state === "FAILED" && one.trace) return say("failed", lastLine(one.trace));
+  if (one.missing_topics.length) return say("failed", `missing: ${one.missing_topics.join(", ")}`);
+  if (!one.failing_count) return null;
+  return say(
+    "restarting",
+    `${number(one.failing_count)} of ${count(one.partition_count, "partition")} failing`,
+  );
+}
+
+function tasksOf(one) {
+  return Object.values(one.task_states).reduce((sum, each) => sum + each, 0);
+}
+
+function state(one) {
+  const restarting = one.task_states.RESTARTING;
+  return [
+    badge(one.state),
+    " ",
+    restarting && [badge("RESTARTING", count(restarting, "task")), " "],
+    wish(one),
+  ];
+}
+
+/** Worst first, a missing topic with what restarts; equals by name. */
+function urgency(one) {
+  const rank = STATES.indexOf(worst(one));
+  return `${one.missing_topics.length ? Math.min(rank, STATES.indexOf("RESTARTING")) : rank} ${one.name}`;
+}
+
+function committed(one, now) {
+  const sum = total(one.buckets);
+  const text = sum.files ? count(sum.files, "file") : count(sum.records, "record");
+  const words = sum.records ? h("span", {}, text) : h("span", { class: "muted" }, "nothing");
+  return h("span", { class: "spark" }, sparkline(one.buckets, now), words);
+}
+
+function driver(one, now) {
+  if (one.driver) return one.driver;
+  return one.heard_at === null ? "none yet" : `none; last heard of ${ago(one.heard_at, now)}`;
+}

@@ -1,0 +1,127 @@
+// What both views are made of.
+
+import { h, svg } from "./dom.js";
+import { number } from "./format.js";
+
+const SHAPES = {
+  RUNNING: "M2 1l8 5-8 5z",
+  PAUSED: "M2 1h3v10h-3zM7 1h3v10h-3z",
+  STOPPED: "M1 1h10v10h-10z",
+  FAILED: "M1 2.5l1.5-1.5 3.5 3.5 3.5-3.5 1.5 1.5-3.5 3.5 3.5 3.5-1.5 1.5-3.5-3.5-3.5 3.5-1.5-1.5 3.5-3.5z",
+  RESTARTING: "M6 1a5 5 0 1 0 5 5h-2a3 3 0 1 1-3-3v2.5l4-3.5-4-3.5z",
+  UNASSIGNED: "M6 0a6 6 0 1 0 .01 0zM6 2a4 4 0 1 1-.01 0z",
+};
+
+/** Worst first: what an operator must look at before all else. */
+export const STATES = ["FAILED", "RESTARTING", "UNASSIGNED", "PAUSED", "STOPPED", "RUNNING"];
+
+/** A state, told by its word, its shape and its colour. */
+export function badge(state, text = state) {
+  return h(
+    "span",
+    { class: `badge ${state.toLowerCase()}` },
+    svg(
+      "svg",
+      { width: 10, height: 10, viewBox: "0 0 12 12", "aria-hidden": "true" },
+      svg("path", { d: SHAPES[state], "fill-rule": "evenodd" }),
+    ),
+    text,
+  );
+}
+
+/** What shall be, where it is not so yet. */
+export function wish(connector) {
+  if (connector.is_deleted) return h("span", { class: "wish" }, "is being deleted");
+  const { state, target_state: target } = connector;
+  // FAILED and UNASSIGNED are no target states: what shall run, and does not, is told by its state.
+  const isFulfilled = target === "RUNNING" ? state !== "PAUSED" && state !== "STOPPED" : state === target;
+  return isFulfilled ? null : h("span", { class: "wish" }, `shall be ${target}`);
+}
+
+/** A column of texts; `cell` makes more of them than a text. */
+export function texts(name, value, { cell = value, kind } = {}) {
+  return { name, value, cell, kind };
+}
+
+/** A column of numbers, which begins with the largest when it is sorted by. */
+export function numbers(name, value, show = number) {
+  return { name, value, cell: (row) => show(value(row)), kind: "number", isLargestFirst: true };
+}
+
+/**
+ * A table that its reader can sort. Columns are made by texts and numbers; what is no column is left out.
+ *
+ * order: { by, down }, changed in place. layout: "cards" where each row becomes one on a narrow screen.
+ */
+export function table({ label, columns, rows, key, order, redraw, layout = "" }) {
+  const shown = columns.filter(Boolean);
+  return h(
+    "div",
+    { class: `scroller ${layout}`, role: "region", "aria-label": label, tabindex: "0" },
+    // The roles are said, since a layout of cards would take them away.
+    h(
+      "table",
+      { role: "table", "aria-label": label },
+      h(
+        "thead",
+        { role: "rowgroup" },
+        h(
+          "tr",
+          { role: "row" },
+          shown.map((column) => heading(column, order, redraw)),
+        ),
+      ),
+      h(
+        "tbody",
+        { role: "rowgroup" },
+        sorted(rows, shown, order).map((row) =>
+          h(
+            "tr",
+            { role: "row", key: key(row) },
+            shown.map((column) => cell(column, row)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+function cell(column, row) {
+  return h("td", { role: "cell", class: column.kind, "data-label": column.name }, column.cell(row));
+}
+
+function heading(column, order, redraw) {
+  const isCurrent = order.by === column.name;
+  const sort = () => {
+    order.down = isCurrent ? !order.down : Boolean(column.isLargestFirst);
+    order.by = column.name;
+    redraw();
+  };
+  return h(
+    "th",
+    {
+      role: "columnheader",
+      scope: "col",
+      class: column.kind,
+      "aria-sort": isCurrent ? (order.down ? "descending" : "ascending") : undefined,
+    },
+    h(
+      "button",
+      { type: "button", onclick: sort },
+      column.name,
+      h("span", { "aria-hidden": "true" }, isCurrent ? (order.down ? " ↓" : " ↑") : ""),
+    ),
+  );
+}
+
+function sorted(rows, columns, order) {
+  const value = columns.find((column) => column.name === order.by)?.value;
+  if (!value) return rows;
+  const sign = order.down ? -1 : 1;
+  return [...rows].sort((a, b) => sign * compare(value(a), value(b))); // stable: equal ones stay as they came
+}
+
+function compare(a, b) {
+  if (typeof a === "string") return a.localeCompare(b, "en", { numeric: true });
+  return (a ?? -1) - (b ?? -1); // what is not known is less than everything
+}

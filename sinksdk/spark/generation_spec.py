@@ -1,0 +1,36 @@
+"""What every task of a generation must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sinksdk.logs import WARNINGS, LogSettings
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka.client import KafkaClient
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSpec:
+    """What every task of a generation must know; travels to the executors and holds no secret.
+
+    Args:
+        store_url: the store, references unresolved.
+        store_id: its id: an executor that reaches another store must not write to it.
+        connector: the connector's name.
+        generation: the generation's number.
+        python_path: folders to import the connector from, besides the installed packages.
+        logs: how they log.
+        kafka: the cluster that takes dead letters, if the connector has any.
+        source: the Kafka cluster that records come from, if they come from one.
+    """
+
+    store_url: str
+    store_id: str
+    connector: str
+    generation: int
+    python_path: tuple[str, ...] = ()
+    logs: LogSettings = WARNINGS
+    kafka: KafkaClient | None = None
+    source: KafkaClient | None = None

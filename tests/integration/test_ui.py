@@ -1,0 +1,518 @@
+"""The status page in a browser: what it shows is what the store holds, whatever stands there, and no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+
+from sinksdk.runtime.herder import Herder
+from sinksdk.server.app import create_app
+from sinksdk.server.auth import Credentials
+from sinksdk.store import MemoryStore, Store
+from sinksdk.store.base import Lost, Stored
+from sinksdk.store.records import Bucket, history_key
+from tests.needs import missing
+from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
+
+pytestmark = pytest.mark.slow
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+ALIVE = 600.0  # seconds for which drivers of the store are taken for alive
+CONTRAST = """
+() => {
+  const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+  const over = ([r, g, b, a = 1], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];
+  const ground = (element) => {
+    if (!element) return [255, 255, 255];
+    return over(channels(getComputedStyle(element).backgroundColor), ground(element.parentElement));
+  };
+  const luminance = (color) => {
+    const [r, g, b] = color.map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = {};
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || element.closest("noscript, script")) continue;
+    const style = getComputedStyle(element);
+    const behind = ground(element);
+    const text = over(channels(element instanceof SVGElement ? style.fill : style.color), behind);
+    const [low, high] = [luminance(text), luminance(behind)].sort((a, b) => a - b);
+    const name = `${element.tagName} ${element.getAttribute("class") ?? ""}`;
+    found[name] = Math.min(found[name] ?? 99, (high + 0.05) / (low + 0.05));
+  }
+  return found;
+}
+"""
+"""The contrast of every text on the page with what is behind it, by WCAG's formula: the least of each kind."""
+
+
+class FragileStore(MemoryStore):
+    """Answers until it is told not to."""
+
+    is_down = False
+
+    def snapshot(self, prefix: str) -> Store:
+        return self  # its reads fail as all others do
+
+    def _read(self, key: str) -> Stored | None:
+        if self.is_down:
+            raise Lost("down")
+        return super()._read(key)
+
+    def _keys(self, prefix: str) -> list[str]:
+        if self.is_down:
+            raise Lost("down")
+        return list(super()._keys(prefix))
+
+
+@dataclass
+class Site:
+    """A server with a filled store."""
+
+    store: FragileStore
+    url: str
+    server: uvicorn.Server
+    names: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def serving(credentials: Credentials | None = None) -> Iterator[Site]:
+    """A real server, on a port of its own."""
+    store, now = FragileStore(patience=0.2), time.time()
+    filled = scenes(now)
+    for scene in filled:
+        # Nothing keeps these drivers alive: their last words come from the future.
+        fill(store, scene, now + ALIVE if scene.silent < 1 else now)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(store, credentials), host="127.0.0.1", port=port, log_level="warning")
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield Site(store, f"http://127.0.0.1:{port}", server, [scene.name for scene in filled])
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = shutil.which("chromium")
+    if executable is None:
+        missing("chromium", "apt-get install chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """For all tests that only look."""
+    with serving() as made:
+        yield made
+
+
+@dataclass
+class Visit:
+    """A page, and what was seen of its doings."""
+
+    page: Page
+    requests: list[Request] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def cells(self, row: str, table: str = "Connectors") -> list[str]:
+        """Texts of the row that begins with a name."""
+        rows = self.page.get_by_role("table", name=table).get_by_role("row")
+        found = rows.filter(has=self.page.get_by_role("cell", name=row, exact=True).or_(
+            self.page.get_by_role("link", name=row, exact=True)
+        ))  # fmt: skip
+        return [text.strip() for text in found.first.get_by_role("cell").all_inner_texts()]
+
+
+@pytest.fixture
+def visit(browser: Browser, site: Site) -> Iterator[Visit]:
+    """A visitor; in the end nothing of the page has failed, and it has asked nobody but its server."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    made = Visit(page)
+    page.on("request", lambda request: made.requests.append(request))  # noqa: PLW0108 - it wants a function
+    page.on("pageerror", lambda error: made.errors.append(str(error)))
+    page.on("console", lambda line: made.errors.append(line.text) if line.type == "error" else None)
+    page.goto(f"{site.url}/ui")
+    expect(page.get_by_role("table", name="Connectors")).to_be_visible()
+    yield made
+    page.close()
+    site.store.is_down = False
+    hosts = {request.url.split("/ui")[0].split("/progress")[0].rstrip("/") for request in made.requests}
+    assert hosts == {site.url}
+    assert {request.method for request in made.requests} == {"GET"}
+    assert [error for error in made.errors if "Failed to load resource" not in error] == []
+
+
+def grouped(value: int) -> str:
+    return f"{value:,}"
+
+
+# -- what is shown ---------------------------------------------------------------------------------------
+
+
+def test_the_list_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
+    """Each connector with state, tasks, partitions, lag, and what it has committed in the last hour."""
+    herder = Herder(site.store)
+    expect(visit.page.get_by_role("table", name="Connectors").locator("tbody tr")).to_have_count(
+        len(site.names)
+    )
+    for name in site.names:
+        info = herder.info(name)
+        _, state, tasks, partitions, lag, _, committed, driver = visit.cells(name)
+        assert state.startswith(info.state)
+        assert (tasks, partitions) == (str(len(info.tasks)), str(len(info.partitions)))
+        assert lag == grouped(info.lag)
+        assert info.driver in driver
+        assert (committed == "nothing") == (not visible_buckets(herder, name))
+
+
+def visible_buckets(herder: Herder, name: str) -> list[Bucket]:
+    return [bucket for bucket in herder.history(name).buckets if bucket.start > time.time() - 3600 - 60]
+
+
+def test_what_needs_attention_comes_first(visit: Visit) -> None:
+    """FAILED, then what restarts or misses topics, then what nobody drives; and how many of each there are."""
+    names = visit.page.locator("td.name a").all_inner_texts()
+    assert names[0] == "payments-archive"
+    assert set(names[1:4]) == {HOSTILE, "inventory-archive", "prices-archive"}
+    assert set(names[4:6]) == {"legacy-archive", "shipments-archive"}
+    assert visit.page.locator(".tally .badge").all_inner_texts() == [
+        "1 failed",
+        "2 restarting",
+        "2 unassigned",
+        "1 paused",
+        "1 stopped",
+        "13 running",
+    ]
+    assert visit.cells("sessions-archive")[1] == "RUNNING shall be PAUSED"
+    assert "is being deleted" in visit.cells("carts-archive")[1]
+    assert "missing: prices-eu, prices-us" in visit.cells("prices-archive")[0]
+
+
+def test_states_are_told_without_colour(visit: Visit) -> None:
+    """By their words, and by shapes of which no two are the same."""
+    shapes = visit.page.evaluate(
+        "[...document.querySelectorAll('.tally .badge')].map((one) => one.querySelector('path').getAttribute('d'))"
+    )
+    assert len(set(shapes)) == len(shapes) == 6
+
+
+def test_one_connector_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
+    """Its tasks, and each partition's lag, rate, commit and end, numbers grouped."""
+    visit.page.get_by_role("link", name="orders-archive").click()
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text("orders-archive")
+
+    info = Herder(site.store).info("orders-archive")
+    for row in info.partitions:
+        assert row.committed is not None
+        assert row.end is not None
+        shown = visit.cells(str(row.partition), "Partitions")
+        assert shown[1:6] == [
+            grouped(row.lag or 0),
+            grouped(round(row.rate + 1e-9)),
+            grouped(row.committed),
+            grouped(row.position or 0),
+            grouped(row.end),
+        ]
+    facts = dict(
+        zip(
+            visit.page.locator(".facts dt").all_inner_texts(),
+            visit.page.locator(".facts .value").all_inner_texts(),
+            strict=True,
+        )
+    )
+    assert facts["Lag"] == grouped(info.lag)
+    assert facts["Driver"] == info.driver
+    assert visit.page.get_by_role("table", name="Tasks").locator("tbody tr").count() == len(info.tasks)
+
+
+def test_two_hundred_partitions_are_sorted_by_lag(visit: Visit, site: Site) -> None:
+    """By a click, largest first, or by the keyboard; the order stays when the next answer comes."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/clicks-archive")
+    rows = visit.page.get_by_role("table", name="Partitions").locator("tbody tr")
+    expect(rows).to_have_count(200)
+    heading = visit.page.get_by_role("table", name="Partitions").get_by_role("button", name="Lag")
+    heading.focus()
+    visit.page.keyboard.press("Enter")
+
+    lags = [int(text.replace(",", "")) for text in rows.locator("td:nth-child(2)").all_inner_texts()]
+    assert lags == sorted(lags, reverse=True)
+    with visit.page.expect_response(re.compile("/progress/")):
+        pass
+    expect(rows.first).to_contain_text("clicks-199")
+    expect(heading).to_be_focused()
+
+
+def test_the_plot_adds_up(visit: Visit, site: Site) -> None:
+    """Its read-out has the last hour's files, those of a bar that the reader points at, or goes to by arrow keys."""
+    early_in_a_minute()
+    visit.page.goto(f"{site.url}/ui/#/connectors/orders-archive")
+    readout = visit.page.locator(".readout")
+    with visit.page.expect_response(re.compile("/progress/")) as answered:
+        pass
+    data = answered.value.json()
+    minute = int(data["now"] // 60) * 60
+    hour = {b["start"]: b["files"] for b in data["buckets"] if b["start"] > minute - 3600}
+    expect(readout).to_contain_text(f"Last hour: {grouped(sum(hour.values()))} files")
+
+    plot = visit.page.locator("svg.plot")
+    assert plot.locator("rect.bar").count() == len(hour)
+    plot.focus()
+    visit.page.keyboard.press("ArrowLeft")
+    expect(readout).to_contain_text("so far")
+    visit.page.keyboard.press("ArrowLeft")
+    expect(readout).to_contain_text(f": {hour.get(minute - 60, 0)} files")
+    box = plot.bounding_box()
+    assert box is not None
+    visit.page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 100)
+    expect(readout).to_contain_text(f": {hour.get(minute, 0)} files")
+    visit.page.get_by_role("button", name="6 hours").click()
+    expect(readout).to_contain_text("Last 6 hours")
+    visit.page.get_by_role("button", name="Bytes").click()
+    sizes = [text or "" for text in plot.locator(".tick").all_text_contents()]
+    assert [size for size in sizes if size.endswith("GiB")]
+
+
+def early_in_a_minute() -> None:
+    """The next minute's bar would come in the middle of the test."""
+    if (second := time.time() % 60) > 45:
+        time.sleep(60 - second)
+
+
+def test_a_connector_that_counts_no_files_shows_records(visit: Visit, site: Site) -> None:
+    """Records are always known; nobody is shown files that were never counted."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/readings-lines")
+    expect(visit.page.get_by_role("group", name="Measure")).to_have_text("Records")
+    expect(visit.page.locator(".readout")).not_to_contain_text("file")
+
+
+def test_ticks_are_round(visit: Visit) -> None:
+    """1, 2 or 5 times a power of ten, or of two where sizes are meant; whole: nothing is committed by halves."""
+    script = "async ([most, base]) => (await import('./buckets.js')).ticks(most, 4, base)"
+    expected = {
+        (0, 10): [0, 1],
+        (1, 10): [0, 1],
+        (7, 10): [0, 2, 4, 6, 8],
+        (60, 10): [0, 20, 40, 60],
+        (61, 10): [0, 20, 40, 60, 80],
+        (12_400_000, 10): [0, 5_000_000, 10_000_000, 15_000_000],
+        (3 * 1024**2, 1024): [0, 1024**2, 2 * 1024**2, 3 * 1024**2],
+        (1000, 1024): [0, 256, 512, 768, 1024],
+    }
+    assert {case: visit.page.evaluate(script, list(case)) for case in expected} == expected
+
+
+def test_numbers_are_readable(visit: Visit) -> None:
+    """Grouped, with units, and no more digits than matter."""
+    expected = {
+        "number(1234567)": "1,234,567",
+        "number(null)": "–",
+        "rate(0)": "0",
+        "rate(0.04)": "<0.1",
+        "rate(2.46)": "2.5",
+        "rate(12345.6)": "12,346",
+        "bytes(1536)": "1.5 KiB",
+        "bytes(1023)": "1,023 B",
+        "bytes(3 * 1024 ** 4)": "3 TiB",
+        "ago(100, 100.5)": "just now",
+        "ago(100, 130)": "30 s ago",
+        "ago(0, 7300)": "2 h ago",
+        "ago(0, 400000)": "4 d ago",
+        "count(1, 'file')": "1 file",
+        "axisNumber(2500000)": "2.5M",
+    }
+    script = "async () => (await import('./format.js'))"
+    assert {call: visit.page.evaluate(f"{script}.{call}") for call in expected} == expected
+
+
+# -- errors ------------------------------------------------------------------------------------------------
+
+
+def test_traces_expand_and_stay_open(visit: Visit, site: Site) -> None:
+    """The last error first, with when, where and how often; what the reader has opened stays so."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/inventory-archive")
+    failure = visit.page.locator("details.failure").first
+    expect(failure.locator("summary")).to_contain_text("inventory-3 ×3")
+    expect(failure.locator("summary")).to_contain_text(re.compile(r"\d+ s ago|1 min ago"))
+    expect(failure.locator("pre")).not_to_be_visible()
+    failure.locator("summary").focus()
+    visit.page.keyboard.press("Enter")
+    expect(failure.locator("pre")).to_have_text(TRACE)
+    for _ in range(2):
+        with visit.page.expect_response(re.compile("/progress/")):
+            pass
+    expect(failure.locator("pre")).to_be_visible()
+
+
+def test_a_failed_connector_shows_its_trace(visit: Visit, site: Site) -> None:
+    """At once, and closed by the reader it stays closed."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/payments-archive")
+    alarm = visit.page.locator("details.alarm")
+    expect(alarm.locator("pre")).to_have_text(TRACE)
+    alarm.locator("summary").click()
+    with visit.page.expect_response(re.compile("/progress/")):
+        pass
+    expect(alarm.locator("pre")).not_to_be_visible()
+
+
+def test_markup_in_names_and_errors_is_text(visit: Visit, site: Site) -> None:
+    """It is shown as it was written, and does nothing."""
+    visit.page.get_by_role("link", name=HOSTILE).click()
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+    expect(visit.page.locator(".failure .message")).to_have_text(
+        "</pre><script>document.title='owned'</script>"
+    )
+    expect(visit.page.get_by_role("table", name="Partitions")).to_contain_text("<b>t</b>-0")
+    assert visit.page.locator("main img, main script, main b").count() == 0
+    assert "owned" not in visit.page.title().split(" · ")
+
+
+def test_a_connector_that_is_not_there_is_said_so(visit: Visit, site: Site) -> None:
+    """As when it was deleted while somebody looked at it."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/absent")
+    expect(visit.page.get_by_role("alert")).to_contain_text("There is no connector 'absent'")
+
+
+def test_a_damaged_connector_does_not_hide_the_others(visit: Visit, site: Site) -> None:
+    """It is named with what is wrong, and the list is there all the same."""
+    key = history_key("audit-archive")
+    kept = site.store._records[key]
+    site.store._records[key] = Stored(kept.body.replace('"format": 1', '"format": 99'), "damaged")
+    expect(visit.page.locator(".alarm")).to_contain_text("audit-archive: store memory:", timeout=15_000)
+    expect(visit.page.get_by_role("link", name="orders-archive")).to_be_visible()
+    site.store._records[key] = kept
+
+
+# -- when something does not answer --------------------------------------------------------------------------
+
+
+def test_an_outage_of_the_store_is_shown_with_what_was_known(
+    visit: Visit, site: Site, tmp_path: Path
+) -> None:
+    """Since when, and the last known data, greyed; once it is over the page goes on by itself."""
+    before = visit.page.get_by_role("table", name="Connectors").inner_text()
+    site.store.is_down = True
+    alert = visit.page.get_by_role("alert")
+    expect(alert).to_contain_text("The store does not answer", timeout=15_000)
+    expect(alert).to_contain_text(re.compile(r"Shown is what was known at \d\d:\d\d, \d+ s ago"))
+    expect(visit.page.locator("header")).to_contain_text("not up to date")
+    assert visit.page.evaluate("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
+    # Relative times go on.
+    assert without_times(visit.page.get_by_role("table", name="Connectors").inner_text()) == without_times(
+        before
+    )
+    visit.page.screenshot(path=tmp_path / "outage.png")
+    site.store.is_down = False
+    expect(visit.page.locator("header")).to_contain_text("live", timeout=20_000)
+    expect(alert).to_be_empty()
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"\d+ (s|min|h|d) ago", "", text)
+
+
+def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
+    """The page stays, with what was known."""
+    with serving() as site:
+        page = browser.new_page()
+        page.goto(f"{site.url}/ui")
+        expect(page.get_by_role("table", name="Connectors")).to_be_visible()
+        site.server.should_exit = True
+        expect(page.get_by_role("alert")).to_contain_text("The server cannot be reached", timeout=15_000)
+        expect(page.get_by_role("table", name="Connectors")).to_be_visible()
+        page.close()
+
+
+@pytest.mark.parametrize(("user", "password"), [("anna", "secret"), ("token", "a-token")])
+def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: str, password: str) -> None:
+    """It asks its user once, by itself, and sends them with all that follows; a token is a password here."""
+    with serving(Credentials(tokens=["a-token"], users=["anna:secret"])) as site:
+        context = browser.new_context(http_credentials={"username": user, "password": password})
+        page = context.new_page()
+        page.goto(f"{site.url}/ui")
+        expect(page.get_by_role("link", name="orders-archive")).to_be_visible()
+        context.close()
+
+
+# -- how it looks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 400])
+def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme: Any, width: int) -> None:
+    """WCAG AA: a contrast of 4.5 for every text, in both themes; and nothing is wider than the screen."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    for view in (
+        "",
+        "#/connectors/orders-archive",
+        "#/connectors/payments-archive",
+        "#/connectors/prices-archive",
+    ):
+        page.goto(f"{site.url}/ui/{view}")
+        expect(page.locator("main h1")).to_be_attached()
+        page.screenshot(path=tmp_path / f"{view.rpartition('/')[2] or 'list'}.png", full_page=True)
+        contrasts: dict[str, float] = page.evaluate(CONTRAST)
+        assert len(contrasts) > 8
+        assert {kind: round(value, 2) for kind, value in contrasts.items() if value < 4.5} == {}
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(json.loads(f"[{dark[4:-1]}]")) < 384) == (theme == "dark")
+    page.close()
+
+
+def test_a_store_without_connectors(browser: Browser) -> None:
+    """Says so, and how to begin."""
+    with serving() as site:
+        for key in list(site.store.list("connectors/")):
+            found = site.store.stored(key)
+            assert found is not None
+            site.store.delete(key, found.version)
+        page = browser.new_page()
+        page.goto(f"{site.url}/ui")
+        expect(page.locator("main")).to_contain_text("There are no connectors in this store yet.")
+        page.close()
+
+
+def test_a_connector_comes_and_goes_by_itself(visit: Visit, site: Site) -> None:
+    """The page asks again and again."""
+    link = visit.page.get_by_role("link", name="newcomer-archive")
+    fill(site.store, Scene("newcomer-archive"), time.time() + ALIVE)
+    expect(link).to_be_visible(timeout=15_000)
+    for key in site.store.list("connectors/newcomer"):
+        found = site.store.stored(key)
+        assert found is not None
+        site.store.delete(key, found.version)
+    expect(link).not_to_be_attached(timeout=15_000)

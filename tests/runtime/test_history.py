@@ -1,0 +1,280 @@
+"""What a connector did lately: counted once, kept for six hours, written sparingly."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sinksdk import TopicPartition
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.history import (
+    FAILURES,
+    KEPT,
+    Amounts,
+    Growth,
+    together,
+    with_amounts,
+    with_failures,
+)
+from sinksdk.runtime.history_keeper import HistoryKeeper
+from sinksdk.store import MemoryStore
+from sinksdk.store.base import Lost, Stored
+from sinksdk.store.records import Bucket, ConnectorHistory, PartitionProgress
+from sinksdk.testing import ManualClock
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NOON = 1_700_000_040.0  # a whole minute
+
+
+def progress(records: int, tail: int = 0, *, partition: int = 0, files: int = 0) -> PartitionProgress:
+    return PartitionProgress(
+        topic="t",
+        partition=partition,
+        position=records,
+        committed=records - tail,
+        records=records,
+        tail=tail,
+        counts={"files": files, "bytes": 10 * files, "withdrawn": 1},
+    )
+
+
+def outcome(partition: TopicPartition, message: str | None = None, records: int = 0) -> PartitionOutcome:
+    failure = Failure("ValueError", message, f"Traceback\n{message}") if message else None
+    return PartitionOutcome(partition, records, records, records, 0, records, failure)
+
+
+# -- counting ----------------------------------------------------------------------------------------
+
+
+def test_only_what_is_committed_counts() -> None:
+    """Records above the commit are no growth until a commit covers them."""
+    growth = Growth()
+    assert growth.of([progress(100, tail=100)]) == Amounts()
+    assert growth.of([progress(150, tail=30, files=2)]) == Amounts(120, 2, 20)
+
+
+def test_nothing_counts_twice() -> None:
+    """A report that is seen again adds nothing; partitions are counted each for themselves."""
+    growth = Growth()
+    growth.of([progress(100), progress(7, partition=1)])
+    assert growth.of([progress(100), progress(7, partition=1)]) == Amounts()
+    assert growth.of([outcome(P0, records=110), outcome(P1, records=7)]) == Amounts(10)
+
+
+def test_a_generations_tasks_count_from_nothing() -> None:
+    """Counts that are higher than the last generation's are not taken for its growth."""
+    growth = Growth()
+    growth.of([progress(100, files=1)])
+    growth.begin()
+    assert growth.of([progress(150, files=3)]) == Amounts(150, 3, 30)
+
+
+def test_another_attempt_counts_from_nothing() -> None:
+    """Counts that have fallen are those of a new attempt: what the old one had committed stays counted."""
+    growth = Growth()
+    growth.of([progress(100, files=5)])
+    assert growth.of([progress(20, files=1)]) == Amounts(20, 1, 10)
+
+
+# -- the history -------------------------------------------------------------------------------------
+
+
+def test_a_minute_has_one_bucket() -> None:
+    """What is committed in the same minute is added up; a minute without commits has none."""
+    history = with_amounts(ConnectorHistory(), NOON, Amounts(1, 2, 3))
+    history = with_amounts(history, NOON + 59.9, Amounts(10, 20, 30))
+    history = with_amounts(history, NOON + 180, Amounts(5))
+
+    assert history.buckets == (
+        Bucket(start=int(NOON), records=11, files=22, bytes=33),
+        Bucket(start=int(NOON) + 180, records=5),
+    )
+
+
+def test_six_hours_are_kept() -> None:
+    """360 buckets at most, and none that is older than six hours."""
+    history = ConnectorHistory()
+    for minute in range(KEPT + 40):
+        history = with_amounts(history, NOON + 60 * minute, Amounts(1))
+    assert (len(history.buckets), history.buckets[0].start) == (KEPT, NOON + 60 * 40)
+
+    later = with_amounts(history, NOON + 100 * 3600, Amounts(1))
+    assert [bucket.start for bucket in later.buckets] == [NOON + 100 * 3600]
+
+
+def test_a_clock_that_jumps_back_keeps_the_order() -> None:
+    """Buckets stand in the order of time, whatever order they came in."""
+    history = with_amounts(ConnectorHistory(), NOON, Amounts(1))
+    history = with_amounts(history, NOON - 600, Amounts(2))
+    assert [bucket.records for bucket in history.buckets] == [2, 1]
+
+
+def test_the_same_failure_stands_once() -> None:
+    """The last one is last, counted, with its partition and the end of its trace; what went well is left out."""
+    history = with_failures(ConnectorHistory(), NOON, [outcome(P0, "a"), outcome(P1, "b")])
+    history = with_failures(history, NOON + 5, [outcome(P1, "a"), outcome(P0)])
+
+    assert [(f.message, f.times, f.partition, f.at) for f in history.failures] == [
+        ("b", 1, 1, NOON),
+        ("a", 2, 1, NOON + 5),
+    ]
+    assert history.failures[0].trace == "Traceback\nb"
+
+
+def test_failures_are_bounded() -> None:
+    """The last ones are kept, and of a trace its end."""
+    history = ConnectorHistory()
+    for number in range(FAILURES + 5):
+        history = with_failures(history, NOON, [outcome(P0, f"{number} {'x' * 10_000}")])
+    assert len(history.failures) == FAILURES
+    assert history.failures[-1].message.startswith("24 ")
+    assert len(history.failures[-1].trace) == 4_000
+
+
+def test_two_histories_become_one() -> None:
+    """Minutes that both have are added up."""
+    a = with_amounts(ConnectorHistory(), NOON, Amounts(1))
+    b = with_failures(with_amounts(ConnectorHistory(), NOON, Amounts(2)), NOON, [outcome(P0, "a")])
+    both = together(a, b)
+    assert both.buckets == (Bucket(start=int(NOON), records=3),)
+    assert both.failures == b.failures
+
+
+# -- keeping it --------------------------------------------------------------------------------------
+
+
+class Clock(ManualClock):
+    def time(self) -> float:
+        return NOON - 1_000 + self.now()
+
+
+class CountingStore(MemoryStore):
+    """Counts writes, and answers none while it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(patience=0.01, pause=0.001)
+        self.writes = 0
+        self.is_down = False
+        self.loses_answers = False
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        if self.is_down:
+            raise Lost("down")
+        self.writes += 1
+        done = super()._write(key, stored, if_version)
+        if self.loses_answers:
+            raise Lost("no answer")
+        return done
+
+    def _read(self, key: str) -> Stored | None:
+        if self.is_down or self.loses_answers:
+            raise Lost("down")
+        return super()._read(key)
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    made = CountingStore()
+    Herder(made).create("c", {"topics": "t"})
+    made.writes = 0
+    return made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def records(store: MemoryStore) -> int:
+    return sum(bucket.records for bucket in Herder(store).history("c").buckets)
+
+
+def test_a_connector_without_commits_has_an_empty_history(store: CountingStore) -> None:
+    """Nothing was written yet, and nothing is wrong."""
+    assert Herder(store).history("c") == ConnectorHistory()
+
+
+def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
+    """At most every five seconds while a generation runs, and at its end; never when there is nothing new."""
+    keeper = HistoryKeeper(store, "c", clock)
+    for second in range(60):
+        keeper.progress([progress(10 * second)])
+        clock.advance(1)
+    assert store.writes == 12
+    keeper.ended([outcome(P0, records=1_000)])
+    assert (store.writes, records(store)) == (13, 1_000)
+
+    for _ in range(60):
+        clock.advance(1)
+        keeper.progress([outcome(P0, records=1_000)])
+    assert store.writes == 13
+
+
+def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) -> None:
+    """Every half minute, as with S3."""
+
+    class Far(CountingStore):
+        closing_poll = 5.0
+
+    store = Far()
+    keeper = HistoryKeeper(store, "c", clock)
+    for second in range(60):
+        keeper.progress([progress(second + 1)])
+        clock.advance(1)
+    assert store.writes == 2
+
+
+def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> None:
+    """What was committed before stays, and what is committed comes on top."""
+    HistoryKeeper(store, "c", clock).ended([outcome(P0, "no", records=5)])
+    HistoryKeeper(store, "c", clock).ended([outcome(P0, records=2)])
+
+    assert records(store) == 7
+    assert [failure.message for failure in Herder(store).history("c").failures] == ["no"]
+
+
+def test_an_outage_of_the_store_loses_no_count(
+    store: CountingStore, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be written is written later, once; the driver goes on meanwhile, and warns once."""
+    keeper = HistoryKeeper(store, "c", clock)
+    keeper.progress([progress(5)])
+    store.is_down = True
+    for total in (6, 7, 8):
+        clock.advance(10)
+        keeper.progress([progress(total)])
+    store.is_down = False
+    clock.advance(10)
+    keeper.progress([progress(8)])
+
+    assert records(store) == 8
+    told = [line for line in caplog.records if line.name == "sinksdk.runtime.history_keeper"]
+    assert [line.levelno for line in told] == [logging.WARNING]
+
+
+def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: Clock) -> None:
+    """The history is written whole: whether the last write took effect does not matter."""
+    keeper = HistoryKeeper(store, "c", clock)
+    keeper.progress([progress(5)])
+    store.loses_answers = True
+    clock.advance(10)
+    keeper.progress([progress(9)])
+    store.loses_answers = False
+    clock.advance(10)
+    keeper.progress([progress(9)])
+
+    assert records(store) == 9
+
+
+def test_a_zombies_write_does_not_stay(store: CountingStore, clock: Clock) -> None:
+    """A driver that does not know yet that it is fenced may write; whoever drives writes over it."""
+    zombie, keeper = HistoryKeeper(store, "c", clock), HistoryKeeper(store, "c", clock)
+    zombie.ended([outcome(P0, records=5)])
+    keeper.ended([outcome(P0, records=2)])
+    zombie.ended([outcome(P0, records=100)])
+    keeper.ended([outcome(P0, records=3)])
+
+    assert records(store) == 8

@@ -1,0 +1,226 @@
+"""A store with connectors in every state, written as drivers and tasks would have written it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinksdk import OffsetAndMetadata
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.registry import aim, create, mark_deleted
+from sinksdk.store import Store, table, take_over
+from sinksdk.store.records import (
+    Bucket,
+    ConnectorHistory,
+    ConnectorStatus,
+    PartitionProgress,
+    PartitionStatus,
+    PastFailure,
+    PlannedRange,
+    TargetState,
+    TaskPlan,
+    TaskProgress,
+    history_key,
+    progress_key,
+    status_key,
+)
+
+TRACE = """Traceback (most recent call last):
+  File "connectors/s3_archiver/task.py", line 90, in pre_commit
+    writer.send()
+  File "connectors/s3_archiver/upload.py", line 171, in finish
+    raise self._refused(error)
+sinksdk.errors.ConnectException: bucket 'archive-eu' refuses UploadPart (403 AccessDenied)
+"""
+
+
+@dataclass
+class Scene:
+    """A connector as it shall be found.
+
+    Args:
+        name: its name.
+        state: what its driver says; None: no driver ever came.
+        target: what is wanted of it.
+        silent: seconds since its driver was last heard of.
+        tasks: how many it has.
+        partitions: how many it reads, in all.
+        lag: of each partition, times its number.
+        rate: of each partition.
+        buckets: what it has committed.
+        failing: numbers of partitions that failed.
+        failures: what failed lately.
+    """
+
+    name: str
+    state: Any = "RUNNING"
+    target: TargetState = "RUNNING"
+    silent: float = 0.5
+    tasks: int = 2
+    partitions: int = 4
+    lag: int = 0
+    rate: float = 0.0
+    buckets: Sequence[Bucket] = ()
+    failing: Sequence[int] = ()
+    failures: Sequence[PastFailure] = ()
+    missing: Sequence[str] = ()
+    trace: str | None = None
+    is_deleted: bool = False
+    topic: str = field(default="")
+
+    def __post_init__(self) -> None:
+        self.topic = self.topic or self.name.split("-", maxsplit=1)[0]
+
+
+def fill(store: Store, scene: Scene, now: float) -> None:
+    """Put a connector into a store."""
+    create(store, scene.name, {"name": scene.name, "connector.class": "s3-archiver", "topics": scene.topic})
+    if scene.state is not None:
+        _run(store, scene)
+        _tell(store, scene, now)
+    aim(store, scene.name, scene.target)
+    if scene.is_deleted:
+        mark_deleted(store, scene.name)
+
+
+def _run(store: Store, scene: Scene) -> None:
+    """A generation whose tasks have committed something."""
+    ranges = [
+        PlannedRange(topic=scene.topic, partition=n, start=0, end=_end(n)) for n in range(scene.partitions)
+    ]
+    shares = [ranges[n :: scene.tasks] for n in range(scene.tasks)]
+    generations = Generations(store, scene.name)
+    plan = generations.plan(generations.claim(), [TaskPlan(ranges=tuple(share)) for share in shares], 1)
+    for number, share in enumerate(shares):
+        taken = take_over(store, scene.name, plan.generation, number)
+        assert taken is not None
+        commits = {p.topic_partition: OffsetAndMetadata(_committed(scene, p.partition)) for p in share}
+        taken.ledger.commit(commits)
+        rows = [
+            PartitionProgress(
+                topic=p.topic,
+                partition=p.partition,
+                position=_committed(scene, p.partition),
+                committed=_committed(scene, p.partition),
+                records=100,
+                rate=scene.rate,
+            )
+            for p in share
+        ]
+        progress = TaskProgress(generation=plan.generation, attempt=1, partitions=tuple(rows))
+        table.write(store, progress_key(scene.name, number), progress, None)
+
+
+def _tell(store: Store, scene: Scene, now: float) -> None:
+    """What its driver says of it."""
+    partitions = [
+        PartitionStatus(
+            topic=scene.topic,
+            partition=n,
+            end=_end(n),
+            failures=2 if n in scene.failing else 0,
+            error="bucket 'archive-eu' refuses UploadPart (403 AccessDenied)" if n in scene.failing else None,
+        )
+        for n in range(scene.partitions)
+    ]
+    status = ConnectorStatus(
+        state=scene.state,
+        driver="spark-driver-7:4127#1",
+        heartbeat=now - scene.silent,
+        partitions=tuple(partitions),
+        trace=scene.trace,
+        missing_topics=tuple(scene.missing),
+    )
+    table.write(store, status_key(scene.name), status, None)
+    history = ConnectorHistory(buckets=tuple(scene.buckets), failures=tuple(scene.failures))
+    table.write(store, history_key(scene.name), history, None)
+
+
+def _end(partition: int) -> int:
+    return 1_000_000 + 10_000 * partition
+
+
+def _committed(scene: Scene, partition: int) -> int:
+    return _end(partition) - scene.lag * (partition + 1)
+
+
+def committing(now: float, minutes: int, *, files: int = 3, records: int = 25_000) -> list[Bucket]:
+    """Commits in most of the last minutes, in waves."""
+    last = int(now // 60) * 60
+    found = []
+    for ago in range(minutes):
+        wave = (ago * 7919 % 13) + (6 if ago % 60 < 25 else 0)
+        if wave > 2:
+            found.append(
+                Bucket(
+                    start=last - 60 * ago,
+                    records=records * wave,
+                    files=files * wave,
+                    bytes=files * wave * 9_437_184,
+                )
+            )
+    return found[::-1]
+
+
+def failure(at: float, *, partition: int = 3, message: str = "", times: int = 1) -> PastFailure:
+    """Something that failed."""
+    said = message or "bucket 'archive-eu' refuses UploadPart (403 AccessDenied): check the role's policy"
+    return PastFailure(topic="inventory", partition=partition, at=at, times=times, message=said, trace=TRACE)
+
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
+
+
+def scenes(now: float) -> list[Scene]:
+    """Twenty connectors."""
+    told = [
+        failure(
+            now - 4000, partition=1, message="S3 gave no answer for 60 s: PutObject inventory/partition=1/"
+        ),
+        failure(now - 45, times=3),
+    ]
+    hostile = failure(now - 9, message="</pre><script>document.title='owned'</script>")
+    special = [
+        Scene(
+            "orders-archive", tasks=4, partitions=12, lag=1_234, rate=2_415.5, buckets=committing(now, 360)
+        ),
+        Scene(
+            "clicks-archive",
+            tasks=8,
+            partitions=200,
+            lag=57,
+            rate=310,
+            buckets=committing(now, 300, files=20, records=90_000),
+        ),
+        Scene(
+            "payments-archive",
+            "FAILED",
+            buckets=committing(now - 5400, 200),
+            trace=TRACE,
+            failing=(1, 3),
+            lag=800,
+        ),
+        Scene(
+            "inventory-archive",
+            failing=(3,),
+            failures=told,
+            lag=90,
+            rate=12.25,
+            buckets=committing(now, 90, files=1, records=900),
+        ),
+        Scene("returns-archive", "PAUSED", "PAUSED", buckets=committing(now - 1800, 120)),
+        Scene("audit-archive", "STOPPED", "STOPPED"),
+        Scene("legacy-archive", silent=5_000, lag=12_000),
+        Scene("shipments-archive", None),
+        Scene("sessions-archive", "RUNNING", "PAUSED", rate=88, buckets=committing(now, 60)),
+        Scene("carts-archive", is_deleted=True),
+        Scene("prices-archive", missing=("prices-eu", "prices-us"), buckets=committing(now, 30)),
+        Scene("readings-lines", rate=120, lag=3, buckets=committing(now, 200, files=0, records=700)),
+        Scene(HOSTILE, topic="<b>t</b>", failing=(0,), failures=[hostile], rate=1.5),
+    ]
+    others = [f"warehouse-{n}-archive" for n in range(1, 8)]
+    return [
+        *special,
+        *(Scene(name, rate=40, buckets=committing(now, 20, files=1, records=800)) for name in others),
+    ]

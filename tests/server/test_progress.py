@@ -1,0 +1,155 @@
+"""``/progress``: what Connect's interface lacks, as the store has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sinksdk.server.app import create_app
+from sinksdk.store import MemoryStore
+from sinksdk.store.base import Stored
+from sinksdk.store.records import Bucket, connector_prefix, history_key
+from tests.server.filled_store import TRACE, Scene, failure, fill
+
+MINUTE = 60
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def client(store: MemoryStore) -> Iterator[TestClient]:
+    with TestClient(create_app(store)) as made:
+        yield made
+
+
+def test_a_store_without_connectors(client: TestClient) -> None:
+    """An empty list, and the server's time."""
+    found = client.get("/progress").json()
+    assert found["connectors"] == []
+    assert found["now"] == pytest.approx(time.time(), abs=5)
+    assert found["bucket_seconds"] == MINUTE
+
+
+def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None:
+    """States of connector and tasks, lag and rate in all, and what was committed in the last hour."""
+    now = time.time()
+    this_minute = int(now // MINUTE) * MINUTE
+    buckets = [Bucket(start=this_minute - 2 * 3600, records=9), Bucket(start=this_minute, records=5, files=1)]
+    fill(store, Scene("b-archive", lag=10, rate=2.5, buckets=buckets, failing=(3,), missing=("gone",)), now)
+    fill(store, Scene("a-archive", "FAILED", trace=TRACE), now)
+
+    first, second = client.get("/progress").json()["connectors"]
+
+    assert (first["name"], first["state"], first["trace"]) == ("a-archive", "FAILED", TRACE)
+    assert second == {
+        "name": "b-archive",
+        "state": "RUNNING",
+        "target_state": "RUNNING",
+        "is_deleted": False,
+        "driver": "spark-driver-7:4127#1",
+        "heard_at": now - 0.5,
+        "generation": 1,
+        "task_states": {"RUNNING": 1, "RESTARTING": 1},
+        "partition_count": 4,
+        "failing_count": 1,
+        "lag": 10 + 20 + 30 + 40,
+        "rate": 10.0,
+        "missing_topics": ["gone"],
+        "trace": None,
+        "buckets": [{"start": this_minute, "records": 5, "files": 1, "bytes": 0}],
+    }
+
+
+def test_one_connector_in_full(client: TestClient, store: MemoryStore) -> None:
+    """Six hours of commits, every task, every partition with its task, and the last failure first."""
+    now = time.time()
+    this_minute = int(now // MINUTE) * MINUTE
+    buckets = [Bucket(start=this_minute - 2 * 3600, records=9), Bucket(start=this_minute, records=5)]
+    failures = [failure(now - 100, message="first"), failure(now - 10, message="last")]
+    fill(store, Scene("t-archive", lag=10, rate=2.5, buckets=buckets, failures=failures, failing=(3,)), now)
+
+    found = client.get("/progress/t-archive").json()
+
+    assert [bucket["records"] for bucket in found["buckets"]] == [9, 5]
+    assert [said["message"] for said in found["failures"]] == ["last", "first"]
+    assert [(task["id"], task["state"], task["partition_count"]) for task in found["tasks"]] == [
+        (0, "RUNNING", 2),
+        (1, "RESTARTING", 2),
+    ]
+    assert [(row["partition"], row["task"], row["lag"]) for row in found["partitions"]] == [
+        (0, 0, 10),
+        (1, 1, 20),
+        (2, 0, 30),
+        (3, 1, 40),
+    ]
+    assert found["partitions"][3] == {
+        "topic": "t",
+        "partition": 3,
+        "task": 1,
+        "committed": 1_029_960,
+        "position": 1_029_960,
+        "end": 1_030_000,
+        "lag": 40,
+        "rate": 2.5,
+        "error": "bucket 'archive-eu' refuses UploadPart (403 AccessDenied)",
+        "failures": 2,
+    }
+
+
+def test_any_name_has_a_path(client: TestClient, store: MemoryStore) -> None:
+    """Slashes and markup included: the page must be able to ask for whatever there is."""
+    name = "a/b <i>?#%"
+    fill(store, Scene(name), time.time())
+    assert client.get("/progress/a%2Fb%20%3Ci%3E%3F%23%25").json()["name"] == name
+
+
+def test_a_connector_that_is_not_there(client: TestClient) -> None:
+    """404, in Connect's form."""
+    answer = client.get("/progress/absent")
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+
+
+def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, store: MemoryStore) -> None:
+    """Between the list of names and the look at one of them it may go; the others are told all the same."""
+    now = time.time()
+    for name in ("going", "staying"):
+        fill(store, Scene(name), now)
+    listed = store.list("connectors/")
+    store.snapshot = lambda prefix: store  # type: ignore[method-assign,assignment,misc]
+    for key in store.list(connector_prefix("going")):
+        found = store.stored(key)
+        assert found is not None
+        store.delete(key, found.version)
+    store.list = lambda prefix: listed  # type: ignore[method-assign]
+
+    assert [one["name"] for one in client.get("/progress").json()["connectors"]] == ["staying"]
+
+
+def test_a_damaged_connector_does_not_hide_the_others(client: TestClient, store: MemoryStore) -> None:
+    """It is named with what is wrong; the others are told as ever."""
+    for name in ("broken", "whole"):
+        fill(store, Scene(name), time.time())
+    kept = store._records[history_key("broken")]
+    store._records[history_key("broken")] = Stored(kept.body.replace('"format": 1', '"format": 99'), "v")
+
+    found = client.get("/progress").json()
+
+    assert [one["name"] for one in found["connectors"]] == ["whole"]
+    ((name, message),) = ((one["name"], one["message"]) for one in found["damaged"])
+    assert name == "broken"
+    assert "has a format this version of sinksdk does not know" in message
+
+
+def test_the_paths_are_in_the_open_api_document(client: TestClient) -> None:
+    """With the meaning of each field; the page's own files are not: they are nobody's interface."""
+    document = client.get("/openapi.json").json()
+    assert {"/progress", "/progress/{name}"} <= document["paths"].keys()
+    assert not [path for path in document["paths"] if path.startswith("/ui")]
+    lag = document["components"]["schemas"]["Summary"]["properties"]["lag"]
+    assert lag["description"] == "Offsets that are there and not committed, as far as it is known."
