@@ -193,13 +193,16 @@ def set_config(store: str, name: str, file: Any) -> None:
     read = read_config_file(file)
     with herding(store) as (herder, _):
         before = herder.connector(name)
-        config = with_secrets({**read.config, "name": name}, before.config)
-        problems = [*read.problems, *still_hidden(config), *check_config(config).problems]
-        if problems:
-            raise ConfigException(problems)
-        after = herder.configure(name, config)
-    changed = "is as it was" if before.version == after.version else f"is version {after.version} now"
-    write(stdout(), f"{name}: the configuration {changed}")
+
+        def changed(present: Mapping[str, str] | None) -> dict[str, str]:
+            config = with_secrets({**read.config, "name": name}, present or {})
+            if problems := [*read.problems, *still_hidden(config), *check_config(config).problems]:
+                raise ConfigException(problems)
+            return config
+
+        after = herder.configure(name, changed)
+    what = "is as it was" if before.version == after.version else f"is version {after.version} now"
+    write(stdout(), f"{name}: the configuration {what}")
 
 
 def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers

@@ -243,6 +243,11 @@ class ConnectorDriver:
 
     def _loop(self) -> ClosingReason | None:
         claim = self._generations.claim()
+        if self._record is not None:
+            # What was wanted while we started: a deletion that was finished before our claim, above all.
+            self._wishes.look_now()
+            if (reason := self._wishes.closing()) is not None:
+                return reason
         self._status.become("RUNNING")
         self._totals.catch_up()
         # Only after the claim: a driver that does not come to claim changes nothing.

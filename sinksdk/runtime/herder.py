@@ -81,7 +81,7 @@ class Herder:
         """
         return registry.create(self._store, name, config, target_state)
 
-    def configure(self, name: str, config: Mapping[str, Any]) -> ConnectorRecord:
+    def configure(self, name: str, config: Mapping[str, Any] | registry.Reconfigure) -> ConnectorRecord:
         """Replace the configuration, or create the connector; what runs closes and begins again with it."""
         return registry.configure(self._store, name, config)
 

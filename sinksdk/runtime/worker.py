@@ -50,7 +50,8 @@ class Worker:
     Args:
         store: whose connectors.
         workers: make what runs them.
-        graceful: seconds that connectors have for closing when the process ends.
+        graceful: seconds that connectors have for closing when the process ends, if their configurations
+            do not give them more.
         clock: time.
     """
 
@@ -129,15 +130,22 @@ class Worker:
         runner.start()
 
     def _await_ends(self) -> list[str]:
-        give_up = self._clock.now() + self._graceful + _GRACE
+        patience = max([self._graceful, *map(self._graceful_of, self.running)]) + _GRACE
+        give_up = self._clock.now() + patience
         while self.running and self._clock.now() < give_up:
             self._clock.sleep(_LOOK / 5)
             self._note_ends()
         for name in self.running:
-            log.error(
-                "connector %s has not ended for %g s and is left behind in its thread", name, self._graceful
-            )
+            log.error("connector %s has not ended for %g s and is left behind in its thread", name, patience)
         return self.running
+
+    def _graceful_of(self, name: str) -> float:
+        """Seconds that a connector's tasks have for closing, as its configuration says."""
+        try:
+            config = registry.find(self._store, name).config
+            return float(config.get("task.shutdown.graceful.timeout.ms", 0)) / 1000
+        except (ConnectException, ValueError):
+            return 0.0
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:

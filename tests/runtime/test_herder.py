@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
@@ -233,3 +235,19 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
             remove(crashing, "c")
         assert crashing.list("connectors/") == [task_count_key("c")]
     assert 2 <= crashes < 10
+
+
+def test_two_changes_at_once_are_both_made(herder: Herder, store: MemoryStore) -> None:
+    """What makes a configuration of the present one is asked again when somebody else was faster."""
+    herder.create("c", {"topics": "t"})
+    asked: list[Mapping[str, str] | None] = []
+
+    def with_flag(before: Mapping[str, str] | None) -> dict[str, str]:
+        asked.append(before)
+        if len(asked) == 1:
+            herder.configure("c", {"topics": "t", "other": "1"})
+        return {**(before or {}), "flag": "1"}
+
+    herder.configure("c", with_flag)
+    assert herder.connector("c").config == {"topics": "t", "other": "1", "flag": "1"}
+    assert asked == [{"topics": "t"}, {"topics": "t", "other": "1"}]

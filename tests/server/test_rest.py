@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,7 +16,7 @@ from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
-from sinksdk.store.base import Lost
+from sinksdk.store.base import Lost, Stored
 from tests.server.serving import run_a_little
 
 CONFIG = {
@@ -324,3 +325,22 @@ def test_unknown_paths(client: TestClient, path: str) -> None:
 
     assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
     assert client.post("/health").json()["error_code"] == 405
+
+
+@pytest.mark.parametrize("name", [" x", "x ", "\tx"])
+def test_a_name_has_no_blanks_around_it(client: TestClient, name: str) -> None:
+    """Regression: PUT made " x" beside "x"; POST takes blanks away, as Connect does."""
+    answer = client.put(f"/connectors/{quote(name)}/config", json=CONFIG)
+    assert answer.status_code == 400
+    assert client.get("/connectors").json() == []
+
+
+def test_a_damaged_connector_is_left_out_of_the_list(client: TestClient, store: Flaky) -> None:
+    """Of the others Connect's clients still hear."""
+    create(client, "broken")
+    create(client, "whole")
+    kept = store._records["connectors/broken/config"]
+    store._records["connectors/broken/config"] = Stored(kept.body.replace('"format": 1', '"format": 99'), "v")
+
+    assert client.get("/connectors?expand=status").json().keys() == {"whole"}
+    assert client.get("/connectors").json() == ["broken", "whole"]
