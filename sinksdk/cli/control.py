@@ -97,7 +97,7 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
         write(console, info.trace.rstrip(), "dim")
 
 
-def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
+def ask(store: str, name: str, wish: str, *, only_failed: bool = False, as_json: bool = False) -> None:
     """Write down what is wanted of a connector, and say who will see to it.
 
     Args:
@@ -105,6 +105,7 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
         name: the connector's.
         wish: a method of :class:`~sinksdk.runtime.herder.Herder`.
         only_failed: for ``restart``.
+        as_json: say it for programs.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
@@ -116,10 +117,14 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
             getattr(herder, wish)(name)
         driver = herder.info(name).driver
     who = f"driver {driver} sees to it" if driver else "no driver is alive: it holds from the next start on"
-    write(stdout(), f"{name}: {wish} is asked for; {who}")
+    _tell(
+        f"{name}: {wish} is asked for; {who}",
+        {"name": name, "asked": wish, "driver": driver},
+        as_json=as_json,
+    )
 
 
-def delete(store: str, name: str) -> None:
+def delete(store: str, name: str, *, as_json: bool = False) -> None:
     """Delete a connector: by the driver that runs it, or here where none is alive.
 
     Raises:
@@ -140,7 +145,7 @@ def delete(store: str, name: str) -> None:
                 raise ConnectException(message)
             else:
                 time.sleep(_LOOK)
-    write(stdout(), f"{name}: deleted")
+    _tell(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
 
 
 def show_offsets(store: str, name: str, *, as_json: bool) -> None:
@@ -167,11 +172,11 @@ def alter_offsets(store: str, name: str, changes: Sequence[str], *, as_json: boo
         _show_offsets(herder.alter_offsets(name, offsets), as_json=as_json)
 
 
-def reset_offsets(store: str, name: str) -> None:
+def reset_offsets(store: str, name: str, *, as_json: bool = False) -> None:
     """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
     with herding(store) as (herder, _):
         herder.reset_offsets(name)
-    write(stdout(), f"{name}: nothing is committed any more; it begins anew when it is resumed")
+    _tell(f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json)
 
 
 def show_config(store: str, name: str) -> None:
@@ -181,7 +186,7 @@ def show_config(store: str, name: str) -> None:
     _print({"name": name, "config": redacted(record.config)})
 
 
-def set_config(store: str, name: str, file: Any) -> None:
+def set_config(store: str, name: str, file: Any, *, as_json: bool = False) -> None:
     """Replace a connector's configuration; one that could not start is refused.
 
     What :func:`show_config` has hidden and the file has as it was shown stays as it is.
@@ -201,8 +206,10 @@ def set_config(store: str, name: str, file: Any) -> None:
             return config
 
         after = herder.configure(name, changed)
-    what = "is as it was" if before.version == after.version else f"is version {after.version} now"
-    write(stdout(), f"{name}: the configuration {what}")
+    is_new = before.version != after.version
+    what = f"is version {after.version} now" if is_new else "is as it was"
+    said = {"name": name, "version": after.version, "changed": is_new}
+    _tell(f"{name}: the configuration {what}", said, as_json=as_json)
 
 
 def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers
@@ -294,6 +301,14 @@ def _task(task: TaskInfo) -> dict[str, Any]:
         "partitions": list(map(str, task.partitions)),
         "trace": task.trace,
     }
+
+
+def _tell(text: str, value: Any, *, as_json: bool) -> None:
+    """A line for people, or what it says for programs."""
+    if as_json:
+        _print(value)
+    else:
+        write(stdout(), text)
 
 
 def _print(value: Any) -> None:
