@@ -95,7 +95,7 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
         "server",
         python_path=(str(Path.cwd()),),
         logs=options.logs,
-        is_stopping=lambda: False,  # what runs is to be flushed
+        is_stopping=lambda: signals.received is not None,  # what runs goes on, and is flushed
         tell=lambda line: write(console, line, "dim"),
     )
 

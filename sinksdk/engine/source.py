@@ -300,7 +300,7 @@ class WorkerSourceTask:
         if is_due:
             try:
                 self._task.stopped()
-            except Exception:
+            except (Exception, SystemExit):
                 log.warning("%s: stopped raised; ignored", self._label, exc_info=True)
         self._state = SourceTaskState.STOPPED
 
@@ -313,7 +313,7 @@ class WorkerSourceTask:
             self._state = SourceTaskState.STOPPING
             try:
                 self._task.stop()
-            except Exception:
+            except (Exception, SystemExit):
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def _release(self) -> None:

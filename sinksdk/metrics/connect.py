@@ -109,7 +109,7 @@ CONNECT_METRICS: Final = (
         "status",
         "gauge",
         "1",
-        "1, with the state as a label: running, paused, stopped, failed or unassigned.",
+        "1, with the state as a label: running, paused, stopped, failed, restarting or unassigned.",
         (*CONNECTOR, "status"),
         _connector_status,
     ),

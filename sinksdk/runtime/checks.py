@@ -150,7 +150,7 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
         raise ConfigException(message)
     try:
         return cls()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
 
@@ -184,6 +184,6 @@ def _validate(
             problems += connector.unmet(config)
         elif not problems:
             connector.batch_policy(config)
-    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
         return [f"{type(connector).__name__} does not accept it: {error}"]
     return problems

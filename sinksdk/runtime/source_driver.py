@@ -129,7 +129,7 @@ class SourceDriver:
         """Generation after generation, the first of which is claimed."""
         self._restarts = TaskRestarts(self._config, self._tenure.status, self._clock, self._jitter)
         while True:
-            configs = [dict(config) for config in self._tenure.task_configs()]
+            configs = self._tenure.task_configs()
             if not self._fence(claim, record, configs):
                 return self._wishes.closing()
             plan = self._generations.plan(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.plugins import connector_type
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config
@@ -40,6 +42,10 @@ TheHerder = Annotated[Herder, Depends(the_herder)]
 TheProviders = Annotated[ConfigProviders, Depends(the_providers)]
 TheSourceOffsets = Annotated[SourceOffsets, Depends(the_source_offsets)]
 
+log = logging.getLogger(__name__)
+
+_CREATED = 201
+
 router = APIRouter(tags=["connectors"])
 """The paths of all connectors of a store."""
 
@@ -63,7 +69,7 @@ def all_connectors(
             status=status_body(info) if "status" in expand else None,
             info=connector_body(info) if "info" in expand else None,
         )
-        for info in herder.infos()
+        for info in herder.infos(_leave_out)
     }
 
 
@@ -105,26 +111,45 @@ def put_config(
     herder: TheHerder, providers: TheProviders, name: Name, config: RawConfig, response: Response
 ) -> Connector:
     """Replace its configuration, or create it. What is sent back as it was shown stays as it is."""
-    before = _config(herder, name)
-    if before is None:
-        response.status_code = 201
+
+    def replaced(before: Mapping[str, str] | None) -> dict[str, str]:
+        response.status_code = 201 if before is None else 200
+        return with_secrets(texts(config), before or {})
+
+    configured = _configure(herder, providers, name, replaced)
+    if response.status_code == _CREATED:
         response.headers["Location"] = path_of(name)
-    return _configure(herder, providers, name, with_secrets(texts(config), before or {}))
+    return configured
 
 
 @router.patch("/connectors/{name}/config", responses=errors(400, 404, 409, 415))
 def patch_config(herder: TheHerder, providers: TheProviders, name: Name, changes: RawConfig) -> Connector:
     """Change some keys; null takes one out (KIP-477)."""
-    before = herder.connector(name).config
-    kept = {key: value for key, value in before.items() if key not in changes}
-    return _configure(herder, providers, name, {**kept, **with_secrets(texts(changes), before)})
+
+    def changed(before: Mapping[str, str] | None) -> dict[str, str]:
+        if before is None:
+            raise ConnectorNotFoundException(f"there is no connector '{name}'")
+        kept = {key: value for key, value in before.items() if key not in changes}
+        return {**kept, **with_secrets(texts(changes), before)}
+
+    herder.connector(name)  # in the store's own words
+    return _configure(herder, providers, name, changed)
 
 
-def _configure(herder: Herder, providers: ConfigProviders, name: str, config: dict[str, str]) -> Connector:
-    if config.get("name", name) != name:
-        raise ConfigException(f"'name' is {name} in the path, and {config['name']} in the configuration")
-    _expect_startable({**config, "name": name}, providers)
-    herder.configure(name, {**config, "name": name})
+def _configure(
+    herder: Herder,
+    providers: ConfigProviders,
+    name: str,
+    wanted: Callable[[Mapping[str, str] | None], dict[str, str]],
+) -> Connector:
+    def checked(before: Mapping[str, str] | None) -> dict[str, str]:
+        config = wanted(before)
+        if config.get("name", name) != name:
+            raise ConfigException(f"'name' is {name} in the path, and {config['name']} in the configuration")
+        _expect_startable({**config, "name": name}, providers)
+        return {**config, "name": name}
+
+    herder.configure(name, checked)
     return _body(herder, name)
 
 
@@ -248,17 +273,17 @@ def reset_topics(herder: TheHerder, name: Name) -> None:
     herder.connector(name)
 
 
-def _config(herder: Herder, name: str) -> dict[str, str] | None:
-    try:
-        return herder.connector(name).config
-    except ConnectorNotFoundException:
-        return None
-
-
 def _expect_startable(config: dict[str, str], providers: ConfigProviders) -> None:
     problems = [*still_hidden(config), *check_config(config, providers).problems]
+    if config["name"] != config["name"].strip():
+        problems.append(f"'name' must not begin or end with blanks, as '{config['name']}' does")
     if problems:
         raise ConfigException(problems)
+
+
+def _leave_out(name: str, error: ConnectException) -> None:
+    """One whose records are damaged keeps nobody from seeing the others."""
+    log.warning("connector %s is left out: %s", name, error)
 
 
 def _expect_task(name: str, task: int, tasks: int) -> None:

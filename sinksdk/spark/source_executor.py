@@ -113,7 +113,7 @@ class _SourceAttempt:
         )
         try:
             worker, interval = self._worker()
-        except Exception as error:  # noqa: BLE001 - the author's class and configuration may fail anyhow
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's class may fail anyhow
             outcome = SourceTaskOutcome(End.FAILED, failure=Failure.of(error))
         else:
             watch = SourceTaskWatch(

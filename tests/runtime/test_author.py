@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,6 +118,21 @@ def test_what_is_raised_reaches_the_caller() -> None:
 
     with pytest.raises(ConnectException, match="no bucket"):
         author().call("start", refuse, timeout=5)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), CancelledError()])
+def test_what_would_end_a_thread_is_an_error_of_the_connectors(error: BaseException) -> None:
+    """``sys.exit`` in an author's code fails his connector; the driver's thread has others to run."""
+
+    def leaves() -> None:
+        raise error
+
+    with pytest.raises(
+        ConnectException, match=f"connector archive: start raised {type(error).__name__}"
+    ) as caught:
+        author().call("start", leaves, timeout=5)
+    assert caught.value.__cause__ is error
+    author().stop(is_deleted=False, timeout=5)
 
 
 def test_a_call_that_hangs_is_left_behind_and_where_it_is_told(never: threading.Event) -> None:

@@ -232,4 +232,4 @@ def test_too_many_configurations_are_refused() -> None:
     with running:
         running.join()
 
-    assert "task_configs(1) returned 2 configurations" in str(running.error)
+    assert "task_configs(1) returned too many configurations" in str(running.error)

@@ -19,7 +19,7 @@ from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
-from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.records import ConnectorRecord, status_key
 from tests.runtime.test_driver import P0, InProcess, Source, Task
 from tests.runtime.test_worker_connector import RAW, soon
 
@@ -42,6 +42,7 @@ class Scene:
         self.store = MemoryStore()
         self.herder = Herder(self.store)
         self.hanging: dict[str, threading.Event] = {}
+        self.cannot_be_made: dict[str, BaseException] = {}
         self.worker = Worker(self.store, self.make, graceful=0.5)
         self.left: list[str] | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -54,6 +55,8 @@ class Scene:
 
         def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
             assert record is not None
+            if name in self.cannot_be_made:
+                raise self.cannot_be_made[name]
             return ConnectorDriver(
                 store=self.store, source=Source({P0: 10}), connector=connector(),
                 config=ConnectorConfig.parse(record.config), raw=record.config,
@@ -115,6 +118,31 @@ def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_connector_that_ends_its_thread_ends_no_other_one(scene: Scene, error: BaseException) -> None:
+    """Where nobody expects an author's ``sys.exit``: connectors that come later are run all the same."""
+    scene.cannot_be_made["bad"] = error
+    scene.create("bad", "good")
+    soon(lambda: scene.committed("good") == 10, "it was not run")
+    soon(lambda: scene.worker.running == ["good"], "its end was not noticed")
+    scene.create("late")
+    soon(lambda: scene.committed("late") == 10, "it was not run")
+
+
+def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be run, which is told once; those after it can."""
+    scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not one of Connect's
+    scene.create("a", "b")
+    soon(lambda: scene.committed("b") == 10, "it was not run")
+    time.sleep(1.5)
+
+    assert scene.worker.running == ["b"]
+    told = [r for r in caplog.records if "connector a" in r.getMessage() and r.levelname == "WARNING"]
+    assert len(told) == 1
+
+
 def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
     """Its life ends; one of the same name that is created later has another."""
     scene.create("a")
@@ -143,12 +171,12 @@ def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.M
     soon(lambda: scene.herder.info("a").state == "STOPPED", "it was not stopped")
     keeper = StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock())
     keeper.become("RUNNING")
-    scene.herder.resume("a")
 
     def is_left() -> bool:
         keeper.save()  # as a driver that runs does, every two seconds
         return scene.worker.running == []
 
     soon(is_left, "it was not left to the other one")
+    scene.herder.resume("a")
     keeper.become("UNASSIGNED")
     soon(lambda: scene.worker.running == ["a"], "it was not taken on again")
