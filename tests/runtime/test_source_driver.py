@@ -12,6 +12,8 @@ from sinksdk.store.records import ConnectorStatus, TaskCountRecord, status_key, 
 from sinksdk.writers.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 
+pytestmark = pytest.mark.usefixtures("at_once")
+
 
 def status(store: MemoryStore) -> ConnectorStatus:
     """What the store says of the connector."""

@@ -18,6 +18,8 @@ from sinksdk.writers.topic_directory import TopicDirectoryTarget
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
 
+pytestmark = pytest.mark.usefixtures("at_once")
+
 
 @pytest.fixture(params=["memory", "topic directory"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
