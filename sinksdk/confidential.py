@@ -72,11 +72,14 @@ class Secrets:
             )
 
     def hide(self, text: str) -> str:
-        """A text without the values, also where they are quoted as Python, JSON or a URL quotes them."""
+        r"""A text without the values, also where they are quoted as Python, JSON or a URL quotes them.
+
+        Half a character (``"\ud800"``, of JSON or a file's name) is written out: no answer could hold it.
+        """
         for value, instead in self._longest_first:
             if value in text:
                 text = text.replace(value, instead)
-        return text
+        return text.encode(errors="backslashreplace").decode()
 
 
 def _forms(value: str) -> Iterator[str]:

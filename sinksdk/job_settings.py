@@ -85,15 +85,15 @@ class PaceSettings(BaseModel):
         default=5,
         ge=0,
         alias="restart.max.attempts",
-        description="How often a failed partition is opened again before the connector is FAILED: in a row, "
-        "or within `restart.window.ms`.",
+        description="How often a failed partition (of a source: a failed task) is opened again before the "
+        "connector is FAILED: in a row, or within `restart.window.ms`.",
     )
     restart_backoff_ms: int = Field(
         default=1_000,
         ge=0,
         alias="restart.backoff.ms",
-        description="Milliseconds before a failed partition is opened again, give or take a fifth; doubles "
-        "with each attempt.",
+        description="Milliseconds before a failed partition (of a source: a failed task) is opened again, "
+        "give or take a fifth; doubles with each attempt.",
     )
     restart_backoff_max_ms: int = Field(
         default=60_000,

@@ -11,6 +11,7 @@ import contextvars
 import json
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from sinksdk.confidential import WithoutSecrets
 
 _FIELDS: Final = ("connector", "task", "generation")
 _PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
+
+log = logging.getLogger(__name__)
 
 _about: contextvars.ContextVar[dict[str, str | int] | None] = contextvars.ContextVar("about", default=None)
 
@@ -90,11 +93,37 @@ def configure_logging(settings: LogSettings) -> None:
     if root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_make_sayable)
     handler.addFilter(_tell_subject)
     handler.setFormatter(WithoutSecrets(_Json() if settings.is_json else _Text(traces=settings.traces)))
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("sinksdk").setLevel(settings.level)
+    threading.excepthook = _tell_of_a_thread
+
+
+def _tell_of_a_thread(ended: threading.ExceptHookArgs) -> None:
+    """Python's own way writes the trace as it is: no line of ours, and with the secrets it quotes."""
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = ended.thread.name if ended.thread else "unknown"
+        what = f"{ended.exc_type.__name__}: {ended.exc_value}"
+        log.error("thread %s has ended: %s", name, what, exc_info=ended.exc_value)
+
+
+def _make_sayable(record: logging.LogRecord) -> bool:
+    """Arguments that do not fit their message are told after it; Python would write a trace instead."""
+    try:
+        record.getMessage()
+    except Exception:  # noqa: BLE001 - an argument's own __str__ may raise anything
+        record.msg, record.args = f"{record.msg} {_shown(record.args)}", None
+    return True
+
+
+def _shown(arguments: object) -> str:
+    try:
+        return repr(arguments)
+    except Exception:  # noqa: BLE001 - the same
+        return "(arguments that cannot be shown)"
 
 
 def _tell_subject(record: logging.LogRecord) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
+from sinksdk.source.connector import SourceConnector
 
 GROUP: Final = "sinksdk.connectors"
 """Entry point group; an entry's name is what ``connector.class`` takes."""
@@ -34,8 +36,34 @@ def plugins() -> Iterator[Plugin]:
         yield Plugin(entry.name, entry.value)
 
 
-def connector_class(name: str) -> type[SinkConnector]:
-    """The class that a configuration's ``connector.class`` names.
+C = TypeVar("C", SinkConnector, SourceConnector)
+
+
+ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
+"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
+
+
+def sink_class(name: str) -> type[SinkConnector]:
+    """The class of a connector that must be a sink. Otherwise as :func:`connector_class`."""
+    return _of_kind(SinkConnector, name)
+
+
+def source_class(name: str) -> type[SourceConnector]:
+    """The class of a connector that must be a source. Otherwise as :func:`connector_class`."""
+    return _of_kind(SourceConnector, name)
+
+
+def _of_kind(kind: type[C], name: str) -> type[C]:
+    found = connector_class(name)
+    if not issubclass(found, kind):
+        raise ConfigException(
+            f"'connector.class': {name} is {_kind(found)}, not a subclass of {kind.__name__}"
+        )
+    return found
+
+
+def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
+    """The class that a configuration's ``connector.class`` names, of a sink or a source.
 
     Args:
         name: an entry point, ``module:Class``, a dotted path to a class, or one of
@@ -49,9 +77,10 @@ def connector_class(name: str) -> type[SinkConnector]:
         raise ConfigException(message)
     entry = _entry_point(DROP_IN_NAMES.get(name, name))
     loaded = _load(name, entry.value if entry else name)
-    if not (isinstance(loaded, type) and issubclass(loaded, SinkConnector)):
+    if not (isinstance(loaded, type) and issubclass(loaded, (SinkConnector, SourceConnector))):
         raise ConfigException(
-            f"'connector.class': {name} is {_kind(loaded)}, not a subclass of SinkConnector"
+            f"'connector.class': {name} is {_kind(loaded)}, not a subclass of SinkConnector or of "
+            f"SourceConnector"
         )
     return loaded
 
@@ -93,3 +122,12 @@ def _load(name: str, path: str) -> object:
 
 def _installed() -> str:
     return ", ".join(plugin.name for plugin in plugins()) or "none"
+
+
+@functools.cache
+def connector_type(name: str) -> ConnectorType:
+    """What kind of connector ``connector.class`` names."""
+    try:
+        return "source" if issubclass(connector_class(name), SourceConnector) else "sink"
+    except (Exception, SystemExit):  # noqa: BLE001 - its module may do anything when it is imported
+        return "unknown"

@@ -61,6 +61,32 @@ def test_warnings_are_seen_without_asking_for_them(*, verbose: bool) -> None:
     assert ("[archive] sinksdk.x: started" in lines) == verbose
 
 
+def test_what_others_do_wrong_is_a_line_like_any_other() -> None:
+    """A thread of an author's that fails, arguments that do not fit: Python writes those past the log's form.
+
+    And past what keeps secrets out of it.
+    """
+    code = """
+import logging, threading
+from sinksdk.confidential import SECRETS
+from sinksdk.logs import LogSettings, configure_logging
+configure_logging(LogSettings(is_json=True))
+SECRETS.add({"hunter2hunter2": "********"})
+def fails():
+    raise ValueError("refused: hunter2hunter2")
+thread = threading.Thread(target=fails, name="his")
+thread.start()
+thread.join()
+logging.getLogger("his").warning("%d records for %s", "many", "hunter2hunter2")
+"""
+    failed, odd = map(json.loads, logged(code).splitlines())
+
+    assert failed["message"] == "thread his has ended: ValueError: refused: ********"
+    assert failed["level"] == "ERROR"
+    assert "in fails" in failed["trace"]
+    assert odd["message"] == "%d records for %s ('many', '********')"
+
+
 def test_lines_for_programs_are_one_object_each() -> None:
     """Time, level, logger, message; connector, task, generation and trace where there are any."""
     lines = [

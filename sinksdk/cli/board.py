@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from sinksdk.cli.task_tally import TaskTally
 from sinksdk.context import ClosingReason
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.events import LOST, PartitionView
+from sinksdk.runtime.events import LOST, PartitionView, SourceTaskView
 from sinksdk.store.records import GenerationPlan
 
 CAUGHT_UP: Final = "caught up"
@@ -22,6 +23,7 @@ REPLACED: Final = "replaced"
 _WINDOW: Final = 10.0  # seconds over which a rate is taken
 _STARTING: Final = "starting tasks"
 _READING: Final = "reading"
+_RUNNING: Final = "running"
 _WAITING: Final = "waiting for records"
 _WAITING_TO_RETRY: Final = "waiting to try again"
 
@@ -67,6 +69,7 @@ class Snapshot:
         total: all of them together.
         records: records committed since the start, as far as tasks lived to report them.
         offsets: by how much the commits have grown since the start: gaps between records included.
+        tally: what tasks of a source have done; None of a sink.
     """
 
     generation: int
@@ -76,6 +79,7 @@ class Snapshot:
     total: Row
     records: int
     offsets: int
+    tally: TaskTally | None = None
 
 
 class Rate:
@@ -119,6 +123,7 @@ class Board:
         self._rates: dict[TopicPartition, Rate] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._records = 0
+        self._tally: TaskTally | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
@@ -153,6 +158,19 @@ class Board:
                     self._failures.pop(view.partition, None)
             self._state = _WAITING_TO_RETRY if self._failures else _WAITING
 
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """A source's tasks have got further, or a moment has passed."""
+        with self._lock:
+            self._tally = (self._tally or TaskTally()).at(tasks)
+            if tasks and self._state == _STARTING:
+                self._state = _RUNNING
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:  # noqa: ARG002 - the listener's
+        """A source's generation has ended."""
+        with self._lock:
+            self._tally = (self._tally or TaskTally()).ended(tasks)
+            self._state = _WAITING_TO_RETRY
+
     def over(self, outcome: str) -> None:
         """The driver has ended."""
         with self._lock:
@@ -171,6 +189,7 @@ class Board:
                 _total(rows),
                 self._records,
                 self._offsets(),
+                self._tally,
             )
 
     def _take(self, partitions: Sequence[PartitionView]) -> None:

@@ -14,9 +14,11 @@ from rich.text import Text
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.startup import absolute_store_url, connector_to_delete
+from sinksdk.cli.task_tally import committed
 from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.plugins import connector_type
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
@@ -78,8 +80,7 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
     driver = info.driver or "no driver is alive"
     write(console, f"{info.name}: {_state(info)}, generation {info.generation}, {driver}", "bold")
     for task in info.tasks:
-        partitions = ", ".join(map(str, task.partitions))
-        write(console, f"task {task.number}: {task.state}: {partitions}")
+        write(console, f"task {task.number}: {task.state}: {_work(task)}")
     table = _table("partition", "committed", "end", "lag", "records/s", right=4)
     for p in info.partitions:
         table.add_row(
@@ -97,7 +98,7 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
         write(console, info.trace.rstrip(), "dim")
 
 
-def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
+def ask(store: str, name: str, wish: str, *, only_failed: bool = False, as_json: bool = False) -> None:
     """Write down what is wanted of a connector, and say who will see to it.
 
     Args:
@@ -105,6 +106,7 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
         name: the connector's.
         wish: a method of :class:`~sinksdk.runtime.herder.Herder`.
         only_failed: for ``restart``.
+        as_json: say it for programs.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
@@ -116,10 +118,14 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False) -> None:
             getattr(herder, wish)(name)
         driver = herder.info(name).driver
     who = f"driver {driver} sees to it" if driver else "no driver is alive: it holds from the next start on"
-    write(stdout(), f"{name}: {wish} is asked for; {who}")
+    _tell(
+        f"{name}: {wish} is asked for; {who}",
+        {"name": name, "asked": wish, "driver": driver},
+        as_json=as_json,
+    )
 
 
-def delete(store: str, name: str) -> None:
+def delete(store: str, name: str, *, as_json: bool = False) -> None:
     """Delete a connector: by the driver that runs it, or here where none is alive.
 
     Raises:
@@ -140,12 +146,13 @@ def delete(store: str, name: str) -> None:
                 raise ConnectException(message)
             else:
                 time.sleep(_LOOK)
-    write(stdout(), f"{name}: deleted")
+    _tell(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
 
 
 def show_offsets(store: str, name: str, *, as_json: bool) -> None:
     """Next offset to read of each partition. Raises ConnectorNotFoundException."""
     with herding(store) as (herder, _):
+        _expect_sink(herder, name)
         _show_offsets(herder.offsets(name), as_json=as_json)
 
 
@@ -164,14 +171,16 @@ def alter_offsets(store: str, name: str, changes: Sequence[str], *, as_json: boo
     """
     offsets = dict(map(_change, changes))
     with herding(store) as (herder, _):
+        _expect_sink(herder, name)
         _show_offsets(herder.alter_offsets(name, offsets), as_json=as_json)
 
 
-def reset_offsets(store: str, name: str) -> None:
+def reset_offsets(store: str, name: str, *, as_json: bool = False) -> None:
     """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
     with herding(store) as (herder, _):
+        _expect_sink(herder, name)
         herder.reset_offsets(name)
-    write(stdout(), f"{name}: nothing is committed any more; it begins anew when it is resumed")
+    _tell(f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json)
 
 
 def show_config(store: str, name: str) -> None:
@@ -181,7 +190,7 @@ def show_config(store: str, name: str) -> None:
     _print({"name": name, "config": redacted(record.config)})
 
 
-def set_config(store: str, name: str, file: Any) -> None:
+def set_config(store: str, name: str, file: Any, *, as_json: bool = False) -> None:
     """Replace a connector's configuration; one that could not start is refused.
 
     What :func:`show_config` has hidden and the file has as it was shown stays as it is.
@@ -193,13 +202,18 @@ def set_config(store: str, name: str, file: Any) -> None:
     read = read_config_file(file)
     with herding(store) as (herder, _):
         before = herder.connector(name)
-        config = with_secrets({**read.config, "name": name}, before.config)
-        problems = [*read.problems, *still_hidden(config), *check_config(config).problems]
-        if problems:
-            raise ConfigException(problems)
-        after = herder.configure(name, config)
-    changed = "is as it was" if before.version == after.version else f"is version {after.version} now"
-    write(stdout(), f"{name}: the configuration {changed}")
+
+        def changed(present: Mapping[str, str] | None) -> dict[str, str]:
+            config = with_secrets({**read.config, "name": name}, present or {})
+            if problems := [*read.problems, *still_hidden(config), *check_config(config).problems]:
+                raise ConfigException(problems)
+            return config
+
+        after = herder.configure(name, changed)
+    is_new = before.version != after.version
+    what = f"is version {after.version} now" if is_new else "is as it was"
+    said = {"name": name, "version": after.version, "changed": is_new}
+    _tell(f"{name}: the configuration {what}", said, as_json=as_json)
 
 
 def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers
@@ -210,6 +224,15 @@ def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noq
 def _graceful(record: ConnectorRecord) -> float:
     default = ConnectorConfig.model_fields["graceful_timeout_ms"].default
     return float(record.config.get("task.shutdown.graceful.timeout.ms", default)) / 1000
+
+
+def _expect_sink(herder: Herder, name: str) -> None:
+    """Offsets of a source are where its records go, and that is known to who runs it."""
+    if connector_type(herder.connector(name).config.get("connector.class", "")) == "source":
+        raise ConfigException(
+            f"connector '{name}' is a source: its offsets are where its records go; ask the server that runs "
+            f"it (GET /connectors/{name}/offsets)"
+        )
 
 
 def _change(text: str) -> tuple[TopicPartition, int | None]:
@@ -290,7 +313,24 @@ def _task(task: TaskInfo) -> dict[str, Any]:
         "state": task.state,
         "partitions": list(map(str, task.partitions)),
         "trace": task.trace,
+        **({"source": task.source.as_json()} if task.source is not None else {}),
     }
+
+
+def _work(task: TaskInfo) -> str:
+    """What it has, or has done."""
+    if task.source is None:
+        return ", ".join(map(str, task.partitions))
+    done = committed(task.source.records, task.source.transactions)
+    return f"{done}, {number(task.source.rate)} records/s"
+
+
+def _tell(text: str, value: Any, *, as_json: bool) -> None:
+    """A line for people, or what it says for programs."""
+    if as_json:
+        _print(value)
+    else:
+        write(stdout(), text)
 
 
 def _print(value: Any) -> None:

@@ -45,11 +45,13 @@ _WISHES = {
 
 
 def _asking(wish: str, what: str) -> Callable[..., None]:
-    def command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    def command(
+        *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+    ) -> None:
         with exit_on_error(verbose=verbose):
             from sinksdk.cli.control import ask  # noqa: PLC0415 - help needs no store
 
-            ask(store, name, wish)
+            ask(store, name, wish, as_json=as_json)
 
     command.__doc__ = f"{what} The connector's driver sees it within a second or two."
     return command
@@ -83,16 +85,19 @@ def restart_command(
         typer.Option("--only-failed", help="Only failed partitions, at once, with all attempts."),
     ] = False,
     store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Stop a connector with its tasks, and start it again; what is open is flushed and committed first."""
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import ask  # noqa: PLC0415 - the same
 
-        ask(store, name, "restart", only_failed=only_failed)
+        ask(store, name, "restart", only_failed=only_failed, as_json=as_json)
 
 
-def delete_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+def delete_command(
+    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
     """Delete a connector: flush, stop its tasks, let it clean up outside (KIP-883), remove its records.
 
     Its driver does it; where none is alive, this command does.
@@ -100,7 +105,7 @@ def delete_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verb
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import delete  # noqa: PLC0415 - the same
 
-        delete(store, name)
+        delete(store, name, as_json=as_json)
 
 
 @offsets_app.command("show")
@@ -131,17 +136,25 @@ def alter_offsets_command(
 
 
 @offsets_app.command("reset")
-def reset_offsets_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
+def reset_offsets_command(
+    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
     """Forget everything that is committed, of a connector that is stopped."""
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import reset_offsets  # noqa: PLC0415 - the same
 
-        reset_offsets(store, name)
+        reset_offsets(store, name, as_json=as_json)
 
 
 @config_app.command("get")
-def get_config_command(*, name: Name, store: StoreUrl = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """Print a connector's configuration as JSON, secrets hidden."""
+def get_config_command(
+    *,
+    name: Name,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,  # noqa: ARG001 - so that programs can always ask for it
+    verbose: Verbose = False,
+) -> None:
+    """Print a connector's configuration as JSON, with or without --json; secrets hidden."""
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import show_config  # noqa: PLC0415 - the same
 
@@ -154,10 +167,11 @@ def set_config_command(
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="CONFIG.json", show_default=False)],
     store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Replace a connector's configuration; what runs closes, commits, and begins again with it."""
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import set_config  # noqa: PLC0415 - the same
 
-        set_config(store, name, file)
+        set_config(store, name, file, as_json=as_json)

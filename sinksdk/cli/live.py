@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sinksdk.cli.board import Board, Row, Snapshot
 from sinksdk.cli.formatting import counted, duration, number, size
+from sinksdk.cli.task_tally import TaskTally, progress
 
 _MOST_ROWS: Final = 20
 _MOST_FAILURES: Final = 5
@@ -61,6 +62,8 @@ def render(connector: str, shown: Snapshot, width: int) -> RenderableType:
     """
     parts = [connector, f"generation {shown.generation}"] if shown.generation else [connector]
     headline = Text(" · ".join([*parts, shown.state, duration(shown.seconds)]), style="bold")
+    if shown.tally is not None:
+        return Group(headline, Text(progress(shown.tally)), _task_table(shown.tally))
     if not shown.rows:
         return headline
     return Group(headline, _table(shown, width), *_failures(shown.rows))
@@ -79,6 +82,20 @@ def _table(shown: Snapshot, width: int) -> Table:
         table.add_row(f"… and {len(shown.rows) - _MOST_ROWS} more", style="dim")
     if len(shown.rows) > 1:
         table.add_row(*_cells(shown.total), style="bold")
+    return table
+
+
+def _task_table(tally: TaskTally) -> Table:
+    """A source's tasks."""
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="dim")
+    table.add_column("task", justify="right")
+    table.add_column("state")
+    for heading in ("records", "transactions", "records/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("failed with", overflow="fold")
+    for task in tally.tasks[:_MOST_ROWS]:
+        cells = number(task.records), number(task.transactions), number(task.rate), task.failure or ""
+        table.add_row(str(task.task), task.state, *cells, style="red" if task.failure else "")
     return table
 
 

@@ -54,11 +54,18 @@ StoreUrl = Annotated[
 SourceDirectory = Annotated[
     str,
     typer.Option(
-        metavar="DIR", help="Topic directory to read: topic=<t>/partition=<p>/*.parquet.", show_default=False
+        "--source-directory",
+        "--topic-directory",
+        metavar="DIR",
+        help="Topic directory that sinks read and sources write: topic=<t>/partition=<p>/*.parquet.",
+        show_default=False,
     ),
 ]
 BootstrapServers = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Kafka cluster to read, instead.", show_default=False)
+    str,
+    typer.Option(
+        metavar="HOST:PORT", help="Kafka cluster that they read and write, instead.", show_default=False
+    ),
 ]
 KafkaConfig = Annotated[
     str,

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from sinksdk.cli.board import Board, Snapshot
 from sinksdk.cli.formatting import counted, duration, number, size
+from sinksdk.cli.task_tally import TaskTally, ended, progress
 from sinksdk.context import ClosingReason
-from sinksdk.runtime.events import PartitionView
+from sinksdk.runtime.events import PartitionView, SourceTaskView
 from sinksdk.store.records import GenerationPlan
 
 _INTERVAL: Final = 5.0  # seconds between two lines of progress
@@ -61,14 +62,7 @@ class PlainProgress(Board):
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """See :class:`~sinksdk.runtime.events.Listener`."""
         super().progress(partitions)
-        if self._clock() < self._next:
-            return
-        shown = self.snapshot()
-        line = f"{shown.state}: {_amounts(shown)}"
-        if line != self._last:
-            self._last = line
-            self._next = self._clock() + self._interval
-            self.note(line)
+        self._tell_if_due(_amounts)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """See :class:`~sinksdk.runtime.events.Listener`."""
@@ -84,6 +78,31 @@ class PlainProgress(Board):
             if view.failure is not None:
                 self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
 
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """See :class:`~sinksdk.runtime.events.SourceListener`."""
+        super().tasks(tasks)
+        self._tell_if_due(lambda shown: progress(shown.tally or TaskTally()))
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+        """See :class:`~sinksdk.runtime.events.SourceListener`."""
+        super().tasks_ended(generation, tasks)
+        seconds = duration(self._clock() - self._begun)
+        self.note(f"generation {generation}: ended after {seconds}, {ended(tasks)}")
+        for view in tasks:
+            if view.failure is not None:
+                self.note(f"task {view.task} failed: {view.failure}")
+
+    def _tell_if_due(self, amounts: Callable[[Snapshot], str]) -> None:
+        """A line of progress, if the last one is long enough ago and there is news."""
+        if self._clock() < self._next:
+            return
+        shown = self.snapshot()
+        line = f"{shown.state}: {amounts(shown)}"
+        if line != self._last:
+            self._last = line
+            self._next = self._clock() + self._interval
+            self.note(line)
+
 
 def lines_on(console: Console) -> PlainProgress:
     """Lines where people read them."""
@@ -93,6 +112,8 @@ def lines_on(console: Console) -> PlainProgress:
 def _work(plan: GenerationPlan) -> str:
     ranges = [planned for task in plan.tasks for planned in task.ranges]
     offsets = sum(planned.end - planned.start for planned in ranges)
+    if not ranges:
+        return counted(len(plan.tasks), "task")  # a source's
     return (
         f"{counted(len(plan.tasks), 'task')}, {counted(len(ranges), 'partition')}, "
         f"{counted(offsets, 'offset')} to read"

@@ -19,13 +19,14 @@ from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import Plugin, plugins
 from sinksdk.runtime.checks import load_class
+from sinksdk.source.connector import SourceConnector
 
 
 class Listed(NamedTuple):
     """A connector and what its class says."""
 
     plugin: Plugin
-    connector: type[SinkConnector]
+    connector: type[SinkConnector | SourceConnector]
 
     @property
     def description(self) -> str:

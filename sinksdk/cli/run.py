@@ -18,7 +18,8 @@ from sinksdk.cli.plain import PlainProgress, lines_on
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startup import Startable, prepare
+from sinksdk.cli.startable import Startable, StartableSource
+from sinksdk.cli.startup import prepare
 from sinksdk.logs import WARNINGS, LogSettings, configure_logging
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,10 @@ def run(options: RunOptions) -> None:
 
 
 def _run(
-    ready: Startable, options: RunOptions, progress: LiveProgress | PlainProgress, signals: ShutdownSignals
+    ready: Startable | StartableSource,
+    options: RunOptions,
+    progress: LiveProgress | PlainProgress,
+    signals: ShutdownSignals,
 ) -> None:
     spark = SparkOnDemand(
         ready.place,
@@ -85,7 +89,7 @@ def _run(
     )
     with progress, spark:
         configure_logging(options.logs)  # once stderr is what the live table makes of it
-        worker = ready.place.worker(ready.config.name, spark.launcher, progress, first=ready)
+        worker = ready.place.worker(ready.config.name, spark, progress, first=ready)
         drive(worker, signals, progress, until_caught_up=options.until_caught_up)
 
 
@@ -100,6 +104,8 @@ def progress_on(
 
 def summary(shown: Snapshot) -> str:
     """What was committed since the start, in one line."""
+    if shown.tally is not None:
+        return f"{shown.tally}, {duration(shown.seconds)}"
     offsets = "" if shown.offsets == shown.records else f" ({counted(shown.offsets, 'offset')})"
     parts = [f"{counted(shown.records, 'record')}{offsets} committed"]
     if shown.total.files is not None:

@@ -95,12 +95,12 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
         "server",
         python_path=(str(Path.cwd()),),
         logs=options.logs,
-        is_stopping=lambda: False,  # what runs is to be flushed
+        is_stopping=lambda: signals.received is not None,  # what runs goes on, and is flushed
         tell=lambda line: write(console, line, "dim"),
     )
 
     def connector(name: str) -> WorkerConnector:
-        return place.worker(name, spark.launcher, PlainProgress(log.info, interval=math.inf))
+        return place.worker(name, spark, PlainProgress(log.info, interval=math.inf))
 
     worker, left = Worker(place.store, connector), list[str]()
     with spark, RestServer(place, options):
@@ -137,7 +137,13 @@ class RestServer:
             )
         # Who has no credentials is told from another site's page by the name he asks for.
         hosts = options.allowed_hosts if credentials is None or options.allowed_hosts else None
-        app = create_app(place.store, credentials, hosts=hosts, providers=options.providers)
+        app = create_app(
+            place.store,
+            credentials,
+            hosts=hosts,
+            providers=options.providers,
+            targets=place.source_target,
+        )
         config = uvicorn.Config(
             app,
             host=options.host,

@@ -1,4 +1,4 @@
-"""Where ``sinksdk run`` reads from: a topic directory or a Kafka cluster."""
+"""Where topics are, which sinks read and sources write: a topic directory or a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
+from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.sources import Source, TopicDirectory
+from sinksdk.sources.topic_directory.layout import local_root
+from sinksdk.writers.topic_directory import TopicDirectoryTarget
 
 if TYPE_CHECKING:
     from sinksdk.sources.kafka import KafkaClient
@@ -108,13 +112,38 @@ def open_source(options: SourceOptions, config: ConnectorConfig | None) -> Opene
     return OpenedSource(source)
 
 
+def open_target(options: SourceOptions, config: SourceConnectorConfig) -> Target:
+    """Open where a source's records go: what sinks that are run so read from.
+
+    Raises:
+        ConfigException: not exactly one place is named, it is not there, or it does not answer.
+    """
+    options.check()
+    if not options.is_kafka:
+        root = local_root(options.directory)
+        if not root.parent.is_dir():
+            message = f"the topic directory {root} cannot be made: there is no folder {root.parent}"
+            raise ConfigException(message)
+        return TopicDirectoryTarget(str(root.absolute()))
+    try:
+        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - an extra
+        from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise _needs_kafka(error) from error
+    client = KafkaClient(options.bootstrap_servers, options.absolute_config)
+    ensure_offsets_topic(config, client)
+    return KafkaTarget(client)
+
+
+def _needs_kafka(error: ImportError) -> ConfigException:
+    return ConfigException(f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'")
+
+
 def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
     try:
         from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigException(
-            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
-        ) from error
+        raise _needs_kafka(error) from error
     overrides = config.overrides(CONSUMER_OVERRIDES)
     client = KafkaClient(options.bootstrap_servers, options.absolute_config)
     source = KafkaSource(client, overrides)

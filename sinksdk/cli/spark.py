@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
-from sinksdk.cli.startup import Place, Startable
+from sinksdk.cli.startable import Startable, StartableSource
+from sinksdk.cli.startup import Place
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.runtime.supervisor import Result, RunningGeneration
+from sinksdk.runtime.source_supervisor import RunningSourceGeneration
+from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
@@ -65,18 +68,19 @@ class SparkOnDemand:
             self._session.stop()
 
     def launcher(self, ready: Startable) -> LauncherOnDemand:
-        """Launches the generations of one connector with one configuration."""
-        spec = GenerationSpec(
-            self._place.store_url,
-            identify(ready.store),
-            ready.config.name,
-            0,
-            self._python_path,
-            self._logs,
-            ready.dead_letters,
-            ready.opened.client,
-        )
+        """Launches the generations of one sink with one configuration."""
+        spec = self._spec(ready.config.name, kafka=ready.dead_letters, source=ready.opened.client)
         return LauncherOnDemand(self, ready, spec)
+
+    def source_launcher(self, ready: StartableSource) -> SourceLauncherOnDemand:
+        """Launches the generations of one source with one configuration."""
+        return SourceLauncherOnDemand(self, self._spec(ready.config.name, target=ready.target))
+
+    def _spec(self, connector: str, **more: Any) -> GenerationSpec:
+        """What the tasks of all its generations must know."""
+        place = self._place
+        store_id = identify(place.store)
+        return GenerationSpec(place.store_url, store_id, connector, 0, self._python_path, self._logs, **more)
 
     def session(self) -> SparkSession | None:
         """Spark, started if need be; None when the end was asked for meanwhile. Raises ConfigException."""
@@ -148,13 +152,48 @@ class LauncherOnDemand:
         from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415 - loads pyspark
 
         source, columns = self._ready.opened.source, columns_read(self._ready)
-        try:
+        with _telling_of_death(self._spark, plan):
             return SparkLauncher(session, source, columns, self._spec).launch(plan)
-        except Exception as error:
-            if not self._spark.has_died():
-                raise
-            message = f"Spark has died while generation {plan.generation} was being launched"
-            raise RetriableException(message) from error
+
+
+class SourceLauncherOnDemand:
+    """Launches one source's generations on a Spark that may have to be started first.
+
+    Args:
+        spark: which Spark.
+        spec: what each of them has in common.
+    """
+
+    def __init__(self, spark: SparkOnDemand, spec: GenerationSpec) -> None:
+        self._spark = spark
+        self._spec = spec
+
+    def launch(self, plan: GenerationPlan) -> RunningSourceGeneration:
+        """Start a generation's job.
+
+        Raises:
+            ConfigException: Spark could not be started, or has no room for all tasks at once.
+            RetriableException: it has died meanwhile; the next launch starts another one.
+        """
+        session = self._spark.session()
+        if session is None:
+            return _NeverStarted()
+        from sinksdk.spark.source_job import SparkSourceLauncher  # noqa: PLC0415 - loads pyspark
+
+        with _telling_of_death(self._spark, plan):
+            return SparkSourceLauncher(session, self._spec).launch(plan)
+
+
+@contextmanager
+def _telling_of_death(spark: SparkOnDemand, plan: GenerationPlan) -> Iterator[None]:
+    """What fails because Spark has died is tried again."""
+    try:
+        yield
+    except Exception as error:
+        if not spark.has_died():
+            raise
+        message = f"Spark has died while generation {plan.generation} was being launched"
+        raise RetriableException(message) from error
 
 
 def columns_read(ready: Startable) -> Collection[str]:
@@ -172,7 +211,7 @@ class _NeverStarted:
         time.sleep(timeout)
         return True
 
-    def results(self) -> Sequence[Result]:
+    def results(self) -> Sequence[Any]:
         """No task has anything to report."""
         return ()
 

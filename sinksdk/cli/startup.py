@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
-from sinksdk.cli.source import OpenedSource, SourceOptions, open_source
+from sinksdk.cli.source import OpenedSource, SourceOptions, open_source, open_target
+from sinksdk.cli.startable import Launchers, Startable, StartableSource, Watcher
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
@@ -20,10 +21,13 @@ from sinksdk.errors import ConfigException, MissingSourceTopicException, Retriab
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
 from sinksdk.runtime.checks import Checked, check_config, check_file
 from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.driver import ConnectorDriver, Launcher
-from sinksdk.runtime.events import Listener
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime.source_offsets import OpenedTarget
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.connector import SourceConnector
 from sinksdk.sources import Source, Subscription
 from sinksdk.spark.conf import parse_conf
 from sinksdk.spark.kafka_jars import with_kafka
@@ -31,9 +35,6 @@ from sinksdk.spark.master import check_master
 from sinksdk.store import Store, open_store, s3_address
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.sql_address import SQLITE, sql_address
-
-if TYPE_CHECKING:
-    from sinksdk.sources.kafka import KafkaClient
 
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
@@ -58,7 +59,7 @@ class Place:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     providers: ConfigProviders = ALL_PROVIDERS
 
-    def startable(self, raw: Mapping[str, str]) -> Startable:
+    def startable(self, raw: Mapping[str, str]) -> Startable | StartableSource:
         """A connector that runs here: checked, and what it needs opened.
 
         Args:
@@ -68,27 +69,35 @@ class Place:
             ConfigException: every problem at once.
         """
         checked = check_config(raw, self.providers)
-        if checked.problems or checked.connector is None or checked.config is None:
+        if checked.problems:
             raise ConfigException(checked.problems)
-        opened = open_source(self.source, checked.config)
-        assert opened is not None  # noqa: S101 - there is a configuration
-        dead_letters = prepare_dead_letters(self.source, checked.config)
-        return Startable(self, checked, checked.connector, checked.config, opened, dead_letters)
+        return checked_for(self.source, checked)(self)
+
+    def source_target(self, raw: Mapping[str, str]) -> OpenedTarget:
+        """A source that does not run, and where its records go.
+
+        Raises:
+            ConfigException: every problem at once.
+        """
+        ready = self.startable(raw)
+        if not isinstance(ready, StartableSource):
+            raise ConfigException(f"connector '{ready.config.name}' is no source")
+        return OpenedTarget(ready.connector, ready.config, ready.target)
 
     def worker(
         self,
         name: str,
-        launcher: Callable[[Startable], Launcher],
-        listener: Listener,
+        launchers: Launchers,
+        listener: Watcher,
         *,
-        first: Startable | None = None,
+        first: Startable | StartableSource | None = None,
         signal: ClosingSignal | None = None,
     ) -> WorkerConnector:
         """What runs a connector here as its operator wants.
 
         Args:
             name: the connector's.
-            launcher: makes what launches its generations.
+            launchers: make what launches its generations.
             listener: watches.
             first: the configuration that this process brings; None: the store has it, and the connector is
                 watched over when it has failed, too.
@@ -96,10 +105,13 @@ class Place:
         """
         signal = signal or ClosingSignal()
 
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver | SourceDriver:
             ready = first if record is None else self.startable(record.config)
             assert ready is not None  # noqa: S101 - without a record there is a first configuration
-            return ready.driver(launcher(ready), listener, signal=signal, wishes=wishes, record=record)
+            more = {"signal": signal, "wishes": wishes, "record": record}
+            if isinstance(ready, StartableSource):
+                return ready.driver(launchers.source_launcher(ready), listener, **more)
+            return ready.driver(launchers.launcher(ready), listener, **more)
 
         return WorkerConnector(
             self.store,
@@ -112,9 +124,40 @@ class Place:
         )
 
 
+def checked_for(
+    source: SourceOptions, checked: Checked, opened: OpenedSource | None = None
+) -> Callable[[Place], Startable | StartableSource]:
+    """Open what a connector needs besides its place.
+
+    Args:
+        source: where topics are.
+        checked: its configuration, which has no problems.
+        opened: where a sink's records come from, if that is opened already.
+
+    Returns:
+        The connector, once its place is known.
+
+    Raises:
+        ConfigException: something it needs is not there, or does not answer.
+        ConnectException: the source cannot be read.
+    """
+    connector, config = checked.connector, checked.config
+    if isinstance(connector, SourceConnector):
+        assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
+        target = open_target(source, config)
+        return lambda place: StartableSource(place, checked, connector, config, target)
+    assert connector is not None  # noqa: S101 - there are no problems
+    assert isinstance(config, ConnectorConfig)  # noqa: S101 - its config_class says so
+    opened = opened or open_source(source, config)
+    assert opened is not None  # noqa: S101 - there is a configuration
+    read = opened
+    dead_letters = prepare_dead_letters(source, config)
+    return lambda place: Startable(place, checked, connector, config, read, dead_letters)
+
+
 def connector_to_delete(
     record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
-) -> tuple[SinkConnector, ConnectorConfig]:
+) -> tuple[SinkConnector | SourceConnector, ConnectorConfig | SourceConnectorConfig]:
     """A connector that does not run, and is to clean up. Raises ConfigException."""
     checked = check_config(record.config, providers)
     if checked.connector is None or checked.config is None:
@@ -123,57 +166,14 @@ def connector_to_delete(
     return checked.connector, checked.config
 
 
-@dataclass(frozen=True, slots=True)
-class Startable:
-    """A connector of which everything is checked that can be checked without Spark.
-
-    Args:
-        place: where it runs.
-        checked: its configuration, which has no problems.
-        connector: what ``checked`` names.
-        config: its validated configuration.
-        opened: where its records come from.
-        dead_letters: the cluster that takes its dead letters, if it has any.
-    """
-
-    place: Place
-    checked: Checked
-    connector: SinkConnector
-    config: ConnectorConfig
-    opened: OpenedSource
-    dead_letters: KafkaClient | None = None
-
-    def __post_init__(self) -> None:
-        self.config.keep_secrets()
-
-    @property
-    def store(self) -> Store:
-        """Where its commits are kept."""
-        return self.place.store
-
-    def driver(self, launcher: Launcher, listener: Listener, **more: Any) -> ConnectorDriver:
-        """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
-        return ConnectorDriver(
-            store=self.store,
-            source=self.opened.source,
-            group=self.opened.group,
-            connector=self.connector,
-            config=self.config,
-            raw=self.checked.raw,
-            launcher=launcher,
-            listener=listener,
-            **more,
-        )
-
-
 def prepare(
     config: Path, source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()
-) -> Startable:
+) -> Startable | StartableSource:
     """Check everything, tell of warnings, and open the store.
 
     Args:
         config: the configuration file.
-        source: where records come from.
+        source: where topics are.
         store: the store's URL.
         master: Spark's master URL.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
@@ -183,22 +183,41 @@ def prepare(
         ConnectException: the source cannot be read.
     """
     problems: list[str] = []
-    checked, opened_source = Checked({}), None
+    checked, opened = Checked({}), None
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
         _tell(checked)
+    is_source = isinstance(checked.connector, SourceConnector)
     with _collecting(problems):
-        opened_source = open_source(source, checked.config)
-    store_url, conf = _check_spark(source, store, master, spark_conf, problems)
-    if checked.config is not None and checked.config.needs_registry() and not _has(_AVRO):
+        if is_source:
+            source.check()
+        else:
+            opened = open_source(source, _of_sink(checked))
+    store_url, conf = _check_spark(source, store, master, spark_conf, problems, reads_kafka=not is_source)
+    if (sink := _of_sink(checked)) is not None and sink.needs_registry() and not _has(_AVRO):
         problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
-    if problems or checked.connector is None or checked.config is None or opened_source is None:
+    if problems:
         raise ConfigException(problems)
-    _check_topics(opened_source.source, checked.config)
-    dead_letters = prepare_dead_letters(source, checked.config)
+    if sink is not None and opened is not None:
+        _check_topics(opened.source, sink)
+    ready = checked_for(source, checked, opened)
     place = Place(source, open_store(store_url, create=True), store_url, master, conf)
-    return Startable(place, checked, checked.connector, checked.config, opened_source, dead_letters)
+    return ready(place)
+
+
+def prepare_sink(
+    config: Path, source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()
+) -> Startable:
+    """As :func:`prepare`, of a connector that is known to be a sink."""
+    ready = prepare(config, source, store, master, spark_conf)
+    assert isinstance(ready, Startable)  # noqa: S101 - the caller's file names one
+    return ready
+
+
+def _of_sink(checked: Checked) -> ConnectorConfig | None:
+    """The configuration, if it is a sink's and a good one."""
+    return checked.config if isinstance(checked.config, ConnectorConfig) else None
 
 
 def prepare_place(
@@ -232,7 +251,13 @@ def prepare_place(
 
 
 def _check_spark(
-    source: SourceOptions, store: str, master: str, spark_conf: Sequence[str], problems: list[str]
+    source: SourceOptions,
+    store: str,
+    master: str,
+    spark_conf: Sequence[str],
+    problems: list[str],
+    *,
+    reads_kafka: bool = True,
 ) -> tuple[str, dict[str, str]]:
     """The store's URL as executors need it, and Spark's settings; what is wrong joins the problems."""
     store_url, conf = store, dict[str, str]()
@@ -242,7 +267,7 @@ def _check_spark(
         check_master(master, store_is_local_file=store_url.startswith("sqlite"))
     with _collecting(problems):
         conf = parse_conf(spark_conf)
-        if source.is_kafka and not problems:
+        if source.is_kafka and reads_kafka and not problems:
             conf = with_kafka(conf, source.jars)
     if not _has(["pyspark"]):
         problems.append("Spark is not installed: pip install 'sinksdk[spark]'")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from sinksdk.engine.commits import CommitLog
+from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 
 T = TypeVar("T")
@@ -26,9 +27,14 @@ class GuardedCommitLog:
     def call(self, method: Callable[..., T], *arguments: object) -> T:
         """Run the author's code. A write that failed inside speaks louder than what came of it.
 
-        When it raises, the caller asks :meth:`raise_failure` before it looks at the error.
+        When it raises, the caller asks :meth:`raise_failure` before it looks at the error. A ``sys.exit`` of
+        the author's is an error as any other: it would end Spark's worker, and the task be run again.
         """
-        result = method(*arguments)
+        try:
+            result = method(*arguments)
+        except SystemExit as error:
+            message = f"{getattr(method, '__name__', 'the task')} raised SystemExit: {error.code}"
+            raise ConnectException(message) from error
         self.raise_failure()
         return result
 

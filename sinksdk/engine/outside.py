@@ -32,11 +32,12 @@ class AuthorsCode:
         """Call a method.
 
         Raises:
-            ConnectException: it raised something, which is the cause.
+            ConnectException: it raised something, which is the cause. ``sys.exit`` is an error as any other:
+                it would end Spark's worker, and the task be run again.
         """
         try:
             return method(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kind = type(error).__name__
             raise ConnectException(f"{self._label}: {method.__name__} raised {kind}: {error}") from error
 

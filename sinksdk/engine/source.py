@@ -146,6 +146,16 @@ class WorkerSourceTask:
         """Which calls the task has had."""
         return self._state
 
+    @property
+    def records(self) -> int:
+        """Records in transactions that are committed."""
+        return self._transactions.records
+
+    @property
+    def transactions(self) -> int:
+        """Transactions that are committed."""
+        return self._transactions.count
+
     # -- what the runtime calls ------------------------------------------------------------------
 
     def run(self) -> SourceTaskOutcome:
@@ -166,8 +176,8 @@ class WorkerSourceTask:
             end = End.CANCELLED
         return SourceTaskOutcome(
             end,
-            self._transactions.records,
-            self._transactions.count,
+            self.records,
+            self.transactions,
             Failure.of(self._failure) if self._failure else None,
         )
 
@@ -290,7 +300,7 @@ class WorkerSourceTask:
         if is_due:
             try:
                 self._task.stopped()
-            except Exception:
+            except (Exception, SystemExit):
                 log.warning("%s: stopped raised; ignored", self._label, exc_info=True)
         self._state = SourceTaskState.STOPPED
 
@@ -303,7 +313,7 @@ class WorkerSourceTask:
             self._state = SourceTaskState.STOPPING
             try:
                 self._task.stop()
-            except Exception:
+            except (Exception, SystemExit):
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def _release(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
 from sinksdk.engine.options import TaskName
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.context import OffsetStorageReader
 from sinksdk.source.positions import SourcePosition
-from sinksdk.source.records import RecordMetadata, SourceRecord
+from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 
 
 def transactional_id(group: str, name: TaskName) -> str:
@@ -40,8 +42,14 @@ class TransactionalWriter(Protocol):
         """Write a record in it. It may be on its way for a while; what comes of it, :meth:`commit` tells."""
         ...
 
-    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
         """Make the transaction's records visible and these positions durable: all of it or nothing.
+
+        Args:
+            positions: how far source partitions were read.
+            forget: source partitions whose position is taken back: as if nothing of them had been read.
 
         Returns:
             Where each record sent since :meth:`begin` is now, in that order.
@@ -60,5 +68,25 @@ class TransactionalWriter(Protocol):
 class CommittedOffsets(OffsetStorageReader):
     """Reads source offsets of one connector from where transactions put them."""
 
+    @abstractmethod
+    def positions(self) -> Sequence[SourcePosition]:
+        """Of every source partition the last committed offset. Raises as :meth:`offsets`."""
+
     def close(self) -> None:
         """Release every connection, thread and file. Idempotent. The default has none."""
+
+
+class Target(Protocol):
+    """Where the records and offsets of sources go. Travels to executors, and holds no secret.
+
+    Both methods may raise:
+        ConfigException: the connector's own settings of it cannot be used.
+    """
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
+        """What a task writes with. Nothing outside is touched yet."""
+        ...
+
+    def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
+        """What tells how far a connector's tasks have got. Likewise."""
+        ...

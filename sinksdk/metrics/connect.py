@@ -21,6 +21,7 @@ from sinksdk.metrics.metric import (
     of_connector,
     of_task,
 )
+from sinksdk.plugins import connector_type
 from sinksdk.runtime.info import ConnectorInfo
 from sinksdk.runtime.status import State
 
@@ -108,7 +109,7 @@ CONNECT_METRICS: Final = (
         "status",
         "gauge",
         "1",
-        "1, with the state as a label: running, paused, stopped, failed or unassigned.",
+        "1, with the state as a label: running, paused, stopped, failed, restarting or unassigned.",
         (*CONNECTOR, "status"),
         _connector_status,
     ),
@@ -128,9 +129,12 @@ CONNECT_METRICS: Final = (
         "connector-type",
         "gauge",
         "1",
-        "1, with the type as a label: sink.",
+        "1, with the type as a label: sink, source, or unknown where its class cannot be loaded.",
         (*CONNECTOR, "connector_type"),
-        lambda scrape: (Sample((info.name, "sink"), 1) for info in scrape.connectors),
+        lambda scrape: (
+            Sample((info.name, connector_type(info.config.get("connector.class", ""))), 1)
+            for info in scrape.connectors
+        ),
     ),
     Metric(
         COMMON,

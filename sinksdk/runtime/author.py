@@ -65,6 +65,12 @@ class Call(Generic[T]):
             raise self._raised
         return self._returned[0]
 
+    @property
+    def ended_a_thread(self) -> bool:
+        """Whether it raised ``SystemExit`` or the like, and not in the thread that asks."""
+        is_error = self._raised is None or isinstance(self._raised, Exception)
+        return not is_error and self._thread != threading.get_ident()
+
     def where(self) -> str:
         """The lines of code it is at, outermost first; empty before it has begun."""
         frame = sys._current_frames().get(self._thread or 0)  # noqa: SLF001 - documented, and the only way
@@ -168,6 +174,7 @@ class Author:
 
         Raises:
             HangingException: it did not return in time; its thread is left behind.
+            ConnectException: it raised ``SystemExit`` or the like, which are to end a thread: not ours.
             Exception: what the method raises.
         """
         call = self._begin(function)
@@ -188,7 +195,13 @@ class Author:
                     call.where(),
                 )
                 tell_at += 6 * _SLOW
-        return call.result()
+        try:
+            return call.result()
+        except BaseException as error:
+            if not call.ended_a_thread:
+                raise
+            message = f"connector {self._name}: {what} raised {type(error).__name__}: {error}"
+            raise ConnectException(message) from error
 
     def stop(self, *, is_deleted: bool, timeout: float) -> None:
         """Call ``stop`` as its author declared it, with or without KIP-883's flag; it is the last call.

@@ -14,10 +14,13 @@ from sinksdk.compatibility import Meaning, Option
 from sinksdk.confidential import Secrets
 from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
+from sinksdk.config_model import ConfigModel
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import DROP_IN_NAMES, connector_class
 from sinksdk.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.connector import SourceConnector
 
 _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
@@ -38,8 +41,8 @@ class Checked:
     """
 
     raw: Mapping[str, str]
-    connector: SinkConnector | None = None
-    config: ConnectorConfig | None = None
+    connector: SinkConnector | SourceConnector | None = None
+    config: ConnectorConfig | SourceConnectorConfig | None = None
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
     options: Sequence[Option] = ()
@@ -132,26 +135,27 @@ def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[s
                 )
 
 
-def _notes(model: type[ConnectorConfig], raw: Mapping[str, str]) -> Mapping[str, str]:
+def _notes(model: type[ConfigModel], raw: Mapping[str, str]) -> Mapping[str, str]:
     """What someone who brings another connector's file should know of defaults."""
     if raw["connector.class"] not in DROP_IN_NAMES:
         return {}
     return {key: note for key, note in model.other_defaults.items() if key not in raw}
 
 
-def _connector(name: str) -> SinkConnector:
+def _connector(name: str) -> SinkConnector | SourceConnector:
     cls = load_class(name)
     if inspect.isabstract(cls) or not hasattr(cls, "task_class"):
-        message = f"'connector.class': {name} names no task_class, the SinkTask that does its work"
+        task = "SourceTask" if issubclass(cls, SourceConnector) else "SinkTask"
+        message = f"'connector.class': {name} names no task_class, the {task} that does its work"
         raise ConfigException(message)
     try:
         return cls()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
 
 
-def load_class(name: str) -> type[SinkConnector]:
+def load_class(name: str) -> type[SinkConnector | SourceConnector]:
     """The connector's class; a module of the working directory goes before an installed one.
 
     Raises:
@@ -169,12 +173,17 @@ def load_class(name: str) -> type[SinkConnector]:
         raise ConfigException(message) from error
 
 
-def _validate(connector: SinkConnector, config: ConnectorConfig) -> list[str]:
+def _validate(
+    connector: SinkConnector | SourceConnector, config: ConnectorConfig | SourceConnectorConfig
+) -> list[str]:
     """What the connector itself has to say."""
     try:
         problems = list(connector.validate(config))
-        if not problems:
+        if isinstance(connector, SourceConnector):
+            assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
+            problems += connector.unmet(config)
+        elif not problems:
             connector.batch_policy(config)
-    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
         return [f"{type(connector).__name__} does not accept it: {error}"]
     return problems

@@ -346,7 +346,7 @@ class ConnectorDriver:
         configs = self._tenure.task_configs()
         shares = assign(decision.ranges, len(configs), claim.previous)
         return [
-            TaskPlan(ranges=self._planner.share(share, decision), config=dict(own))
+            TaskPlan(ranges=self._planner.share(share, decision), config=own)
             for share, own in zip(shares, configs, strict=False)
         ]
 

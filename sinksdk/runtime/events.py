@@ -65,8 +65,49 @@ class Listener(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SourceTaskView:
+    """One task of a source for a watcher.
+
+    Args:
+        task: its number.
+        state: which calls it has had (``SourceTaskState``), or how it ended (``End``).
+        records: records it has committed in the running (or last) generation.
+        transactions: in how many transactions.
+        rate: records per second, lately.
+        failure: why it ended early.
+    """
+
+    task: int
+    state: str
+    records: int = 0
+    transactions: int = 0
+    rate: float = 0.0
+    failure: str | None = None
+
+
+class SourceListener(Protocol):
+    """Watches a source's driver. Called from the driver's thread; must return soon."""
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        ...
+
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """Tasks have got further, or a moment has passed."""
+        ...
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+        ...
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+        """A generation has ended."""
+        ...
+
+
 class Silent:
-    """A listener that does nothing."""
+    """A listener that does nothing, of sinks and of sources."""
 
     def planned(self, plan: GenerationPlan) -> None:
         """See :class:`Listener`."""
@@ -79,3 +120,9 @@ class Silent:
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         """See :class:`Listener`."""
+
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """See :class:`SourceListener`."""
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+        """See :class:`SourceListener`."""

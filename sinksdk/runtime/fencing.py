@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import Target
+from sinksdk.source.config import SourceConnectorConfig
+
 
 class FencingRound(NamedTuple):
     """What to do before the tasks of a new configuration start.
@@ -43,3 +47,19 @@ def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> Fenc
     if recorded is None or (recorded == 1 and tasks == 1):
         return FencingRound(range(0), tasks)
     return FencingRound(range(recorded), tasks)
+
+
+def fence(target: Target, config: SourceConnectorConfig, task: int) -> None:
+    """End whoever writes as this task: what it has open is aborted, and nothing of it comes any more.
+
+    With the connector's own settings, as the task itself would: its user needs no further rights.
+
+    Raises:
+        RetriableException: nobody knows whether it is done.
+        ConnectException: it cannot be done.
+    """
+    writer = target.writer(config, TaskName(config.name, task))
+    try:
+        writer.init()
+    finally:
+        writer.close()

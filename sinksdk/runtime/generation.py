@@ -48,6 +48,9 @@ class Claim:
         previous: which task had which partition in the generation before.
         is_first: no generation was ever planned.
         topic_ids: id of each topic of which something was read before.
+        before: the plan of the generation before, if there was one.
+        transactional_tasks: how many tasks may still write through transactional ids; None: there never
+            were any.
     """
 
     generation: int
@@ -56,6 +59,8 @@ class Claim:
     previous: Mapping[TopicPartition, int]
     is_first: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    before: GenerationPlan | None = None
+    transactional_tasks: int | None = None
 
     def unsettled(self, partition: TopicPartition) -> bool:
         """Whether tokens of this partition wait to be published or discarded."""
@@ -109,6 +114,8 @@ class Generations:
             previous,
             is_first=not count.planned,
             topic_ids=base.topic_ids if base else {},
+            before=base,
+            transactional_tasks=count.transactional_tasks,
         )
 
     def settle(
@@ -172,12 +179,17 @@ class Generations:
     def forget(self) -> None:
         """Remove everything but the task count record, which says from now on that nothing is planned.
 
-        A claim comes first: it fences everybody else. Done again after a crash, it finishes.
+        It still says how many transactional ids may be in use: a connector that is created again is fenced
+        against its former self. A claim comes first: it fences everybody else. Done again after a crash,
+        it finishes.
 
         Raises:
             FencedException: a newer driver exists.
         """
-        self._advance(TaskCountRecord(claimed=self.claim().generation))
+        claim = self.claim()
+        self._advance(
+            TaskCountRecord(claimed=claim.generation, transactional_tasks=claim.transactional_tasks)
+        )
         for key in self._store.list(connector_prefix(self._connector)):
             if key not in (task_count_key(self._connector), config_key(self._connector)):
                 self._remove(key)
@@ -190,6 +202,7 @@ class Generations:
         config: Mapping[str, str] | None = None,
         *,
         topic_ids: Mapping[str, str] | None = None,
+        transactional_tasks: int | None = None,
     ) -> GenerationPlan:
         """Step 4: write the plan, then make it the one that counts.
 
@@ -199,6 +212,8 @@ class Generations:
             config_version: version of the configuration.
             config: the configuration itself, as written.
             topic_ids: ids of topics, for those that have none yet: an id that is remembered stays.
+            transactional_tasks: how many tasks may write through transactional ids from now on, all others
+                being fenced; None: as many as before.
 
         Raises:
             FencedException: a newer driver exists.
@@ -224,6 +239,9 @@ class Generations:
                 planned=claim.generation,
                 tasks=len(plan.tasks),
                 config_version=config_version,
+                transactional_tasks=(
+                    claim.transactional_tasks if transactional_tasks is None else transactional_tasks
+                ),
             )
         )
         self._prune(claim.generation)

@@ -81,7 +81,7 @@ class Herder:
         """
         return registry.create(self._store, name, config, target_state)
 
-    def configure(self, name: str, config: Mapping[str, Any]) -> ConnectorRecord:
+    def configure(self, name: str, config: Mapping[str, Any] | registry.Reconfigure) -> ConnectorRecord:
         """Replace the configuration, or create the connector; what runs closes and begins again with it."""
         return registry.configure(self._store, name, config)
 
@@ -141,16 +141,23 @@ class Herder:
             ConnectorRunsException: its target state is not STOPPED.
             UnpublishedException: a partition has a commit that is not published yet.
         """
+        self._stopped(name)
+        generations = Generations(self._store, name)
+        claim = generations.claim()
+        # Again: whoever resumes or deletes it from here on claims after us, and we are fenced.
+        record = self._stopped(name)
+        generations.alter(claim, offsets, record.version, record.config)
+        return self.offsets(name)
+
+    def _stopped(self, name: str) -> ConnectorRecord:
+        """The record of a connector that shall be STOPPED. Raises ConnectorRunsException."""
         record = self.connector(name)
         if record.target_state != "STOPPED" or record.deleted:
             raise ConnectorRunsException(
                 f"connector '{name}' is to be {record.target_state}: its offsets are altered only while "
                 f"it is stopped ('sinksdk stop {name}')"
             )
-        generations = Generations(self._store, name)
-        claim = generations.claim()
-        generations.alter(claim, offsets, record.version, record.config)
-        return self.offsets(name)
+        return record
 
     def reset_offsets(self, name: str) -> None:
         """As if nothing had ever been committed. Raises as :meth:`alter_offsets`."""

@@ -21,6 +21,7 @@ from sinksdk.store.records import (
     GenerationPlan,
     PartitionProgress,
     PartitionStatus,
+    SourceProgress,
     TargetState,
     TaskCountRecord,
     TaskProgress,
@@ -77,12 +78,14 @@ class TaskInfo:
         state: Connect's.
         partitions: what it has, or had.
         trace: what made it fail.
+        source: how far it is, if it is a source's and runs.
     """
 
     number: int
     state: State
     partitions: tuple[TopicPartition, ...]
     trace: str | None = None
+    source: SourceProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,8 @@ class ConnectorInfo:
     @property
     def rate(self) -> float:
         """Records per second, lately."""
-        return sum(partition.rate for partition in self.partitions)
+        of_source = sum(task.source.rate for task in self.tasks if task.source is not None)
+        return sum(partition.rate for partition in self.partitions) + of_source
 
 
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
@@ -151,8 +155,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     plan = _plan(store, connector, count.value.planned) if count else None
     rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
     totals = with_progress(read_totals(store, connector), rows)
-    progress = _progress(rows, plan) if plan and is_driven else {}
+    running = {n: row for n, row in rows.items() if plan and is_driven and row.generation == plan.generation}
     remembered = {p.topic_partition: p for p in status.partitions}
+    is_source = count is not None and count.value.transactional_tasks is not None
     return ConnectorInfo(
         connector,
         state,
@@ -160,11 +165,11 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.deleted,
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
-        _tasks(plan, state, remembered),
+        _source_tasks(plan, state, status, running) if is_source else _tasks(plan, state, remembered),
         _partitions(
             store,
             connector,
-            progress,
+            _progress(running),
             remembered,
             {row.topic_partition: row.counts for row in totals.partitions},
         ),
@@ -238,15 +243,30 @@ def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | Non
     return row.value if row else None
 
 
-def _progress(
-    rows: Mapping[int, TaskProgress], plan: GenerationPlan
-) -> dict[TopicPartition, PartitionProgress]:
-    return {
-        partition.topic_partition: partition
-        for row in rows.values()
-        if row.generation == plan.generation
-        for partition in row.partitions
-    }
+def _progress(running: Mapping[int, TaskProgress]) -> dict[TopicPartition, PartitionProgress]:
+    return {p.topic_partition: p for row in running.values() for p in row.partitions}
+
+
+def _source_tasks(
+    plan: GenerationPlan | None, state: State, status: ConnectorStatus, running: Mapping[int, TaskProgress]
+) -> tuple[TaskInfo, ...]:
+    failed = {row.task: row for row in status.tasks if row.failures}
+    found = []
+    for number in range(len(plan.tasks) if plan else 0):
+        source = running[number].source if number in running else None
+        known = failed.get(number)
+        trace = known.trace or known.error if known and (source is None or source.failure) else None
+        found.append(
+            TaskInfo(number, _source_task_state(state, source, is_failing=bool(trace)), (), trace, source)
+        )
+    return tuple(found)
+
+
+def _source_task_state(state: State, source: SourceProgress | None, *, is_failing: bool) -> State:
+    """RUNNING only once its ``start`` has returned: until then it may wait for a place to run."""
+    if state == "RUNNING" and not is_failing:
+        return "RUNNING" if source is not None and source.state in ("RUNNING", "STOPPING") else "UNASSIGNED"
+    return _task_state(state, is_failing=is_failing)
 
 
 def _tasks(

@@ -31,6 +31,10 @@ def names(store: Store) -> list[str]:
     return sorted(name for name in found if name is not None)
 
 
+Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
+"""Makes a configuration of the present one; of None where there is no connector of that name yet."""
+
+
 def find(store: Store, connector: str) -> ConnectorRecord:
     """A connector's record. Raises ConnectorNotFoundException, StoreUnavailable."""
     row = table.read(store, config_key(connector), ConnectorRecord)
@@ -68,25 +72,28 @@ def register(store: Store, connector: str, config: Mapping[str, Any]) -> Connect
     return _change(store, connector, lambda record: record, otherwise=lambda: _created(config))
 
 
-def configure(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
-    """Make a connector's configuration equal to this one. A changed one gets the next version.
+def configure(store: Store, connector: str, config: Mapping[str, Any] | Reconfigure) -> ConnectorRecord:
+    """Change a connector's configuration. A changed one gets the next version.
 
     Args:
         store: where.
         connector: its name; one that is not there yet is created as a new incarnation.
-        config: as written: dotted names, references unresolved.
+        config: as written: dotted names, references unresolved. Or what makes it of the present one: it is
+            asked again when somebody else was faster, so that neither's change is lost.
 
     Raises:
         ConnectorDeletedException: it is being deleted.
+        Exception: what ``config`` raises; nothing is changed then.
     """
-    wanted = texts(config)
+    wanted: Reconfigure = config if callable(config) else lambda _: config
 
     def changed(record: ConnectorRecord) -> ConnectorRecord:
-        if record.config == wanted:
+        config = texts(wanted(record.config))
+        if record.config == config:
             return record
-        return record.model_copy(update={"config": wanted, "version": record.version + 1})
+        return record.model_copy(update={"config": config, "version": record.version + 1})
 
-    return _change(store, connector, changed, otherwise=lambda: _created(config))
+    return _change(store, connector, changed, otherwise=lambda: _created(wanted(None)))
 
 
 def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:

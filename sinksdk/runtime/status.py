@@ -12,7 +12,7 @@ from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import ConnectorStatus, PartitionStatus, status_key
+from sinksdk.store.records import ConnectorStatus, PartitionStatus, TaskStatus, status_key
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class StatusKeeper:
         row = table.read(store, self._key, ConnectorStatus)
         self._version = row.version if row else None
         self._partitions = {p.topic_partition: p for p in row.value.partitions} if row else {}
+        self._tasks = {status.task: status for status in row.value.tasks} if row else {}
         self._state: State = "UNASSIGNED"
         self._trace: str | None = None
         self._missing: tuple[str, ...] = ()
@@ -52,6 +53,14 @@ class StatusKeeper:
         """What is remembered of a partition."""
         return self._partitions.get(partition)
 
+    def of_task(self, task: int) -> TaskStatus:
+        """What is remembered of a source's task."""
+        return self._tasks.get(task, TaskStatus(task=task))
+
+    def update_task(self, status: TaskStatus) -> None:
+        """Remember; written when :meth:`save` is called next."""
+        self._tasks[status.task] = status
+
     def update(self, statuses: Iterable[PartitionStatus]) -> None:
         """Remember; written when :meth:`save` is called next."""
         self._partitions.update({status.topic_partition: status for status in statuses})
@@ -61,6 +70,7 @@ class StatusKeeper:
         self.update(
             p.model_copy(update={"failures": 0, "failed_at": ()}) for p in list(self._partitions.values())
         )
+        self._tasks.clear()
 
     def become(self, state: State, trace: str | None = None) -> None:
         """Change the connector's state, and write it; secrets that the trace quotes are left out."""
@@ -94,6 +104,7 @@ class StatusKeeper:
             partitions=tuple(status for _, status in sorted(self._partitions.items())),
             trace=self._trace,
             missing_topics=self._missing,
+            tasks=tuple(status for _, status in sorted(self._tasks.items())),
         )
         try:
             self._version = table.write(self._store, self._key, status, self._version).version

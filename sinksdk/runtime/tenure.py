@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from sinksdk.connector import Connector, ConnectorIdentity
@@ -27,6 +28,11 @@ _SUCCESSION = 30.0  # seconds until a driver that asked to take over must have d
 _SUCCESSION_POLL = 0.25  # seconds
 
 T = TypeVar("T")
+
+Drive = Callable[[Claim, ConnectorRecord], ClosingReason | None]
+"""Runs generations, the first of which is claimed, with the configuration in the record.
+
+Returns why an operator wants the connector stopped; None when he does not."""
 
 
 class Settings(Protocol):
@@ -86,12 +92,11 @@ class Tenure:
         """The connector's status, from :meth:`run` on."""
         return self._status
 
-    def run(self, drive: Callable[[Claim, ConnectorRecord], ClosingReason | None]) -> ClosingReason | None:
+    def run(self, drive: Drive) -> ClosingReason | None:
         """Start the connector, drive it once it is our turn, and stop it.
 
         Args:
-            drive: runs generations, the first of which is claimed, with the configuration in the record;
-                returns why an operator wants the connector stopped.
+            drive: what a driver of its kind does.
 
         Returns:
             The same; None when he does not, or it never was our turn.
@@ -113,7 +118,7 @@ class Tenure:
         try:
             self.call("start", lambda: self._connector.start(self._config))
             if self._succession(name).await_turn():
-                reason = drive(*self._begin())
+                reason = self._take_turn(drive)
                 self._status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
@@ -144,19 +149,30 @@ class Tenure:
             grace=self._config.connector_shutdown_timeout_ms / 1000,
         )
 
-    def task_configs(self) -> Sequence[Mapping[str, str]]:
+    def task_configs(self) -> list[dict[str, str]]:
         """What each task's configuration differs in, as the connector says.
 
         Raises:
-            ConnectException: none, or more than ``tasks.max``.
+            ConnectException: none, more than ``tasks.max``, or something else.
         """
         most = self._config.tasks_max
-        configs = list(self.call("task_configs", lambda: self._connector.task_configs(most)))
+        return self.call("task_configs", lambda: self._task_configs(most))
+
+    def _task_configs(self, most: int) -> list[dict[str, str]]:
+        """What the author returned, whatever it is: no more of it is looked at than may be there."""
+        what = f"connector {self._config.name}: task_configs({most})"
+        returned = self._connector.task_configs(most)
+        try:
+            configs = [dict(own) for own in islice(returned, most + 1)]
+        except (TypeError, ValueError) as error:
+            raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
         if not 1 <= len(configs) <= most:
             raise ConnectException(
-                f"connector {self._config.name}: task_configs({most}) returned {len(configs)} "
-                f"configurations; it must return at least one and at most tasks.max"
+                f"{what} returned {'too many' if configs else 'no'} configurations; it must return at least "
+                f"one and at most tasks.max"
             )
+        if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
+            raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
         return configs
 
     def is_ended(self) -> bool:
@@ -199,9 +215,14 @@ class Tenure:
             successor,
         )
 
-    def _begin(self) -> tuple[Claim, ConnectorRecord]:
-        """Our turn: the first generation is claimed, and the configuration we bring is the connector's."""
+    def _take_turn(self, drive: Drive) -> ClosingReason | None:
+        """Claim the first generation, make the configuration we bring the connector's, and drive."""
         claim = self.generations.claim()
+        if self._record is not None:
+            # What was wanted while we started: a deletion that was finished before our claim, above all.
+            self.wishes.look_now()
+            if (reason := self.wishes.closing()) is not None:
+                return reason
         self._status.become("RUNNING")
         # Only after the claim: a driver that does not come to claim changes nothing.
         record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
@@ -212,7 +233,7 @@ class Tenure:
             claim.generation,
         )
         self.wishes.follow(record)
-        return claim, record
+        return drive(claim, record)
 
     def _succession(self, name: str) -> Succession:
         return Succession(

@@ -49,8 +49,11 @@ class Wishes:
 
     def look(self) -> None:
         """Look when it is time. Of a store that does not answer nothing new is learnt."""
-        if self._clock.now() < self._next:
-            return
+        if self._clock.now() >= self._next:
+            self.look_now()
+
+    def look_now(self) -> None:
+        """As :meth:`look`, whenever the last time was."""
         self._next = self._clock.now() + self.interval
         try:
             row = table.read(self._store, config_key(self._connector), ConnectorRecord)

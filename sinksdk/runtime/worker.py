@@ -19,7 +19,7 @@ from sinksdk.runtime.info import connector_info
 from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.store import Store
+from sinksdk.store import Store, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ class Worker:
     Args:
         store: whose connectors.
         workers: make what runs them.
-        graceful: seconds that connectors have for closing when the process ends.
+        graceful: seconds that connectors have for closing when the process ends, if their configurations
+            do not give them more.
         clock: time.
     """
 
@@ -64,6 +65,7 @@ class Worker:
         self._lives: dict[str, _Life] = {}
         self._closed = threading.Event()
         self._outage = Outage(log)
+        self._damages: dict[str, Outage] = {}
 
     @property
     def running(self) -> list[str]:
@@ -94,7 +96,17 @@ class Worker:
     def _look(self) -> None:
         self._note_ends()
         for name in registry.names(self._store):
-            if self._is_free(name):
+            try:
+                is_free = self._is_free(name)
+            except StoreUnavailable:
+                raise
+            except ConnectException as error:  # its records are damaged: the others' are not
+                self._damages.setdefault(name, Outage(log)).failed(
+                    "connector %s cannot be taken on: %s", name, error
+                )
+                continue
+            self._damages.pop(name, None)
+            if is_free:
                 self._take_on(name)
 
     def _note_ends(self) -> None:
@@ -118,15 +130,22 @@ class Worker:
         runner.start()
 
     def _await_ends(self) -> list[str]:
-        give_up = self._clock.now() + self._graceful + _GRACE
+        patience = max([self._graceful, *map(self._graceful_of, self.running)]) + _GRACE
+        give_up = self._clock.now() + patience
         while self.running and self._clock.now() < give_up:
             self._clock.sleep(_LOOK / 5)
             self._note_ends()
         for name in self.running:
-            log.error(
-                "connector %s has not ended for %g s and is left behind in its thread", name, self._graceful
-            )
+            log.error("connector %s has not ended for %g s and is left behind in its thread", name, patience)
         return self.running
+
+    def _graceful_of(self, name: str) -> float:
+        """Seconds that a connector's tasks have for closing, as its configuration says."""
+        try:
+            config = registry.find(self._store, name).config
+            return float(config.get("task.shutdown.graceful.timeout.ms", 0)) / 1000
+        except (ConnectException, ValueError):
+            return 0.0
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:
@@ -135,6 +154,6 @@ def _has_ended(name: str, runner: ConnectorRunner) -> bool:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:
         log.warning("connector %s is not this process's any more: %s", name, error)
-    except Exception:
+    except BaseException:  # one connector's SystemExit is not the others' end
         log.exception("connector %s has ended here", name)
     return True

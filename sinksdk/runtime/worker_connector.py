@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.context import ClosingReason
 from sinksdk.errors import ConnectException, FencedException, RetriableException
@@ -22,6 +21,7 @@ from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.succession import enter, is_gone, leave
+from sinksdk.runtime.tenure import Settings
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify
 from sinksdk.store.records import ConnectorRecord
@@ -35,7 +35,7 @@ Drivers = Callable[[ConnectorRecord | None, Wishes], Driver]
 
 Raises ConfigException when the configuration cannot work."""
 
-Connectors = Callable[[ConnectorRecord], tuple[Connector, ConnectorConfig]]
+Connectors = Callable[[ConnectorRecord], tuple[Connector, Settings]]
 """Makes a connector that is deleted and does not run, with its configuration. Raises ConfigException."""
 
 
@@ -216,7 +216,7 @@ class WorkerConnector:
         remove(self._store, self._connector)
         log.info("connector %s is deleted", self._connector)
 
-    def _clean_up(self, connector: Connector, config: ConnectorConfig) -> None:
+    def _clean_up(self, connector: Connector, config: Settings) -> None:
         """``start``, as far as it goes, then ``stop(True)``: what does not run has nothing to clean with."""
         author = Author(connector, self._connector, self._clock, self._callers)
         timeout = config.connector_shutdown_timeout_ms / 1000

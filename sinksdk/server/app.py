@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
 
+from sinksdk.errors import ConfigException
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.source_offsets import OpenedTarget, SourceOffsets, Targets
 from sinksdk.server import connectors, loggers, metrics, progress
 from sinksdk.server.admin import admin_router
 from sinksdk.server.auth import Authentication, Credentials
@@ -27,6 +29,7 @@ def create_app(
     *,
     hosts: Collection[str] | None = None,
     providers: ConfigProviders | None = None,
+    targets: Targets | None = None,
 ) -> FastAPI:
     """An application that handles the connectors of a store; it runs none of them.
 
@@ -35,12 +38,14 @@ def create_app(
         credentials: who is let in; None: everybody who reaches it.
         hosts: as :class:`~sinksdk.server.guard.Guard` takes them.
         providers: what configurations may refer to; nothing by default.
+        targets: opens where a source writes; by default it is not known, and neither are its offsets.
     """
     herder, own = Herder(store), version("sinksdk")
     # No page of documentation: FastAPI's loads scripts from elsewhere, which could control connectors.
     app = _Described(title="sinksdk", version=own, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(admin_router(herder, own, identify(store)))
     app.state.herder, app.state.providers = herder, providers or ConfigProviders()
+    app.state.source_offsets = SourceOffsets(store, targets or _unknown)
     app.include_router(loggers.router)
     app.include_router(connectors.router)
     app.include_router(metrics.router)
@@ -53,6 +58,13 @@ def create_app(
         app.add_middleware(Authentication, credentials=credentials)
     app.add_middleware(Guard, hosts=hosts)
     return app
+
+
+def _unknown(config: Mapping[str, str]) -> OpenedTarget:
+    raise ConfigException(
+        f"connector '{config.get('name')}' is a source, and where it writes is not known to this server: ask "
+        f"the one that was started with --topic-directory or --bootstrap-servers"
+    )
 
 
 class _Described(FastAPI):

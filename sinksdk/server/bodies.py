@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sinksdk.errors import ConfigException
+from sinksdk.plugins import ConnectorType, connector_type
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted
+from sinksdk.runtime.source_offsets import Changes
+from sinksdk.source.positions import SourcePosition
 
 Scalar = str | int | float | bool | None
 """What a value of a configuration may be in JSON; it is kept as text."""
@@ -43,7 +48,7 @@ class Connector(Body):
     name: str
     config: dict[str, str]
     tasks: list[TaskId]
-    type: Literal["sink"] = "sink"
+    type: ConnectorType
 
 
 class State(Body):
@@ -66,7 +71,7 @@ class Status(Body):
     name: str
     connector: State
     tasks: list[TaskState]
-    type: Literal["sink"] = "sink"
+    type: ConnectorType
 
 
 class Expanded(Body):
@@ -137,6 +142,48 @@ class AlterOffsets(Offsets):
     offsets: list[PartitionOffset] = Field(min_length=1)
 
 
+class SourcePartitionOffset(Body):
+    """How far a source partition was read; without an offset when it is to be reset."""
+
+    partition: dict[str, Scalar]
+    offset: dict[str, Scalar] | None = None
+
+
+class SourceOffsetsBody(Body):
+    """``GET /connectors/{name}/offsets`` of a source."""
+
+    offsets: list[SourcePartitionOffset]
+
+    @classmethod
+    def of(cls, positions: Sequence[SourcePosition]) -> SourceOffsetsBody:
+        """As they are told."""
+        return cls(
+            offsets=[
+                SourcePartitionOffset(partition=dict(partition), offset=dict(offset))
+                for partition, offset in positions
+            ]
+        )
+
+
+class AlterAnyOffsets(Body):
+    """``PATCH /connectors/{name}/offsets``, of a sink or a source: at least one."""
+
+    offsets: list[SourcePartitionOffset] = Field(min_length=1)
+
+    def of_sink(self) -> dict[TopicPartition, int | None]:
+        """As the herder takes them. Raises ConfigException: they are not of a sink's form."""
+        try:
+            return AlterOffsets.model_validate(self.model_dump()).by_partition()
+        except ValidationError as error:
+            raise ConfigException(
+                [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            ) from error
+
+    def of_source(self) -> Changes:
+        """As source offsets are altered."""
+        return [(row.partition, row.offset) for row in self.offsets]
+
+
 class Message(Body):
     """What was done."""
 
@@ -162,7 +209,7 @@ class Plugin(Body):
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     class_: str = Field(alias="class")
-    type: Literal["sink"] = "sink"
+    type: ConnectorType
     version: str
 
 
@@ -239,7 +286,7 @@ class Health(Body):
 def connector_body(info: ConnectorInfo) -> Connector:
     """A connector as Connect tells it."""
     tasks = [TaskId(connector=info.name, task=task.number) for task in info.tasks]
-    return Connector(name=info.name, config=redacted(info.config), tasks=tasks)
+    return Connector(name=info.name, config=redacted(info.config), tasks=tasks, type=_type(info))
 
 
 def status_body(info: ConnectorInfo) -> Status:
@@ -248,7 +295,12 @@ def status_body(info: ConnectorInfo) -> Status:
         name=info.name,
         connector=State(state=info.state, worker_id=info.driver, trace=info.trace),
         tasks=[task_state(task, info.driver) for task in info.tasks],
+        type=_type(info),
     )
+
+
+def _type(info: ConnectorInfo) -> ConnectorType:
+    return connector_type(info.config.get("connector.class", ""))
 
 
 def task_state(task: TaskInfo, driver: str) -> TaskState:

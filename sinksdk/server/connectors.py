@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.plugins import connector_type
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.redaction import still_hidden, with_secrets
 from sinksdk.runtime.registry import ConnectorNotFoundException, texts
+from sinksdk.runtime.source_offsets import SourceOffsets
 from sinksdk.server.bodies import (
     ActiveTopics,
-    AlterOffsets,
+    AlterAnyOffsets,
     Connector,
     CreateConnector,
     Expanded,
     Message,
     Offsets,
     RawConfig,
+    SourceOffsetsBody,
     Status,
     TaskConfig,
     TaskState,
@@ -31,10 +36,15 @@ from sinksdk.server.bodies import (
 )
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.paths import Name, path_of
-from sinksdk.server.state import the_herder, the_providers
+from sinksdk.server.state import the_herder, the_providers, the_source_offsets
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 TheProviders = Annotated[ConfigProviders, Depends(the_providers)]
+TheSourceOffsets = Annotated[SourceOffsets, Depends(the_source_offsets)]
+
+log = logging.getLogger(__name__)
+
+_CREATED = 201
 
 router = APIRouter(tags=["connectors"])
 """The paths of all connectors of a store."""
@@ -59,7 +69,7 @@ def all_connectors(
             status=status_body(info) if "status" in expand else None,
             info=connector_body(info) if "info" in expand else None,
         )
-        for info in herder.infos()
+        for info in herder.infos(_leave_out)
     }
 
 
@@ -101,26 +111,45 @@ def put_config(
     herder: TheHerder, providers: TheProviders, name: Name, config: RawConfig, response: Response
 ) -> Connector:
     """Replace its configuration, or create it. What is sent back as it was shown stays as it is."""
-    before = _config(herder, name)
-    if before is None:
-        response.status_code = 201
+
+    def replaced(before: Mapping[str, str] | None) -> dict[str, str]:
+        response.status_code = 201 if before is None else 200
+        return with_secrets(texts(config), before or {})
+
+    configured = _configure(herder, providers, name, replaced)
+    if response.status_code == _CREATED:
         response.headers["Location"] = path_of(name)
-    return _configure(herder, providers, name, with_secrets(texts(config), before or {}))
+    return configured
 
 
 @router.patch("/connectors/{name}/config", responses=errors(400, 404, 409, 415))
 def patch_config(herder: TheHerder, providers: TheProviders, name: Name, changes: RawConfig) -> Connector:
     """Change some keys; null takes one out (KIP-477)."""
-    before = herder.connector(name).config
-    kept = {key: value for key, value in before.items() if key not in changes}
-    return _configure(herder, providers, name, {**kept, **with_secrets(texts(changes), before)})
+
+    def changed(before: Mapping[str, str] | None) -> dict[str, str]:
+        if before is None:
+            raise ConnectorNotFoundException(f"there is no connector '{name}'")
+        kept = {key: value for key, value in before.items() if key not in changes}
+        return {**kept, **with_secrets(texts(changes), before)}
+
+    herder.connector(name)  # in the store's own words
+    return _configure(herder, providers, name, changed)
 
 
-def _configure(herder: Herder, providers: ConfigProviders, name: str, config: dict[str, str]) -> Connector:
-    if config.get("name", name) != name:
-        raise ConfigException(f"'name' is {name} in the path, and {config['name']} in the configuration")
-    _expect_startable({**config, "name": name}, providers)
-    herder.configure(name, {**config, "name": name})
+def _configure(
+    herder: Herder,
+    providers: ConfigProviders,
+    name: str,
+    wanted: Callable[[Mapping[str, str] | None], dict[str, str]],
+) -> Connector:
+    def checked(before: Mapping[str, str] | None) -> dict[str, str]:
+        config = wanted(before)
+        if config.get("name", name) != name:
+            raise ConfigException(f"'name' is {name} in the path, and {config['name']} in the configuration")
+        _expect_startable({**config, "name": name}, providers)
+        return {**config, "name": name}
+
+    herder.configure(name, checked)
     return _body(herder, name)
 
 
@@ -195,24 +224,38 @@ def delete(herder: TheHerder, name: Name) -> None:
     herder.delete(name)
 
 
-@router.get("/connectors/{name}/offsets", responses=errors(404))
-def offsets(herder: TheHerder, name: Name) -> Offsets:
-    """What is committed."""
+@router.get("/connectors/{name}/offsets", responses=errors(400, 404))
+def offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> Offsets | SourceOffsetsBody:
+    """What is committed: by topic partition, or of a source by source partition."""
+    if _is_source(herder, name):
+        return SourceOffsetsBody.of(sources.read(name))
     return Offsets.of(herder.offsets(name))
 
 
 @router.patch("/connectors/{name}/offsets", responses=errors(400, 404, 409, 415))
-def alter_offsets(herder: TheHerder, name: Name, wanted: AlterOffsets) -> Message:
+def alter_offsets(
+    herder: TheHerder, sources: TheSourceOffsets, name: Name, wanted: AlterAnyOffsets
+) -> Message:
     """Commit other offsets; only while it is stopped (KIP-875)."""
-    herder.alter_offsets(name, wanted.by_partition())
+    if _is_source(herder, name):
+        sources.alter(name, wanted.of_source())
+    else:
+        herder.alter_offsets(name, wanted.of_sink())
     return Message(message=f"The offsets for connector '{name}' have been altered successfully")
 
 
 @router.delete("/connectors/{name}/offsets", responses=errors(400, 404, 409))
-def reset_offsets(herder: TheHerder, name: Name) -> Message:
+def reset_offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> Message:
     """Forget all commits; only while it is stopped."""
-    herder.reset_offsets(name)
+    if _is_source(herder, name):
+        sources.reset(name)
+    else:
+        herder.reset_offsets(name)
     return Message(message=f"The offsets for connector '{name}' have been reset successfully")
+
+
+def _is_source(herder: Herder, name: str) -> bool:
+    return connector_type(herder.connector(name).config.get("connector.class", "")) == "source"
 
 
 @router.get("/connectors/{name}/topics", responses=errors(404))
@@ -230,17 +273,17 @@ def reset_topics(herder: TheHerder, name: Name) -> None:
     herder.connector(name)
 
 
-def _config(herder: Herder, name: str) -> dict[str, str] | None:
-    try:
-        return herder.connector(name).config
-    except ConnectorNotFoundException:
-        return None
-
-
 def _expect_startable(config: dict[str, str], providers: ConfigProviders) -> None:
     problems = [*still_hidden(config), *check_config(config, providers).problems]
+    if config["name"] != config["name"].strip():
+        problems.append(f"'name' must not begin or end with blanks, as '{config['name']}' does")
     if problems:
         raise ConfigException(problems)
+
+
+def _leave_out(name: str, error: ConnectException) -> None:
+    """One whose records are damaged keeps nobody from seeing the others."""
+    log.warning("connector %s is left out: %s", name, error)
 
 
 def _expect_task(name: str, task: int, tasks: int) -> None:

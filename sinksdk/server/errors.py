@@ -74,7 +74,7 @@ def code_of(error: Exception) -> int:
 
 def answer(code: int, message: str) -> JSONResponse:
     """Connect's body of an error; secrets that the message quotes are left out."""
-    body = Error(error_code=code, message=_unicode(SECRETS.hide(message)))
+    body = Error(error_code=code, message=SECRETS.hide(message))
     return JSONResponse(body.model_dump(), status_code=code)
 
 
@@ -111,8 +111,3 @@ def _methods(request: Request) -> set[str]:
     described = request.app.openapi()["paths"].items()
     here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
     return {method.upper() for methods in here for method in methods}
-
-
-def _unicode(text: str) -> str:
-    r"""JSON may hold half a character, ``"\ud800"``, which no answer can."""
-    return text.encode(errors="backslashreplace").decode()

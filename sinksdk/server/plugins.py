@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 
 from sinksdk.config import ConfigKey
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import plugins
+from sinksdk.plugins import connector_type, plugins
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config, load_class
 from sinksdk.runtime.redaction import redacted
@@ -40,7 +40,12 @@ def plugins_router(version: str) -> APIRouter:
     @router.get("/connector-plugins", responses=errors())
     def installed() -> list[Plugin]:
         """Connectors that ``connector.class`` may name."""
-        return [Plugin.model_validate({"class": plugin.name, "version": version}) for plugin in plugins()]
+        return [
+            Plugin.model_validate(
+                {"class": plugin.name, "type": connector_type(plugin.name), "version": version}
+            )
+            for plugin in plugins()
+        ]
 
     @router.get("/connector-plugins/{plugin}/config", responses=errors(404))
     def keys(plugin: Name) -> list[ConfigDefinition]:

@@ -19,7 +19,7 @@ from sinksdk.server.bodies import Body
 from sinksdk.server.errors import errors
 from sinksdk.server.paths import Name
 from sinksdk.server.state import the_herder
-from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, TargetState
+from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, SourceProgress, TargetState
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 
@@ -56,6 +56,7 @@ class TaskRow(Body):
     state: State
     partition_count: int
     trace: str | None
+    source: SourceProgress | None = Field(description="How far a source's task is.")
 
 
 class PartitionRow(Body):
@@ -125,7 +126,13 @@ def one(herder: TheHerder, name: Name) -> Progress:
         now=SystemWallClock().time(),
         bucket_seconds=BUCKET,
         tasks=[
-            TaskRow(id=t.number, state=t.state, partition_count=len(t.partitions), trace=t.trace)
+            TaskRow(
+                id=t.number,
+                state=t.state,
+                partition_count=len(t.partitions),
+                trace=t.trace,
+                source=t.source,
+            )
             for t in info.tasks
         ],
         partitions=[_partition(row, owners.get(row.partition)) for row in info.partitions],

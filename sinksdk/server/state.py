@@ -6,6 +6,7 @@ from fastapi import Request
 
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.source_offsets import SourceOffsets
 
 
 def the_herder(request: Request) -> Herder:
@@ -20,3 +21,10 @@ def the_providers(request: Request) -> ConfigProviders:
     providers = request.app.state.providers
     assert isinstance(providers, ConfigProviders)  # noqa: S101 - create_app has put it there
     return providers
+
+
+def the_source_offsets(request: Request) -> SourceOffsets:
+    """The offsets of the store's sources."""
+    offsets = request.app.state.source_offsets
+    assert isinstance(offsets, SourceOffsets)  # noqa: S101 - create_app has put it there
+    return offsets

@@ -1,48 +1,36 @@
-"""One task on an executor: takes its record over, runs the author's code, reports.
-
-An attempt that finds itself fenced must not end well: Spark would take it for the winner and kill the
-copy that owns the task. It waits until it is killed or its generation is over, and then fails.
-"""
+"""A sink's task on an executor: takes its record over, runs the author's code, reports."""
 
 from __future__ import annotations
 
 import logging
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pyarrow as pa
 
-from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import FencedException
-from sinksdk.logs import configure_logging, logging_about
+from sinksdk.logs import logging_about
 from sinksdk.measures import TaskMeasures
-from sinksdk.plugins import connector_class
+from sinksdk.plugins import sink_class
+from sinksdk.spark.attempts import fenced, leaves_closing_alone, peak_memory, settle_in
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
 from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.progress import ProgressWriter
-from sinksdk.spark.task_result import TaskResult, to_row
-from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import Store, TakenOver, open_store, take_over
 from sinksdk.store.records import (
     TaskPlan,
-    TaskRecord,
-    progress_key,
-    task_key,
 )
 
 log = logging.getLogger(__name__)
-
-_FENCED_POLL = 1.0  # seconds
-_OWNER_SILENCE = 600.0  # seconds: longer than any call of an author's code should take
 
 
 def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -52,8 +40,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
         FencedException: another attempt or a newer generation owns it.
         Exception: store or input failed; Spark runs the task again.
     """
-    sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]  # as in the driver
-    configure_logging(spec.logs)
+    settle_in(spec)
     ahead = ReadAhead(batches)
     try:
         stream = iter(ahead)
@@ -111,16 +98,16 @@ def _run_attempt(
     epoch: Callable[[], float],
     watch: Watch,
 ) -> TaskResult:
-    if _leaves_closing_alone(store, spec, task, clock):
+    if leaves_closing_alone(store, spec, task, clock):
         return TaskResult(task, 0, [], 0)
     taken = take_over(store, spec.connector, spec.generation, task)
     if taken is None:
-        raise _fenced(store, spec, task, clock)
+        raise fenced(store, spec, task, clock)
     try:
         attempt = _Attempt(spec, store, task, taken, clock=clock, epoch=epoch, watch=watch)
         return attempt.run(batches)
     except FencedException as error:
-        raise _fenced(store, spec, task, clock) from error
+        raise fenced(store, spec, task, clock) from error
 
 
 class _Attempt:
@@ -191,7 +178,7 @@ class _Attempt:
 
     def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
         raw = {**self._taken.plan.config, **self._plan.config}
-        connector: type[SinkConnector] = connector_class(raw.get("connector.class", ""))
+        connector = sink_class(raw.get("connector.class", ""))
         config = connector.config_class.parse(raw)
         worker = WorkerSinkTask(
             connector.task_class(),
@@ -210,74 +197,15 @@ class _Attempt:
         return worker, self._store.closing_poll if poll is None else poll / 1000
 
     def _result(self, outcomes: list[PartitionOutcome], measures: TaskMeasures | None = None) -> TaskResult:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return TaskResult(
             self._task,
             self._taken.ledger.attempt if outcomes else 0,
             outcomes,
-            peak,
+            peak_memory(),
             measures or TaskMeasures(),
         )
-
-
-def _fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> FencedException:
-    """Wait until there is something to raise: this attempt is needed no more, or its owner is dead.
-
-    Spark kills this attempt once the owner has reported. An owner that died with its executor reports
-    nothing, and Spark may start no third attempt while this one runs: so the owner's signs of life are
-    watched.
-    """
-    log.info(
-        "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
-        spec.connector,
-        task,
-        spec.generation,
-    )
-    signs, since = _signs_of_life(store, spec, task), clock.now()
-    while (plan := current_plan(store, spec.connector, spec.generation)) is not None and not plan.closing:
-        clock.sleep(_FENCED_POLL)
-        now = _signs_of_life(store, spec, task)
-        if now != signs:
-            signs, since = now, clock.now()
-        if clock.now() - since > _OWNER_SILENCE:
-            return FencedException(
-                f"connector {spec.connector}, task {task}: the attempt that owns it has given no sign of "
-                f"life for {_OWNER_SILENCE:g} s; a new one may start"
-            )
-    why = "is closing" if plan is not None else "is over; a newer one has taken over"
-    return FencedException(f"connector {spec.connector}, task {task}: generation {spec.generation} {why}")
-
-
-def _signs_of_life(store: Store, spec: GenerationSpec, task: int) -> tuple[str | None, ...]:
-    """Versions of what a task's owner writes while it lives."""
-    keys = (task_key(spec.connector, task), progress_key(spec.connector, task))
-    return tuple(found.version if found else None for found in map(store.get, keys))
-
-
-def _leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> bool:
-    """Whether another attempt is just closing; if so, wait for as long as it has for that.
-
-    Taking its record over would throw away what it is about to commit. Spark kills this copy once the
-    other one has reported.
-    """
-    plan = current_plan(store, spec.connector, spec.generation)
-    if plan is None or plan.closing is None:
-        return False
-    record = table.read(store, task_key(spec.connector, task), TaskRecord)
-    if record is None or record.value.generation != spec.generation or not record.value.attempt:
-        return False
-    give_up = clock.now() + plan.closing.timeout
-    while clock.now() < give_up and current_plan(store, spec.connector, spec.generation) is not None:
-        clock.sleep(_FENCED_POLL)
-    return True
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
     yield first
     yield from rest
-
-
-def result_batches(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What ``mapInArrow`` runs: a task's input to its one row of result."""
-    row = to_row(run_task(spec, batches))
-    yield pa.RecordBatch.from_arrays([pa.array([row], pa.string())], names=["result"])

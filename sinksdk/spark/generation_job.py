@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users k
 from sinksdk.errors import ConnectException
 from sinksdk.logs import same_subject
 from sinksdk.spark.batches import RANGE
-from sinksdk.spark.executor import result_batches
+from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult, from_rows
+from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 
 if TYPE_CHECKING:
@@ -30,20 +30,30 @@ if TYPE_CHECKING:
 _AGAIN = 0.5  # seconds until a job that was cancelled and goes on is cancelled again
 
 
-class SparkGeneration:
+Work = Callable[[GenerationSpec, Iterator[pa.RecordBatch]], R]
+"""A task on an executor: from its input, whose first row is its control row, to what it reports."""
+
+
+class SparkGeneration(Generic[R]):
     """A generation that runs.
 
     Args:
         spark: the session.
         frame: one Spark partition per task, each beginning with its control row.
         spec: what every task must know.
+        work: what each of them does.
+        kind: what they report.
     """
 
-    def __init__(self, spark: SparkSession, frame: DataFrame, spec: GenerationSpec) -> None:
+    def __init__(
+        self, spark: SparkSession, frame: DataFrame, spec: GenerationSpec, work: Work[R], kind: type[R]
+    ) -> None:
         self._spark = spark
+        self._work: Work[R] = work
+        self._kind: type[R] = kind
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
-        self._future: Future[list[TaskResult]] = Future()
+        self._future: Future[list[R]] = Future()
         run = same_subject(lambda: self._run(frame, spec))
         self._thread = Thread(target=run, name=f"generation-{spec.generation}", daemon=True)
         self._thread.start()
@@ -57,7 +67,7 @@ class SparkGeneration:
                 self._cancel_job()  # what was only being planned had no job yet
         return not self._thread.is_alive()
 
-    def results(self) -> list[TaskResult]:
+    def results(self) -> list[R]:
         """What the tasks reported, once it has ended.
 
         Raises:
@@ -79,20 +89,23 @@ class SparkGeneration:
         self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def _run(self, frame: DataFrame, spec: GenerationSpec) -> None:
+        work = self._work
+
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return result_batches(spec, batches)
+            row = to_row(work(spec, batches))
+            yield pa.RecordBatch.from_arrays([pa.array([row], pa.string())], names=["result"])
 
         try:
             # A session's own tags are its thread's: interruptTag from another thread finds nothing.
             self._spark.sparkContext.addJobTag(self._tag)
             rows = frame.mapInArrow(task, "result string").collect()
-            self._future.set_result(from_rows(row.result for row in rows))
+            self._future.set_result(from_rows(self._kind, (row.result for row in rows)))
         except BaseException as error:  # noqa: BLE001 - it is raised where the results are asked for
             self._future.set_exception(error)
 
 
 class SparkLauncher:
-    """Starts generations of one connector as Spark jobs.
+    """Starts generations of one sink as Spark jobs.
 
     Args:
         spark: the session.
@@ -109,12 +122,11 @@ class SparkLauncher:
         self._columns = columns
         self._template = template
 
-    def launch(self, plan: GenerationPlan) -> SparkGeneration:
+    def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation."""
         spec = replace(self._template, generation=plan.generation)
-        return SparkGeneration(
-            self._spark, generation_frame(self._spark, self._source, plan.tasks, self._columns), spec
-        )
+        frame = generation_frame(self._spark, self._source, plan.tasks, self._columns)
+        return SparkGeneration(self._spark, frame, spec, run_task, TaskResult)
 
 
 def generation_frame(

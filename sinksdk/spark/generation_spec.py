@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sinksdk.logs import WARNINGS, LogSettings
 
 if TYPE_CHECKING:
+    from sinksdk.engine.writer import Target
     from sinksdk.sources.kafka.client import KafkaClient
 
 
@@ -24,6 +25,7 @@ class GenerationSpec:
         logs: how they log.
         kafka: the cluster that takes dead letters, if the connector has any.
         source: the Kafka cluster that records come from, if they come from one.
+        target: where the records of a source connector go.
     """
 
     store_url: str
@@ -34,3 +36,4 @@ class GenerationSpec:
     logs: LogSettings = WARNINGS
     kafka: KafkaClient | None = None
     source: KafkaClient | None = None
+    target: Target | None = None

@@ -19,6 +19,45 @@ log = logging.getLogger(__name__)
 _INTERVAL: Final = 2.0  # seconds
 
 
+class ProgressRow:
+    """One attempt's hold on its task's progress.
+
+    Args:
+        store: where it is kept.
+        connector: the connector's name.
+        task: the task's number.
+    """
+
+    def __init__(self, store: Store, connector: str, task: int) -> None:
+        self._store = store
+        self._key = progress_key(connector, task)
+        self._version: str | None = None
+
+    def write(self, progress: TaskProgress) -> bool:
+        """Write over what an earlier attempt or generation has left; whether it stands there now."""
+        try:
+            return self._write(progress)
+        except ConnectException as error:
+            log.info("progress was not written: %s", error)
+            return False
+
+    def _write(self, progress: TaskProgress) -> bool:
+        try:
+            self._version = table.write(self._store, self._key, progress, self._version).version
+        except Conflict:
+            found = table.read(self._store, self._key, TaskProgress)
+            if found is not None and not _is_earlier(found.value, progress):
+                return False
+            version = found.version if found else None
+            self._version = table.write(self._store, self._key, progress, version).version
+        return True
+
+
+def _is_earlier(one: TaskProgress, other: TaskProgress) -> bool:
+    """Whether it is of an earlier attempt, or the same."""
+    return (one.generation, one.attempt) <= (other.generation, other.attempt)
+
+
 class ProgressWriter:
     """Tells the driver how far a task is, at most every two seconds. Informs only: failures are ignored."""
 
@@ -33,15 +72,13 @@ class ProgressWriter:
         clock: Clock,
         epoch: Callable[[], float],
     ) -> None:
-        self._store = store
-        self._key = progress_key(spec.connector, task)
+        self._row = ProgressRow(store, spec.connector, task)
         self._generation = spec.generation
         self._attempt = attempt
         self._worker = worker
         self._clock = clock
         self._epoch = epoch
         self._next = clock.now()
-        self._version: str | None = None
         self._hangs: str | None = None
         self._last: tuple[float, dict[TopicPartition, int]] = clock.now(), {}
 
@@ -60,34 +97,13 @@ class ProgressWriter:
 
     def write(self) -> None:
         """Write the positions now."""
-        self._write(self._progress())
+        self._row.write(self._progress())
 
     def write_last(self) -> None:
         """Write the positions now that the task has ended: nothing is read any more."""
         progress = self._progress()
         ended = tuple(row.model_copy(update={"rate": 0.0}) for row in progress.partitions)
-        self._write(progress.model_copy(update={"partitions": ended}))
-
-    def _write(self, progress: TaskProgress) -> None:
-        try:
-            self._version = table.write(self._store, self._key, progress, self._version).version
-        except Conflict:
-            self._write_over(progress)
-        except ConnectException as error:
-            log.info("progress was not written: %s", error)
-
-    def _write_over(self, progress: TaskProgress) -> None:
-        """Write over what an earlier attempt or generation has left; a later one's stays."""
-        try:
-            found = table.read(self._store, self._key, TaskProgress)
-            if found is None or self._is_earlier(found.value):
-                version = found.version if found else None
-                self._version = table.write(self._store, self._key, progress, version).version
-        except ConnectException as error:
-            log.info("progress was not written: %s", error)
-
-    def _is_earlier(self, other: TaskProgress) -> bool:
-        return (other.generation, other.attempt) <= (self._generation, self._attempt)
+        self._row.write(progress.model_copy(update={"partitions": ended}))
 
     def _progress(self) -> TaskProgress:
         outcomes = self._worker.outcomes()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.measures import TaskMeasures
 
 
@@ -30,14 +32,33 @@ class TaskResult:
     measures: TaskMeasures = field(default_factory=TaskMeasures)
 
 
-_ADAPTER = TypeAdapter(TaskResult)
+@dataclass(frozen=True, slots=True)
+class SourceTaskResult:
+    """The end of a source's task.
+
+    Args:
+        task: its number.
+        attempt: the attempt that came to an end; 0 when nothing was opened.
+        outcome: how it ended.
+        peak_memory: largest resident size of its Python worker, in bytes.
+    """
+
+    task: int
+    attempt: int
+    outcome: SourceTaskOutcome
+    peak_memory: int = 0
 
 
-def to_row(result: TaskResult) -> str:
+R = TypeVar("R", TaskResult, SourceTaskResult)
+"""What tasks of a kind report."""
+
+
+def to_row(result: R) -> str:
     """The result as text."""
-    return _ADAPTER.dump_json(result).decode()
+    return TypeAdapter(type(result)).dump_json(result).decode()
 
 
-def from_rows(rows: Iterable[str]) -> list[TaskResult]:
+def from_rows(kind: type[R], rows: Iterable[str]) -> list[R]:
     """Results from their texts, by task."""
-    return sorted((_ADAPTER.validate_json(row) for row in rows), key=lambda result: result.task)
+    adapter = TypeAdapter(kind)
+    return sorted((adapter.validate_json(row) for row in rows), key=lambda result: result.task)

@@ -153,12 +153,15 @@ class TaskCountRecord(Value):
         planned: the newest generation whose plan exists; its tasks are the ones to fence.
         tasks: how many tasks that plan has.
         config_version: version of the configuration it was made with.
+        transactional_tasks: how many tasks of a source may still write through transactional ids: as many
+            are fenced before others start (KIP-618). It outlives the connector. None: there never were any.
     """
 
     claimed: int
     planned: int = 0
     tasks: int = 0
     config_version: int = 0
+    transactional_tasks: int | None = None
 
 
 class Entry(Value):
@@ -369,6 +372,24 @@ class PartitionStatus(Value):
         return TopicPartition(self.topic, self.partition)
 
 
+class TaskStatus(Value):
+    """What is remembered of a source's task from one generation to the next.
+
+    Args:
+        task: its number.
+        failures: how often in a row it has failed.
+        failed_at: when it failed lately, in a row or not, in seconds since the epoch.
+        error: why, the last time.
+        trace: stack trace of ``error``.
+    """
+
+    task: int
+    failures: int = 0
+    failed_at: tuple[float, ...] = ()
+    error: str | None = None
+    trace: str | None = None
+
+
 class ConnectorStatus(Value):
     """How a connector is doing.
 
@@ -378,6 +399,7 @@ class ConnectorStatus(Value):
         heartbeat: when that driver last said so, in seconds since the epoch.
         trace: stack trace of what made it FAILED.
         missing_topics: subscribed topics that are not in the source, once that is certain.
+        tasks: of a source: those that have failed.
     """
 
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
@@ -386,6 +408,7 @@ class ConnectorStatus(Value):
     partitions: tuple[PartitionStatus, ...] = ()
     trace: str | None = None
     missing_topics: tuple[str, ...] = ()
+    tasks: tuple[TaskStatus, ...] = ()
 
 
 class PartitionProgress(Value):
@@ -417,12 +440,33 @@ class PartitionProgress(Value):
         return TopicPartition(self.topic, self.partition)
 
 
+class SourceProgress(Value):
+    """How far a source's running task is.
+
+    Args:
+        state: which calls it has had (``SourceTaskState``).
+        records: records in transactions that it has committed in this generation.
+        transactions: how many of these there were.
+        rate: records per second, lately.
+        failure: why it has ended early.
+        trace: stack trace of ``failure``.
+    """
+
+    state: str
+    records: int = 0
+    transactions: int = 0
+    rate: float = 0.0
+    failure: str | None = None
+    trace: str | None = None
+
+
 class TaskProgress(Value):
     """How far a running task is; written at most every two seconds, informs only.
 
     Args:
         hangs: its author's code has not come back for too long: where it is.
         measures: what this attempt has measured.
+        source: how far it is, if it is a source's; it has no partitions then.
     """
 
     generation: int
@@ -430,6 +474,7 @@ class TaskProgress(Value):
     partitions: tuple[PartitionProgress, ...]
     hangs: str | None = None
     measures: TaskMeasures = TaskMeasures()
+    source: SourceProgress | None = None
 
 
 class TaskTotals(Value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Generic, NamedTuple, TypeVar
 
+from sinksdk.errors import ConnectException
 from sinksdk.store.base import Store, contents
 from sinksdk.store.records import Value
 
@@ -19,7 +20,7 @@ class Row(NamedTuple, Generic[V]):
 
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
-    """The value of a key, None where there is none."""
+    """The value of a key, None where there is none. Raises ConnectException when it is damaged."""
     stored = store.stored(key)
     return (
         None
@@ -31,7 +32,11 @@ def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
 @functools.lru_cache(maxsize=1024)
 def _decoded(model: type[V], body: str, where: str) -> V:
     """What is looked at again and again mostly has not changed: decoded once, since values are frozen."""
-    return model.model_validate(contents(body, where))
+    try:
+        return model.model_validate(contents(body, where))
+    except (ValueError, KeyError) as error:
+        message = f"{where} is damaged ({type(error).__name__}); restore the store from a backup"
+        raise ConnectException(message) from error
 
 
 def write(store: Store, key: str, value: V, if_version: str | None) -> Row[V]:

@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import FencedException
 from sinksdk.records import TopicPartition
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 
@@ -71,6 +73,7 @@ class MemoryTopics:
         connector: str,
         records: Sequence[SourceRecord],
         positions: Sequence[SourcePosition],
+        forget: Sequence[SourcePartition] = (),
     ) -> Sequence[RecordMetadata]:
         """Commit a transaction, all at once; one that is committed already only tells where it is."""
         if transaction in self._committed:
@@ -83,6 +86,8 @@ class MemoryTopics:
             self.logs[at].append(record)
         for position in positions:
             self.positions[connector][partition_key(position.partition)] = position
+        for partition in forget:
+            self.positions[connector].pop(partition_key(partition), None)
         self._committed[transaction] = written
         return written
 
@@ -122,12 +127,14 @@ class MemoryWriter:
         self._topics.operate(f"{self._id} sends", lambda: self._topics.check(self._id, self._epoch))
         self._sent.append(record)
 
-    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
         """See :meth:`TransactionalWriter.commit`."""
         transaction = _Transaction(self._id, self._epoch, self._number)
         return self._topics.operate(
             f"{self._id} commits {len(self._sent)} records",
-            lambda: self._topics.append(transaction, self._connector, self._sent, positions),
+            lambda: self._topics.append(transaction, self._connector, self._sent, positions, forget),
         )
 
     def abort(self) -> None:
@@ -158,6 +165,32 @@ class MemoryOffsets(CommittedOffsets):
         keys = [partition_key(partition) for partition in partitions]
         return self._topics.operate(f"offsets of {self._connector} are read", lambda: self._read(keys))
 
+    def positions(self) -> Sequence[SourcePosition]:
+        """See :meth:`CommittedOffsets.positions`."""
+        return self._topics.operate(
+            f"all offsets of {self._connector} are read",
+            lambda: list(self._topics.positions[self._connector].values()),
+        )
+
     def _read(self, keys: Sequence[str]) -> Sequence[SourceOffset | None]:
         known = self._topics.positions[self._connector]
         return [dict(known[key].offset) if key in known else None for key in keys]
+
+
+class MemoryTarget:
+    """Topics in memory as where sources write. See :class:`~sinksdk.engine.writer.Target`.
+
+    Args:
+        topics: which.
+    """
+
+    def __init__(self, topics: MemoryTopics) -> None:
+        self._topics = topics
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> MemoryWriter:
+        """See :meth:`Target.writer`."""
+        return MemoryWriter(self._topics, transactional_id(config.group_id, name), name.connector)
+
+    def offsets(self, config: SourceConnectorConfig) -> MemoryOffsets:
+        """See :meth:`Target.offsets`."""
+        return MemoryOffsets(self._topics, config.name)

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,9 +18,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 from sinksdk.sources.topic_directory.disk import Disk
@@ -118,14 +120,16 @@ class TopicDirectoryWriter:
         stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
         self._sent.append(replace(record, timestamp=stamp))
 
-    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
         """See :meth:`TransactionalWriter.commit`."""
         parts = self._by_partition()
         with _on_disk(self._root):
             while not self._is_committed(state := self._owned()):
                 # The log is not looked at again before it is appended to: what was concluded holds for it.
                 attempt = self._attempt = self._written(parts, state)
-                if self._log.append(self._entry(attempt, parts, positions)):
+                if self._log.append(self._entry(attempt, parts, positions, forget)):
                     break
         written = self._metadata(self._attempt)
         self._attempt, self._sent = None, []
@@ -201,6 +205,7 @@ class TopicDirectoryWriter:
         attempt: _Attempt,
         parts: Mapping[TopicPartition, list[SourceRecord]],
         positions: Sequence[SourcePosition],
+        forget: Sequence[SourcePartition],
     ) -> Entry:
         return Entry(
             files=tuple(path.relative_to(self._root).as_posix() for path in attempt.files.values()),
@@ -212,6 +217,10 @@ class TopicDirectoryWriter:
             positions=tuple(
                 Position(connector=self._connector, partition=dict(p.partition), offset=dict(p.offset))
                 for p in positions
+            )
+            + tuple(
+                Position(connector=self._connector, partition=dict(partition), offset=None)
+                for partition in forget
             ),
         )
 
@@ -263,6 +272,30 @@ class TopicDirectoryOffsets(CommittedOffsets):
         with _on_disk(self._log.root):
             known = self._log.refresh().positions.get(self._connector, {})
         return [dict(known[key].offset) if key in known else None for key in keys]
+
+    def positions(self) -> Sequence[SourcePosition]:
+        """See :meth:`CommittedOffsets.positions`."""
+        with _on_disk(self._log.root):
+            return list(self._log.refresh().positions.get(self._connector, {}).values())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDirectoryTarget:
+    """A topic directory as where sources write. See :class:`~sinksdk.engine.writer.Target`.
+
+    Args:
+        path: its absolute path, the same on every executor.
+    """
+
+    path: str
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> TopicDirectoryWriter:
+        """See :meth:`Target.writer`."""
+        return TopicDirectoryWriter(self.path, transactional_id(config.group_id, name), name.connector)
+
+    def offsets(self, config: SourceConnectorConfig) -> TopicDirectoryOffsets:
+        """See :meth:`Target.offsets`."""
+        return TopicDirectoryOffsets(self.path, config.name)
 
 
 def _place(record: SourceRecord) -> TopicPartition:

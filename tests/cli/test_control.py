@@ -225,3 +225,26 @@ def test_a_driver_that_is_alive_deletes(here: Here, store: Store, monkeypatch: p
     assert "its driver has not finished" in result.stderr
     assert time.monotonic() - began >= 0.3
     assert Herder(store).connectors() == ["lines"]
+
+
+def test_every_command_speaks_to_programs(here: Here, store: Store) -> None:
+    """--json of each: one JSON value on stdout, and nothing else."""
+    shown = here.sinksdk("config", "get", "lines").stdout
+    (here.folder / "same.json").write_text(shown)
+
+    def said(*command: str) -> object:
+        result = here.sinksdk(*command, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    for wish in ("pause", "resume", "rebalance", "flush", "stop", "restart"):
+        assert said(wish, "lines") == {"name": "lines", "asked": wish, "driver": ""}
+    assert said("config", "get", "lines") == json.loads(shown)
+    assert said("config", "set", "lines", "same.json") == {"name": "lines", "version": 1, "changed": False}
+    assert said("offsets", "show", "lines") == [{"topic": "flights", "partition": 0, "offset": 60}]
+    assert said("offsets", "alter", "lines", "flights-0=50") == [
+        {"topic": "flights", "partition": 0, "offset": 50}
+    ]
+    assert said("offsets", "reset", "lines") == []
+    assert said("delete", "lines") == {"name": "lines", "deleted": True}
+    assert said("list") == []

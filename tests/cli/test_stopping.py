@@ -16,7 +16,7 @@ from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import LauncherOnDemand, SparkOnDemand
-from sinksdk.cli.startup import absolute_store_url, prepare
+from sinksdk.cli.startup import absolute_store_url, prepare_sink
 from sinksdk.logs import LogSettings
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store.records import GenerationPlan
@@ -101,7 +101,7 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_demand(here: Here, *, stopping: bool) -> LauncherOnDemand:
-    ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
+    ready = prepare_sink(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     spark = SparkOnDemand(
         ready.place,
         "x",
@@ -147,7 +147,7 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
         no_java()
 
     monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
-    ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
+    ready = prepare_sink(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     spark = SparkOnDemand(
         ready.place,
         "x",
@@ -170,7 +170,9 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
     conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
-    ready = prepare(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf)
+    ready = prepare_sink(
+        here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf
+    )
     spark = SparkOnDemand(
         ready.place, "x", python_path=(), logs=LogSettings(), is_stopping=lambda: False, tell=lambda _: None
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import Future
 
 import pytest
@@ -327,3 +328,23 @@ def test_an_error_without_words_has_no_message_header() -> None:
     """Dead letters: an exception without a message gives a null message header, as in Connect."""
     letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", Origin("c", 0, "T"), "K")
     assert dict(letter.headers)["__connect.errors.exception.message"] is None
+
+
+# -- sys.exit ----------------------------------------------------------------------------------------
+
+
+class Exiting(Sink):
+    def put(self, records: SinkRecords) -> None:
+        sys.exit("enough")
+
+
+def test_an_exit_ends_the_partition_not_the_process() -> None:
+    """Regression: Spark ran the task again four times, and the job failed without a word of the cause."""
+    harness = SinkTaskHarness(Exiting)
+    harness.start()
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["x"])
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert "put raised SystemExit: enough" in failure.message
+    assert harness.outcome(P1).failure is None

@@ -156,11 +156,25 @@ def test_a_failed_acknowledgement_ends_the_task(method: str) -> None:
     assert task.calls[-2:] == ["stop", "stopped"]
 
 
+def test_an_exit_ends_the_task_not_the_process() -> None:
+    """sys.exit in poll: an error as any other; it would end Spark's worker, and the task be run again."""
+    task = Script(lines(0), SystemExit("enough"))
+    its = scene(task)
+    outcome = its.worker.run()
+
+    assert outcome.failure is not None
+    assert outcome.failure.message == "connector files, task 0: poll raised SystemExit: enough"
+    assert task.calls[-2:] == ["stop", "stopped"]
+
+
+@pytest.mark.parametrize("error", [ConnectException("socket gone"), SystemExit("enough")])
 @pytest.mark.parametrize("method", ["stop", "stopped"])
-def test_stop_and_stopped_raising_change_nothing(method: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_stop_and_stopped_raising_change_nothing(
+    method: str, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     """S7: it is logged; everything else is closed all the same."""
     task = Script(lines(0))
-    task.faults[method].append(ConnectException("socket gone"))
+    task.faults[method].append(error)
     its = scene(task)
 
     assert its.worker.run().end is End.STOPPED

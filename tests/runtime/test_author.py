@@ -127,7 +127,9 @@ def test_what_would_end_a_thread_is_an_error_of_the_connectors(error: BaseExcept
     def leaves() -> None:
         raise error
 
-    with pytest.raises(ConnectException, match=type(error).__name__) as caught:
+    with pytest.raises(
+        ConnectException, match=f"connector archive: start raised {type(error).__name__}"
+    ) as caught:
         author().call("start", leaves, timeout=5)
     assert caught.value.__cause__ is error
     author().stop(is_deleted=False, timeout=5)

@@ -210,6 +210,28 @@ class Counting(Task):
         self.context.count(records.partition, rows=len(records))
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "must return a list of dictionaries"),
+        ([["a"]], "must return a list of dictionaries"),
+        ([{"flush.size": 3}], "must return dictionaries of texts"),
+        ([], "returned no configurations"),
+        (itertools.repeat({}), "returned too many configurations"),
+    ],
+)
+def test_nonsense_of_an_author_is_told_as_his(returned: Any, message: str) -> None:
+    """task_configs: an error that says what it should have returned, also where that never ends."""
+
+    class Nonsense(Connector):
+        def task_configs(self, max_tasks: int) -> Any:
+            return returned
+
+    made, _, _ = driver(Source({P0: 10}), connector=Nonsense())
+    with pytest.raises(ConnectException, match=rf"connector c: task_configs\(2\) {message}"):
+        made.run(until_caught_up=True)
+
+
 def test_what_generations_measure_and_count_is_added_up() -> None:
     """Over all of them: records by task, what the task counts by partition."""
     made, launcher, _ = driver(Source({P0: 14, P1: 5}), Counting, **{"generation.max.records": 5})

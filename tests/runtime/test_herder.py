@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
@@ -137,26 +139,29 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
     assert herder.offsets("c") == {T0: 3}
 
 
+@pytest.mark.parametrize(
+    ("state", "error"), [("deleted", ConnectorNotFoundException), ("resumed", ConnectorRunsException)]
+)
 def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
-    herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, state: str, error: type[Exception]
 ) -> None:
     """Else the next connector of that name would begin there."""
     claim = Generations.claim
-    wishes = [herder.resume, lambda name: (mark_deleted(store, name), remove(store, name))]
 
     def late(generations: Generations) -> Claim:
-        if wishes:
-            wishes.pop()("c")
+        monkeypatch.setattr(Generations, "claim", claim)
+        if state == "deleted":
+            mark_deleted(store, "c")
+            remove(store, "c")
+        else:
+            herder.resume("c")
         return claim(generations)
 
     herder.create("c", {"topics": "t"}, "STOPPED")
     monkeypatch.setattr(Generations, "claim", late)
-    with pytest.raises(ConnectorNotFoundException):
+    with pytest.raises(error):
         herder.alter_offsets("c", {T0: 5})
-    herder.create("c", {"topics": "t"}, "STOPPED")
-    assert herder.offsets("c") == {}
-    with pytest.raises(ConnectorRunsException):
-        herder.alter_offsets("c", {T0: 5})
+    herder.configure("c", {"topics": "t"})
     assert herder.offsets("c") == {}
 
 
@@ -230,3 +235,19 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
             remove(crashing, "c")
         assert crashing.list("connectors/") == [task_count_key("c")]
     assert 2 <= crashes < 10
+
+
+def test_two_changes_at_once_are_both_made(herder: Herder, store: MemoryStore) -> None:
+    """What makes a configuration of the present one is asked again when somebody else was faster."""
+    herder.create("c", {"topics": "t"})
+    asked: list[Mapping[str, str] | None] = []
+
+    def with_flag(before: Mapping[str, str] | None) -> dict[str, str]:
+        asked.append(before)
+        if len(asked) == 1:
+            herder.configure("c", {"topics": "t", "other": "1"})
+        return {**(before or {}), "flag": "1"}
+
+    herder.configure("c", with_flag)
+    assert herder.connector("c").config == {"topics": "t", "other": "1", "flag": "1"}
+    assert asked == [{"topics": "t"}, {"topics": "t", "other": "1"}]

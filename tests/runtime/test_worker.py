@@ -133,7 +133,7 @@ def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It cannot be run, which is told once; those after it can."""
-    scene.store.put(status_key("a"), b"no JSON", None)
+    scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not one of Connect's
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
     time.sleep(1.5)
@@ -171,12 +171,12 @@ def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.M
     soon(lambda: scene.herder.info("a").state == "STOPPED", "it was not stopped")
     keeper = StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock())
     keeper.become("RUNNING")
-    scene.herder.resume("a")
 
     def is_left() -> bool:
         keeper.save()  # as a driver that runs does, every two seconds
         return scene.worker.running == []
 
     soon(is_left, "it was not left to the other one")
+    scene.herder.resume("a")
     keeper.become("UNASSIGNED")
     soon(lambda: scene.worker.running == ["a"], "it was not taken on again")

@@ -20,6 +20,7 @@ from sinksdk import (
     SinkConnector,
 )
 from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.deletion import remove
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
@@ -440,3 +441,20 @@ def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
         assert thread.is_alive()
         scene.store._read = answer  # type: ignore[method-assign]
         soon(lambda: scene.committed() == 10, "it did not go on")
+
+
+def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) -> None:
+    """Regression: a deletion that was done just before the driver's claim left a plan under the deleted name."""
+    scene.outside.start = lambda: remove_by_hand(scene)
+    with scene.running() as thread:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert isinstance(scene.error, FencedException)
+    assert scene.store.list("connectors/c/") == [task_count_key("c")]
+    assert scene.launcher.plans == []
+
+
+def remove_by_hand(scene: Scene) -> None:
+    """As `sinksdk delete` does where it hears of no driver."""
+    mark_deleted(scene.store, "c")
+    remove(scene.store, "c")

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
 
+from sinksdk.engine.outcome import Failure
+from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.status import StatusKeeper
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
-from sinksdk.store.base import Lost
+from sinksdk.store.base import Lost, Stored
 from tests.server.serving import run_a_little
 
 CONFIG = {
@@ -151,6 +155,19 @@ def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -
     assert client.get("/connectors/archive/tasks").json()[0]["id"] == {"connector": "archive", "task": 0}
     assert client.get("/connectors/archive/tasks/1/status").status_code == 404
     assert client.get("/connectors/archive/topics").json() == {"archive": {"topics": ["orders"]}}
+
+
+def test_what_an_exception_says_that_is_no_text_takes_no_answer_away(
+    client: TestClient, store: Flaky
+) -> None:
+    """Half a character, as of a file's name that is no UTF-8: of one connector's trace, in a list of all."""
+    create(client)
+    keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
+    keeper.become("FAILED", "cannot open report-\udce4.csv")
+
+    told = client.get("/connectors?expand=status").json()["archive"]["status"]["connector"]
+    assert told["trace"] == "cannot open report-\\udce4.csv"
+    assert Failure.of(OSError("report-\udce4.csv")).message == "report-\\udce4.csv"
 
 
 def test_connectors_are_expanded(client: TestClient) -> None:
@@ -308,3 +325,22 @@ def test_unknown_paths(client: TestClient, path: str) -> None:
 
     assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
     assert client.post("/health").json()["error_code"] == 405
+
+
+@pytest.mark.parametrize("name", [" x", "x ", "\tx"])
+def test_a_name_has_no_blanks_around_it(client: TestClient, name: str) -> None:
+    """Regression: PUT made " x" beside "x"; POST takes blanks away, as Connect does."""
+    answer = client.put(f"/connectors/{quote(name)}/config", json=CONFIG)
+    assert answer.status_code == 400
+    assert client.get("/connectors").json() == []
+
+
+def test_a_damaged_connector_is_left_out_of_the_list(client: TestClient, store: Flaky) -> None:
+    """Of the others Connect's clients still hear."""
+    create(client, "broken")
+    create(client, "whole")
+    kept = store._records["connectors/broken/config"]
+    store._records["connectors/broken/config"] = Stored(kept.body.replace('"format": 1', '"format": 99'), "v")
+
+    assert client.get("/connectors?expand=status").json().keys() == {"whole"}
+    assert client.get("/connectors").json() == ["broken", "whole"]

@@ -25,7 +25,6 @@ from sinksdk.references import ConfigProviders
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan
@@ -250,7 +249,7 @@ def test_a_connector_that_fails_with_its_secrets_tells_none(
     handler.setFormatter(WithoutSecrets(logging.Formatter("%(message)s")))
     logging.getLogger("sinksdk").addHandler(handler)
     signal = ClosingSignal()
-    worker = place(store, providers).worker("leaky", lambda _: NeverLaunches(), Silent(), signal=signal)
+    worker = place(store, providers).worker("leaky", NeverLaunches(), Silent(), signal=signal)
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
@@ -270,7 +269,13 @@ def test_a_connector_that_fails_with_its_secrets_tells_none(
 class NeverLaunches:
     """Its connector does not get that far."""
 
-    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+    def launcher(self, ready: Any) -> NeverLaunches:
+        return self
+
+    def source_launcher(self, ready: Any) -> NeverLaunches:
+        return self
+
+    def launch(self, plan: GenerationPlan) -> Any:
         raise AssertionError(plan)
 
 

@@ -31,12 +31,14 @@ from sinksdk.store.records import (
     PastFailure,
     PlannedRange,
     Seen,
+    SourceProgress,
     StoreIdentity,
     Tail,
     TaskCountRecord,
     TaskPlan,
     TaskProgress,
     TaskRecord,
+    TaskStatus,
     TaskTotals,
     Value,
 )
@@ -169,8 +171,8 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
         },
     ),
     (
-        TaskCountRecord(claimed=8, planned=7, tasks=4, config_version=2),
-        {"claimed": 8, "planned": 7, "tasks": 4, "config_version": 2},
+        TaskCountRecord(claimed=8, planned=7, tasks=4, config_version=2, transactional_tasks=3),
+        {"claimed": 8, "planned": 7, "tasks": 4, "config_version": 2, "transactional_tasks": 3},
     ),
     (
         GenerationPlan(
@@ -247,6 +249,11 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ),
             trace="Traceback",
             missing_topics=("flights",),
+            tasks=(
+                TaskStatus(
+                    task=2, failures=1, failed_at=(1_700_000_000.0,), error="no such file", trace="Traceback"
+                ),
+            ),
         ),
         {
             "state": "FAILED",
@@ -267,6 +274,15 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ],
             "trace": "Traceback",
             "missing_topics": ["flights"],
+            "tasks": [
+                {
+                    "task": 2,
+                    "failures": 1,
+                    "failed_at": [1_700_000_000.0],
+                    "error": "no such file",
+                    "trace": "Traceback",
+                }
+            ],
         },
     ),
     (
@@ -288,6 +304,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ),
             hangs="put",
             measures=MEASURES,
+            source=SourceProgress(
+                state="RUNNING", records=9, transactions=3, rate=4.5, failure="no", trace="Traceback"
+            ),
         ),
         {
             "generation": 7,
@@ -307,6 +326,14 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             ],
             "hangs": "put",
             "measures": MEASURES_JSON,
+            "source": {
+                "state": "RUNNING",
+                "records": 9,
+                "transactions": 3,
+                "rate": 4.5,
+                "failure": "no",
+                "trace": "Traceback",
+            },
         },
     ),
     (
@@ -400,7 +427,11 @@ def test_every_value_has_a_golden_text() -> None:
     ("model", "least", "value"),
     [
         (ConnectorRecord, {"config": {}, "incarnation": "i"}, ConnectorRecord(config={}, incarnation="i")),
-        (TaskCountRecord, {"claimed": 1}, TaskCountRecord(claimed=1, planned=0, tasks=0, config_version=0)),
+        (
+            TaskCountRecord,
+            {"claimed": 1},
+            TaskCountRecord(claimed=1, planned=0, tasks=0, config_version=0, transactional_tasks=None),
+        ),
         (TaskRecord, {"generation": 1}, TaskRecord(generation=1, attempt=0)),
         (
             Closing,

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.store import Conflict, MemoryStore, Store, StoreRefused, StoreUnavailable
+from sinksdk.store import Conflict, MemoryStore, Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.base import FORMAT, Stored
+from sinksdk.store.records import ConnectorStatus
 from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
 
@@ -203,6 +204,18 @@ def test_a_value_of_another_format_is_refused(store: Store, written: object) -> 
         ConnectException, match="k has a format this version of sinksdk does not know; upgrade"
     ):
         store.get("k")
+
+
+@pytest.mark.parametrize(
+    "body", ["no JSON", '{"format": 1, "nonce": "n", "state": "NONSENSE"}', '{"format": 1}']
+)
+def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str) -> None:
+    """table.read: one that whoever reads several connectors can tell from an outage and from a mistake."""
+    assert store._write("k", Stored(body, "n"), None)
+    with pytest.raises(
+        ConnectException, match=r"k (is damaged|was not written by sinksdk).* restore the store"
+    ):
+        table.read(store, "k", ConnectorStatus)
 
 
 # -- at the same time --------------------------------------------------------------------------------

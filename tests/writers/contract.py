@@ -104,6 +104,21 @@ class WriterContract:
         assert place.offsets().offset({"file": "x"}) == {"line": 7}
         writer.close()
 
+    def test_all_offsets_of_a_connector_can_be_told(self, place: Place) -> None:
+        """Those of others are not among them; one that was forgotten is no more."""
+        writer = place.writer()
+        writer.init()
+        write(place, writer, [b"1"], [at(1), at(2, "y"), at(3, "z")])
+        writer.begin()
+        writer.commit([at(4, "z")], [{"file": "y"}])
+
+        offsets, others = place.offsets(), place.offsets("others")
+        assert sorted(offsets.positions(), key=str) == [at(1), at(4, "z")]
+        assert offsets.offsets([{"file": "x"}, {"file": "y"}]) == [{"line": 1}, None]
+        assert list(others.positions()) == []
+        for each in (writer, offsets, others):
+            each.close()
+
     def test_the_last_offset_of_each_source_partition_counts(self, place: Place) -> None:
         """Whoever committed it; other connectors have their own. All scalars come back as they were."""
         first, second = place.writer(0), place.writer(1)

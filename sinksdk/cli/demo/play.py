@@ -21,7 +21,8 @@ from sinksdk.cli.run import progress_on, summary
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startup import Startable, prepare
+from sinksdk.cli.startable import Startable
+from sinksdk.cli.startup import prepare_sink
 from sinksdk.errors import ConnectException
 from sinksdk.logs import LogSettings, configure_logging
 
@@ -59,7 +60,7 @@ def play(folder: Path, *, verbose: bool) -> None:
         with ShutdownSignals() as signals:
             _set_up(console, endpoint, folder)
             store = f"sqlite:///{folder / _STORE}"
-            ready = prepare(folder / _CONFIG, SourceOptions(str(folder / _TOPICS)), store, MASTER)
+            ready = prepare_sink(folder / _CONFIG, SourceOptions(str(folder / _TOPICS)), store, MASTER)
             try:
                 _archive(console, endpoint, ready, signals, verbose=verbose)
             finally:

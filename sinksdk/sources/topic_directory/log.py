@@ -72,12 +72,12 @@ class Position(_Model):
     Args:
         connector: whose source.
         partition: which part of it.
-        offset: where to read on.
+        offset: where to read on; None: as if nothing of it had been read.
     """
 
     connector: str
     partition: dict[str, Any]
-    offset: dict[str, Any]
+    offset: dict[str, Any] | None
 
 
 class Entry(_Model):
@@ -132,7 +132,11 @@ class LogState:
         self.writers |= {writer.id: writer for writer in writers}
         for position in entry.positions:
             known = self.positions.setdefault(position.connector, {})
-            known[partition_key(position.partition)] = SourcePosition(position.partition, position.offset)
+            key = partition_key(position.partition)
+            if position.offset is None:
+                known.pop(key, None)
+            else:
+                known[key] = SourcePosition(position.partition, position.offset)
 
     def extend(self, extents: Iterable[Extent]) -> None:
         """Partitions end at least there."""

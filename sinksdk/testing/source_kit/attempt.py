@@ -67,9 +67,11 @@ class ObservedWriter(MemoryWriter):
         super().__init__(topics, identity, CONNECTOR)
         self._judge = judge
 
-    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
         """See :meth:`TransactionalWriter.commit`."""
-        written = super().commit(positions)
+        written = super().commit(positions, forget)
         for position in positions:
             self._judge.moved(position)
         return written

@@ -330,9 +330,10 @@ class SourceTrial:
     def _hint(self) -> str:
         if not self.subject.shared:
             return ""
+        names = ", ".join(sorted(self.subject.shared))
         return (
-            f" (tasks share state: {', '.join(sorted(self.subject.shared))} changed while a task ran, and all tasks "
-            f"of a process see it; keep it in the instance)"
+            f" (tasks share state: {names} changed while a task ran, and all tasks of a process see it; "
+            f"keep it in the instance)"
         )
 
     def _tell(self, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -16,7 +17,7 @@ from sinksdk.engine.writer import CommittedOffsets
 from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.source.positions import partition_key
+from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.sources.kafka.client import KafkaClient
 from sinksdk.sources.kafka.cluster import Cluster, asking, bystander
@@ -75,13 +76,22 @@ class KafkaOffsets(CommittedOffsets):
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         """See :meth:`OffsetStorageReader.offsets`."""
         keys = [partition_key(partition) for partition in partitions]
+        known = self._read()
+        return [dict(known[key]) if key in known else None for key in keys]
+
+    def positions(self) -> Sequence[SourcePosition]:
+        """See :meth:`CommittedOffsets.positions`."""
+        return [SourcePosition(json.loads(key), offset) for key, offset in sorted(self._read().items())]
+
+    def _read(self) -> Mapping[str, SourceOffset]:
+        """Offsets as they are now, by the keys of their source partitions."""
         with self._reading:
             if self._is_closed:
                 raise ConnectException(
                     f"connector {self._connector}: its source offsets are not to be read any more"
                 )
             self._read_on()
-        return [dict(self._known[key]) if key in self._known else None for key in keys]
+            return dict(self._known)
 
     def close(self) -> None:
         """See :meth:`CommittedOffsets.close`."""

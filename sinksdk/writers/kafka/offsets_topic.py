@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, as_json
+from sinksdk.source.records import SourcePartition
 from sinksdk.sources.kafka.client import KafkaClient
 from sinksdk.sources.kafka.own_topics import OwnTopic
 
@@ -21,14 +22,23 @@ class OffsetRecord(NamedTuple):
     """A record of the topic: the key ``["<connector>",{<partition>}]``, the value ``{<offset>}``."""
 
     key: bytes
-    value: bytes
+    value: bytes | None
 
     @classmethod
     def of(cls, connector: str, position: SourcePosition) -> OffsetRecord:
-        """Equal partitions make equal keys: compaction goes by their bytes."""
-        name = json.dumps(connector, ensure_ascii=False)
-        key = f"[{name},{as_json(position.partition)}]"
-        return cls(key.encode(), as_json(position.offset).encode())
+        """How far a source partition was read."""
+        return cls(_key(connector, position.partition), as_json(position.offset).encode())
+
+    @classmethod
+    def forgetting(cls, connector: str, partition: SourcePartition) -> OffsetRecord:
+        """A tombstone: as if nothing of the source partition had been read."""
+        return cls(_key(connector, partition), None)
+
+
+def _key(connector: str, partition: SourcePartition) -> bytes:
+    """Equal partitions make equal keys: compaction goes by their bytes."""
+    name = json.dumps(connector, ensure_ascii=False)
+    return f"[{name},{as_json(partition)}]".encode()
 
 
 def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:

@@ -15,7 +15,7 @@ from sinksdk.engine.writer import transactional_id
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition
-from sinksdk.source.records import RecordMetadata, SourceRecord
+from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.sources.kafka.client import KafkaClient
 from sinksdk.sources.kafka.producers import PRODUCER, producer_properties
 from sinksdk.writers.kafka.offsets_topic import OffsetRecord
@@ -137,11 +137,14 @@ class KafkaWriter:
             further["headers"] = [(header.key, header.value) for header in record.headers]
         self._produce(record.topic, record.key, record.value, delivered, further)
 
-    def commit(self, positions: Sequence[SourcePosition]) -> Sequence[RecordMetadata]:
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
         """See :meth:`TransactionalWriter.commit`."""
         if not self._has_offsets:
-            for position in positions:
-                key, value = OffsetRecord.of(self._connector, position)
+            records = [OffsetRecord.of(self._connector, position) for position in positions]
+            records += [OffsetRecord.forgetting(self._connector, partition) for partition in forget]
+            for key, value in records:
                 self._produce(self._offsets_topic, key, value, lambda error, _: self._note(error), {})
             self._has_offsets = True
         with self._telling("commit a transaction"):

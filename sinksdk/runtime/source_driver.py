@@ -1,0 +1,312 @@
+"""Drives one source connector: its tasks run until they are asked to close, or one of them has failed."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from sinksdk.context import ClosingReason
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.writer import Target
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.logs import logging_about
+from sinksdk.runtime.author import Caller, CallingThread
+from sinksdk.runtime.clock import SystemWallClock, WallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.events import Silent, SourceListener, SourceTaskView
+from sinksdk.runtime.fencing import fence, fencing_round
+from sinksdk.runtime.generation import Claim
+from sinksdk.runtime.pacing import Pacing, random_jitter
+from sinksdk.runtime.source_supervisor import Progress, RunningSourceGeneration, SourceSupervisor
+from sinksdk.runtime.task_restarts import TaskFailure, TaskRestarts
+from sinksdk.runtime.tenure import Tenure
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.connector import SourceConnector
+from sinksdk.store import Store
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
+
+log = logging.getLogger(__name__)
+
+
+class SourceLauncher(Protocol):
+    """Starts a generation's job."""
+
+    def launch(self, plan: GenerationPlan) -> RunningSourceGeneration:
+        """Start it; it runs on its own."""
+        ...
+
+
+class SourceDriver:
+    """Runs one source connector from its start to its end.
+
+    Args:
+        store: what must survive.
+        connector: the connector; its ``start`` and ``stop`` are called here.
+        config: its validated configuration.
+        raw: the same as it was written.
+        target: where its records go.
+        launcher: starts generations.
+        listener: watches.
+        clock: time.
+        signal: asks it to close.
+        callers: make what runs the connector's own code.
+        jitter: what each back-off is multiplied by.
+        wishes: what an operator wants of it.
+        record: where the configuration comes from, if it is the store's own; None: it becomes the store's
+            once the driver has claimed a generation.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        connector: SourceConnector,
+        config: SourceConnectorConfig,
+        raw: Mapping[str, Any],
+        target: Target,
+        launcher: SourceLauncher,
+        listener: SourceListener | None = None,
+        clock: WallClock | None = None,
+        signal: ClosingSignal | None = None,
+        callers: Callable[[], Caller] = CallingThread,
+        jitter: Callable[[], float] = random_jitter,
+        wishes: Wishes | None = None,
+        record: ConnectorRecord | None = None,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._target = target
+        self._launcher = launcher
+        self._listener = listener or Silent()
+        self._clock = clock or SystemWallClock()
+        self._signal = signal or ClosingSignal()
+        self._jitter = jitter
+        self._tenure = Tenure(
+            store,
+            connector,
+            config,
+            raw,
+            clock=self._clock,
+            signal=self._signal,
+            callers=callers,
+            wishes=wishes,
+            record=record,
+        )
+        self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
+
+    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+        """End: what runs commits and stops first. From any thread or signal handler."""
+        self._signal.ask(reason)
+
+    def rebalance(self) -> None:
+        """End the running generation early; the next one follows with new configurations of its tasks."""
+        self._signal.ask(ClosingReason.REBALANCE, final=False)
+
+    def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
+        """Run until :meth:`close`.
+
+        Returns:
+            Why an operator wants the connector stopped; None when he does not.
+
+        Raises:
+            ConfigException: the connector refuses to start; or it shall end once it has caught up: a source
+                never has, there may always be more to poll.
+            FencedException: a newer driver has taken over.
+            ConnectException: a task failed too often; the others have committed first. Or those before could
+                not be fenced.
+        """
+        if until_caught_up:
+            raise ConfigException(
+                f"connector {self._config.name} is a source, and there may always be more to poll: run it "
+                f"without --until-caught-up, and stop it when it has read what you want"
+            )
+        return self._tenure.run(self._drive)
+
+    def _drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
+        """Generation after generation, the first of which is claimed."""
+        self._restarts = TaskRestarts(self._config, self._tenure.status, self._clock, self._jitter)
+        while True:
+            configs = self._tenure.task_configs()
+            if not self._fence(claim, record, configs):
+                return self._wishes.closing()
+            plan = self._generations.plan(
+                claim,
+                [TaskPlan(ranges=(), config=config) for config in configs],
+                record.version,
+                record.config,
+                transactional_tasks=len(configs),
+            )
+            with logging_about(generation=plan.generation):
+                self._run(plan)
+            self._tenure.give_way()
+            if (problem := self._restarts.given_up()) is not None:
+                raise problem
+            if not self._wait(self._restarts.waiting):
+                return self._wishes.closing()
+            claim = self._generations.claim()
+
+    # -- fencing ---------------------------------------------------------------------------------
+
+    def _fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+        """KIP-618's round: nobody who may still write does so any more. Until then nothing is planned.
+
+        Returns:
+            False when the end was asked for meanwhile.
+
+        Raises:
+            ConnectException: it cannot be done, and was tried often enough.
+        """
+        round_ = fencing_round(
+            is_pending=_is_pending(claim, record, configs),
+            recorded=claim.transactional_tasks,
+            tasks=len(configs),
+        )
+        pacing = Pacing(
+            self._config.restart_backoff_ms / 1000,
+            self._clock,
+            longest=self._config.restart_backoff_max_ms / 1000,
+            jitter=self._jitter,
+        )
+        for attempt in itertools.count(1):
+            problem = self._try_to_fence(round_.fence)
+            if problem is None:
+                break
+            if attempt > self._config.restart_max_attempts and not isinstance(problem, RetriableException):
+                raise problem
+            delay = pacing.delay(attempt)
+            log.warning(
+                "connector %s: the tasks before could not be fenced, none is started; tried again in %.1f s: "
+                "%s",
+                self._config.name,
+                delay,
+                problem,
+            )
+            if not self._wait(_countdown(self._clock, delay)):
+                return False
+        return not self._tenure.is_unwanted()
+
+    def _try_to_fence(self, tasks: range) -> ConnectException | None:
+        """What kept us from it; None also when the end was asked for meanwhile."""
+        for task in tasks:
+            self._tenure.expect_newest()  # the tasks of a newer driver have the same transactional ids
+            if self._tenure.is_unwanted():
+                return None
+            try:
+                fence(self._target, self._config, task)
+            except ConfigException:
+                raise
+            except ConnectException as error:
+                return error
+        return None
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def _run(self, plan: GenerationPlan) -> None:
+        self._listener.planned(plan)
+        self._restarts.generation_begins()
+        supervisor = SourceSupervisor(
+            self._store,
+            self._config.name,
+            self._generations,
+            self._signal,
+            graceful=self._config.graceful_timeout_ms / 1000,
+            must_close=self._must_close,
+            on_closing=lambda reason: self._listener.closing(plan.generation, reason),
+            clock=self._clock,
+        )
+        try:
+            running = self._launcher.launch(plan)
+        except RetriableException as error:
+            log.info("connector %s: %s; planned again", self._config.name, error)
+            self._signal.wait(self._config.poll_interval_ms / 1000)
+            return
+        outcomes = supervisor.run(running, plan)
+        self._signal.answered()
+        for task, outcome in enumerate(outcomes):
+            self._learn(task, outcome)
+        self._listener.tasks_ended(
+            plan.generation, [_ended(task, outcome) for task, outcome in enumerate(outcomes)]
+        )
+
+    def _must_close(self, progress: Progress) -> ClosingReason | None:
+        """Why the running generation shall close."""
+        for task, row in progress.items():
+            if row.failure is not None:
+                self._restarts.failed(
+                    task, TaskFailure(row.failure, row.trace or ""), made_progress=row.records > 0
+                )
+        self._tenure.status.save_if_due()
+        self._listener.tasks(list(_running(progress)))
+        self._wishes.look()
+        if (reason := self._wishes.closing()) is not None:
+            return reason
+        if self._wishes.take("restart_failed") and self._restarts.forgive():
+            return ClosingReason.REBALANCE
+        if self._wishes.take("rebalance"):
+            return ClosingReason.REBALANCE
+        if self._wishes.take("flush"):
+            return ClosingReason.DUE  # a transaction that waits for its interval is committed
+        return ClosingReason.FAILURE if self._restarts.is_due() else None
+
+    def _learn(self, task: int, outcome: SourceTaskOutcome) -> None:
+        failure = outcome.failure
+        if outcome.end in (End.FAILED, End.FENCED) and failure is not None:
+            self._restarts.failed(
+                task, TaskFailure(failure.message, failure.trace), made_progress=outcome.records > 0
+            )
+        if outcome.end is End.CANCELLED:
+            log.warning(
+                "connector %s: task %d did not stop in time (task.shutdown.graceful.timeout.ms is %d); what "
+                "it had not committed is read again",
+                self._config.name,
+                task,
+                self._config.graceful_timeout_ms,
+            )
+
+    def _wait(self, left: Callable[[], float]) -> bool:
+        """Wait as long as seconds are left; False when the end was asked for meanwhile."""
+        while not self._tenure.is_unwanted():
+            self._take_orders()
+            if (seconds := left()) <= 0:
+                return True
+            self._tenure.expect_newest()
+            if self._signal.wait(min(seconds, self._wishes.interval)):
+                self._signal.answered()  # nothing runs: there is nothing to rebalance
+        return False
+
+    def _take_orders(self) -> None:
+        """What was ordered while nothing runs; all tasks start next in any case."""
+        self._wishes.take("rebalance")
+        self._wishes.take("flush")
+        if self._wishes.take("restart_failed"):
+            self._restarts.forgive()
+
+
+def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+    """Whether tasks are about to start that are not the ones of the last record, each in its place.
+
+    Those that are fence themselves, each its predecessor, which wrote what it is about to write.
+    """
+    before = claim.before
+    if before is None or claim.transactional_tasks != len(before.tasks):
+        return True
+    return before.config != record.config or [task.config for task in before.tasks] != list(configs)
+
+
+def _countdown(clock: WallClock, seconds: float) -> Callable[[], float]:
+    """Tells how many seconds are left."""
+    end = clock.now() + seconds
+    return lambda: end - clock.now()
+
+
+def _running(progress: Progress) -> Iterator[SourceTaskView]:
+    for task, row in sorted(progress.items()):
+        yield SourceTaskView(task, row.state, row.records, row.transactions, row.rate, row.failure)
+
+
+def _ended(task: int, outcome: SourceTaskOutcome) -> SourceTaskView:
+    failure = outcome.failure.message if outcome.failure else None
+    return SourceTaskView(task, outcome.end, outcome.records, outcome.transactions, failure=failure)

@@ -1,0 +1,117 @@
+"""Source offsets handled by an operator: shown, altered, reset (KIP-875).
+
+They are where the records of the connector go, not in the store, and change in a transaction as the tasks'
+own do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import CommittedOffsets, Target
+from sinksdk.runtime import registry
+from sinksdk.runtime.fencing import fence
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.herder import ConnectorRunsException
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.connector import SourceConnector
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.records import SourceOffset, SourcePartition
+from sinksdk.store import Store
+
+Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
+"""Source partitions with their new offsets; None: as if nothing of them had been read."""
+
+
+class OpenedTarget(NamedTuple):
+    """A source connector that does not run here, and where its records go.
+
+    Args:
+        connector: made, not started.
+        config: its validated configuration.
+        target: where its records go.
+    """
+
+    connector: SourceConnector
+    config: SourceConnectorConfig
+    target: Target
+
+
+Targets = Callable[[Mapping[str, str]], OpenedTarget]
+"""Opens a connector, given its configuration as written. Raises ConfigException."""
+
+
+class SourceOffsets:
+    """The source offsets of a store's connectors.
+
+    Args:
+        store: where the connectors are.
+        targets: open where they write.
+    """
+
+    def __init__(self, store: Store, targets: Targets) -> None:
+        self._store = store
+        self._opened = targets
+
+    def read(self, name: str) -> list[SourcePosition]:
+        """What is committed, by source partition.
+
+        Raises:
+            ConnectorNotFoundException: there is none of that name.
+            ConfigException: it cannot be made, or where its records go cannot be opened.
+            ConnectException: its offsets cannot be read.
+        """
+        opened = self._opened(registry.find(self._store, name).config)
+        with _reading(opened) as offsets:
+            return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
+
+    def alter(self, name: str, changes: Changes) -> bool:
+        """Commit other offsets; only while the connector is STOPPED. Its tasks, should they live, are fenced.
+
+        Returns:
+            Whether the connector moved offsets of its own accordingly (``alter_offsets``).
+
+        Raises:
+            ConnectorNotFoundException: there is none of that name.
+            ConnectorRunsException: its target state is not STOPPED.
+            ConnectException: the connector refuses these offsets, or they cannot be written.
+        """
+        record = registry.find(self._store, name)
+        if record.target_state != "STOPPED" or record.deleted:
+            raise ConnectorRunsException(
+                f"connector '{name}' is to be {record.target_state}: its offsets are altered only while "
+                f"it is stopped ('sinksdk stop {name}')"
+            )
+        opened = self._opened(record.config)
+        positions = [
+            SourcePosition.of(partition, offset) for partition, offset in changes if offset is not None
+        ]
+        forget = [partition for partition, offset in changes if offset is None]
+        has_moved = opened.connector.alter_offsets(record.config, list(changes))
+        claim = Generations(self._store, name).claim()
+        for task in range(claim.transactional_tasks or 0):
+            fence(opened.target, opened.config, task)
+        writer = opened.target.writer(opened.config, TaskName(name, 0))
+        try:
+            writer.init()
+            writer.begin()
+            writer.commit(positions, forget)
+        finally:
+            writer.close()
+        return has_moved
+
+    def reset(self, name: str) -> bool:
+        """As if nothing had ever been read. Otherwise as :meth:`alter`."""
+        return self.alter(name, [(position.partition, None) for position in self.read(name)])
+
+
+@contextmanager
+def _reading(opened: OpenedTarget) -> Iterator[CommittedOffsets]:
+    offsets = opened.target.offsets(opened.config)
+    try:
+        yield offsets
+    finally:
+        offsets.close()

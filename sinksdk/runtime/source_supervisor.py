@@ -1,0 +1,134 @@
+"""Watches over one running generation of a source: what its tasks say, and how each of them ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from sinksdk.context import ClosingReason
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.errors import ConnectException
+from sinksdk.runtime.clock import WallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
+from sinksdk.runtime.totals import task_progress
+from sinksdk.store import Store
+from sinksdk.store.records import GenerationPlan, SourceProgress
+
+log = logging.getLogger(__name__)
+
+Progress = Mapping[int, SourceProgress]
+"""How far the tasks of a generation are, by number; those that have not begun are missing."""
+
+
+class SourceResult(Protocol):
+    """What one task reported."""
+
+    @property
+    def task(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def outcome(self) -> SourceTaskOutcome:
+        """How it ended."""
+        ...
+
+
+class RunningSourceGeneration(RunningJob, Protocol):
+    """The job of a source's generation."""
+
+    def results(self) -> Sequence[SourceResult]:
+        """What its tasks reported. Raises ConnectException when the job itself failed."""
+        ...
+
+
+class SourceSupervisor:
+    """Runs one generation to its end.
+
+    Args:
+        store: where its tasks write their progress.
+        connector: the connector's name.
+        generations: the driver's hold on it.
+        signal: asks to close.
+        graceful: seconds the tasks have for closing.
+        must_close: why the generation shall close, as far as it shall, given how far its tasks are. Asked
+            every second or so; must not block.
+        on_closing: told that the tasks were asked to close.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connector: str,
+        generations: Generations,
+        signal: ClosingSignal,
+        *,
+        graceful: float,
+        must_close: Callable[[Progress], ClosingReason | None],
+        on_closing: Callable[[ClosingReason], None],
+        clock: WallClock,
+    ) -> None:
+        self._store = store
+        self._connector = connector
+        self._generations = generations
+        self._signal = signal
+        self._graceful = graceful
+        self._must_close = must_close
+        self._on_closing = on_closing
+        self._clock = clock
+
+    def run(self, running: RunningSourceGeneration, plan: GenerationPlan) -> list[SourceTaskOutcome]:
+        """Wait for the end.
+
+        Returns:
+            How each task ended, by number. One that reported nothing was cancelled, failed with the
+            job, or never began.
+
+        Raises:
+            FencedException: a newer driver exists; the job was cancelled.
+        """
+        watch = GenerationWatch(
+            self._store,
+            self._connector,
+            self._generations,
+            self._signal,
+            graceful=self._graceful,
+            look=lambda: self._must_close(self._progress(plan)),
+            on_closing=self._on_closing,
+            clock=self._clock,
+        )
+        is_cancelled = watch.run(running, plan)
+        reported: dict[int, SourceTaskOutcome] = {}
+        failure: Failure | None = None
+        try:
+            reported = {result.task: result.outcome for result in running.results()}
+        except ConnectException as error:
+            if not is_cancelled:
+                log.warning("generation %d: %s", plan.generation, error, exc_info=True)
+                failure = Failure.of(error, shared=True)
+        progress = self._progress(plan)
+        return [
+            reported.get(task) or _unheard(progress.get(task), failure, is_cancelled=is_cancelled)
+            for task in range(len(plan.tasks))
+        ]
+
+    def _progress(self, plan: GenerationPlan) -> Progress:
+        rows = task_progress(self._store, self._connector, len(plan.tasks))
+        return {
+            task: row.source
+            for task, row in rows.items()
+            if row.generation == plan.generation and row.source is not None
+        }
+
+
+def _unheard(
+    known: SourceProgress | None, failure: Failure | None, *, is_cancelled: bool
+) -> SourceTaskOutcome:
+    """Of a task that reported nothing; what it had committed is known from its progress."""
+    end = End.FAILED if failure is not None else End.CANCELLED if is_cancelled else End.ABANDONED
+    return SourceTaskOutcome(end, known.records if known else 0, known.transactions if known else 0, failure)

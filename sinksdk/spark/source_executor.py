@@ -1,0 +1,163 @@
+"""A source's task on an executor: takes its record over, runs the author's code, reports."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from sinksdk.engine import SystemClock, TaskName
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.source_options import SourceOptions
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.logs import logging_about
+from sinksdk.plugins import source_class
+from sinksdk.spark.attempts import fenced, leaves_closing_alone, peak_memory, settle_in
+from sinksdk.spark.batches import task_number
+from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_progress import SourceProgressWriter
+from sinksdk.spark.source_watch import SourceTaskWatch, watching_in_thread
+from sinksdk.spark.task_result import SourceTaskResult
+from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
+from sinksdk.store.records import TaskRecord, task_key
+from sinksdk.threads import SystemThreads
+
+log = logging.getLogger(__name__)
+
+_TELL_AGAIN = 1.0  # seconds
+
+
+def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> SourceTaskResult:
+    """Run the task whose control row this is, until it is asked to stop.
+
+    Raises:
+        FencedException: another attempt or a newer generation owns it.
+        Exception: the store failed; Spark runs the task again.
+    """
+    settle_in(spec)
+    store = open_store(spec.store_url, expected_id=spec.store_id)
+    return run_source_attempt(spec, store, task_number(next(batches)))
+
+
+def run_source_attempt(
+    spec: GenerationSpec,
+    store: Store,
+    task: int,
+    *,
+    clock: Clock | None = None,
+    epoch: Callable[[], float] = time.time,
+) -> SourceTaskResult:
+    """Run one attempt at a task: take its record over, work, report.
+
+    Args:
+        spec: what every task of the generation knows.
+        store: opened.
+        task: its number.
+        clock: time.
+        epoch: seconds since the epoch.
+
+    Raises:
+        FencedException: another attempt or a newer generation owns it, and this generation is over.
+        Exception: the store failed; Spark runs the task again.
+    """
+    with logging_about(connector=spec.connector, task=task, generation=spec.generation):
+        clock = clock or SystemClock()
+        if leaves_closing_alone(store, spec, task, clock):
+            return SourceTaskResult(task, 0, SourceTaskOutcome(End.ABANDONED))
+        taken = take_over(store, spec.connector, spec.generation, task)
+        if taken is None:
+            raise fenced(store, spec, task, clock)
+        attempt = _SourceAttempt(spec, store, task, taken, clock=clock, epoch=epoch)
+        outcome = attempt.run()
+        if outcome.end in (End.FENCED, End.ABANDONED) and not attempt.owns_task():
+            raise fenced(store, spec, task, clock)
+        return SourceTaskResult(task, taken.ledger.attempt, outcome, peak_memory())
+
+
+class _SourceAttempt:
+    """One attempt at one task that has taken its record over."""
+
+    def __init__(
+        self,
+        spec: GenerationSpec,
+        store: Store,
+        task: int,
+        taken: TakenOver,
+        *,
+        clock: Clock,
+        epoch: Callable[[], float],
+    ) -> None:
+        self._spec = spec
+        self._store = store
+        self._task = task
+        self._taken = taken
+        self._clock = clock
+        self._epoch = epoch
+        self._name = TaskName(spec.connector, task)
+        self._threads = SystemThreads(str(self._name))
+
+    def owns_task(self) -> bool:
+        """Whether nobody else has taken the task over: another attempt, a newer generation."""
+        row = table.read(self._store, task_key(self._spec.connector, self._task), TaskRecord)
+        ours = self._spec.generation, self._taken.ledger.attempt
+        return row is not None and (row.value.generation, row.value.attempt) == ours
+
+    def run(self) -> SourceTaskOutcome:
+        progress = SourceProgressWriter(
+            self._store, self._spec, self._task, self._taken.ledger.attempt, clock=self._clock
+        )
+        try:
+            worker, interval = self._worker()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's class may fail anyhow
+            outcome = SourceTaskOutcome(End.FAILED, failure=Failure.of(error))
+        else:
+            watch = SourceTaskWatch(
+                worker,
+                ClosingWatch(self._store, self._spec, self._clock, self._epoch),
+                progress,
+                interval=interval,
+                clock=self._clock,
+                beside=self._threads.beside,
+            )
+            with watching_in_thread(watch):
+                outcome = worker.run()
+        self._tell(progress, outcome)
+        return outcome
+
+    def _worker(self) -> tuple[WorkerSourceTask, float]:
+        """Who does it, and how often it looks whether it shall close."""
+        raw = {**self._taken.plan.config, **self._taken.plan.tasks[self._task].config}
+        connector = source_class(raw.get("connector.class", ""))
+        assert self._spec.target is not None  # noqa: S101 - a source's generation has one
+        config = connector.config_class.parse(raw)
+        worker = WorkerSourceTask(
+            connector.task_class(),
+            self._name,
+            config,
+            writer=self._spec.target.writer(config, self._name),
+            offsets=self._spec.target.offsets(config),
+            clock=self._clock,
+            threads=self._threads,
+            raw_config=raw,
+            options=SourceOptions.of(config),
+            may_run=self._may_run,
+        )
+        poll = config.closing_poll_ms
+        return worker, self._store.closing_poll if poll is None else poll / 1000
+
+    def _may_run(self) -> bool:
+        """Whether this generation is the newest, this attempt the task's owner, and nobody wants an end."""
+        plan = current_plan(self._store, self._spec.connector, self._spec.generation)
+        return plan is not None and plan.closing is None and self.owns_task()
+
+    def _tell(self, progress: SourceProgressWriter, outcome: SourceTaskOutcome) -> None:
+        """Say that the task has ended. A failure must be heard of: others run on, and the job with them."""
+        while not progress.write_last(outcome) and outcome.failure is not None:
+            if not self._may_run():
+                return  # the job ends, and with it comes the result
+            self._clock.sleep(_TELL_AGAIN)

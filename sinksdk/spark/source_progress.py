@@ -1,0 +1,76 @@
+"""How far a source's running task is: written now and then, and when it has failed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.progress import ProgressRow
+from sinksdk.store import Store
+from sinksdk.store.records import SourceProgress, TaskProgress
+
+_INTERVAL: Final = 2.0  # seconds
+
+
+class SourceProgressWriter:
+    """Tells the driver how far a task is, at most every two seconds.
+
+    Args:
+        store: where it is told.
+        spec: whose generation.
+        task: the task's number.
+        attempt: which attempt at it.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spec: GenerationSpec,
+        task: int,
+        attempt: int,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._row = ProgressRow(store, spec.connector, task)
+        self._generation = spec.generation
+        self._attempt = attempt
+        self._clock = clock
+        self._last = clock.now(), 0
+        self.next = clock.now()
+        """When the next time is, on the clock."""
+
+    def write_if_due(self, worker: WorkerSourceTask) -> None:
+        """Write how far a worker is, if the last time is long enough ago."""
+        now = self._clock.now()
+        if now < self.next:
+            return
+        self.next = now + _INTERVAL
+        since, before = self._last
+        records = worker.records
+        self._last = now, records
+        rate = (records - before) / max(now - since, 1.0)
+        self._write(
+            SourceProgress(state=worker.state, records=records, transactions=worker.transactions, rate=rate)
+        )
+
+    def write_last(self, outcome: SourceTaskOutcome) -> bool:
+        """Write how the task has ended; whether it stands there now."""
+        failure = outcome.failure
+        return self._write(
+            SourceProgress(
+                state=SourceTaskState.STOPPED,
+                records=outcome.records,
+                transactions=outcome.transactions,
+                failure=failure.message if failure else None,
+                trace=failure.trace if failure else None,
+            )
+        )
+
+    def _write(self, source: SourceProgress) -> bool:
+        return self._row.write(
+            TaskProgress(generation=self._generation, attempt=self._attempt, partitions=(), source=source)
+        )

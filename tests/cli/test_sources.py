@@ -1,0 +1,147 @@
+"""Sources on the command line: what is refused before Spark starts, and what is shown of their tasks."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sinksdk import ConfigException
+from sinksdk.cli.live import render
+from sinksdk.cli.plain import PlainProgress
+from sinksdk.cli.run import summary
+from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.startable import StartableSource
+from sinksdk.cli.startup import prepare
+from sinksdk.context import ClosingReason
+from sinksdk.runtime import registry
+from sinksdk.runtime.events import SourceTaskView
+from sinksdk.store import open_store
+from sinksdk.store.records import GenerationPlan, TaskPlan
+from sinksdk.testing import ManualClock
+from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from tests.cli.support import Here
+
+SOURCE = "tests.runtime.running_sources:Counting"
+PLAN = GenerationPlan(generation=4, config_version=1, tasks=(TaskPlan(ranges=()),) * 2, committed=())
+TASKS = [
+    SourceTaskView(0, "RUNNING", 1_200, 12, 60.0),
+    SourceTaskView(1, "STOPPED", 30, 3, failure="the file is gone"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create_session(*_: object, **__: object) -> None:
+        message = "Spark was started"
+        raise AssertionError(message)
+
+    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+
+
+def config(here: Here, **more: Any) -> Path:
+    """A source's configuration file."""
+    document = {"name": "numbers", "config": {"connector.class": SOURCE, **more}}
+    return here.file("numbers.json", json.dumps(document))
+
+
+def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None:
+    """--source-directory by another name; it need not be there, the folder it is in must be."""
+    ready = prepare(config(here), SourceOptions("topics"), "sqlite:///store.db", "local[1]")
+
+    assert isinstance(ready, StartableSource)
+    assert ready.target == TopicDirectoryTarget(str((here.folder / "topics").absolute()))
+    with pytest.raises(ConfigException, match="cannot be made: there is no folder"):
+        prepare(config(here), SourceOptions("absent/topics"), "sqlite:///store.db", "local[1]")
+
+
+def test_a_source_is_not_run_until_it_has_caught_up(here: Here) -> None:
+    """Exit code 2, before Spark is started."""
+    result = here.sinksdk("run", config(here), "--topic-directory", "topics", "--until-caught-up")
+
+    assert result.exit_code == 2
+    assert "there may always be more to poll" in result.stderr
+
+
+def test_every_problem_of_a_source_is_told_at_once(here: Here) -> None:
+    """Its configuration, and where it shall write."""
+    file = config(here, **{"transaction.boundary": "connector", "exactly.once.support": "required"})
+    result = here.sinksdk("run", file)
+
+    assert result.exit_code == 2
+    for problem in ("'exactly.once.support' is 'required'", "'transaction.boundary' is 'connector'"):
+        assert problem in result.stderr
+    assert "name one source: --source-directory DIR" in result.stderr
+
+
+def test_a_source_is_validated(here: Here) -> None:
+    """What becomes of each key: one of sinks has no effect."""
+    result = here.sinksdk("validate", config(here, topics="orders"))
+
+    assert result.exit_code == 0
+    assert "each record of a source names its topic" in result.stdout
+
+
+def test_offsets_of_a_source_are_not_in_the_store(here: Here) -> None:
+    """The command says where they are."""
+    prepare(config(here), SourceOptions("topics"), "sqlite:///sinksdk.sqlite", "local[1]")
+    registry.create(open_store("sqlite:///sinksdk.sqlite"), "numbers", {"connector.class": SOURCE})
+    result = here.sinksdk("offsets", "show", "numbers")
+
+    assert result.exit_code == 2
+    assert "GET /connectors/numbers/offsets" in result.stderr
+
+
+def test_lines_tell_what_tasks_have_committed() -> None:
+    """At a generation's beginning and end, and every few seconds in between; failures by task."""
+    lines: list[str] = []
+    clock = ManualClock()
+    progress = PlainProgress(lines.append, interval=5.0, clock=clock.now)
+    progress.planned(PLAN)
+    clock.advance(6)
+    progress.tasks(TASKS)
+    clock.advance(1)
+    progress.tasks(TASKS)
+    progress.closing(4, ClosingReason.FAILURE)
+    progress.tasks_ended(4, TASKS)
+    progress.over("stopped")
+
+    assert lines == [
+        "generation 4: 2 tasks",
+        "running: 1,230 records committed in 15 transactions, 60 records/s",
+        "generation 4: closing, FAILURE",
+        "generation 4: ended after 7.0 s, 1,230 records committed in 15 transactions",
+        "task 1 failed: the file is gone",
+    ]
+    assert summary(progress.snapshot()) == "1,230 records committed in 15 transactions, 7.0 s"
+
+
+def test_records_of_all_generations_are_counted() -> None:
+    """What those that have ended had committed, and what the running one has so far."""
+    progress = PlainProgress(lambda _: None, clock=ManualClock().now)
+    progress.tasks_ended(4, TASKS)
+    progress.tasks([SourceTaskView(0, "RUNNING", 5, 1)])
+
+    assert summary(progress.snapshot()) == "1,235 records committed in 16 transactions, 0.0 s"
+
+
+def test_a_terminal_shows_a_table_of_tasks() -> None:
+    """State, records, transactions, rate, and what a task failed with."""
+    progress = PlainProgress(lambda _: None, clock=ManualClock().now)
+    progress.planned(PLAN)
+    progress.tasks(TASKS)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render("numbers", progress.snapshot(), 100))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "numbers · generation 4 · running" in shown
+    assert "1,230 records committed in 15 transactions, 60 records/s" in shown
+    assert [line.split()[:3] for line in shown.splitlines()[3:]] == [
+        ["0", "RUNNING", "1,200"],
+        ["1", "STOPPED", "30"],
+    ]
+    assert "the file is gone" in shown

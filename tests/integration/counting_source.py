@@ -1,0 +1,58 @@
+"""A source that counts, for Spark: where its tasks run they leave a file with their process id."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
+
+
+class CountingConfig(SourceConnectorConfig):
+    folder: Path = Field(description="Where process ids go.")
+    share: int = Field(default=0, description="Which of the tasks it is.")
+    fail_at: int = Field(default=-1, alias="fail.at", description="At which number task 0 fails, once.")
+
+
+class CountingTask(SourceTask):
+    """Ten numbers a poll."""
+
+    def start(self, config: CountingConfig) -> None:
+        self.config, self.stopping = config, threading.Event()
+        self.partition = {"share": config.share}
+        offset = self.context.offset_storage_reader().offset(self.partition)
+        self.next = int(offset["next"]) if offset else 0  # type: ignore[arg-type]
+        (config.folder / f"{config.share}.pid").write_text(str(os.getpid()))
+
+    def poll(self) -> Sequence[SourceRecord]:
+        self.stopping.wait(0.02)
+        numbers = range(self.next, self.next + 10)
+        failed = self.config.folder / f"{self.config.share}.failed"
+        if self.config.share == 0 and self.config.fail_at in numbers and not failed.exists():
+            failed.touch()
+            raise OSError("the source is gone")
+        self.next = numbers.stop
+        return [
+            SourceRecord(
+                self.partition, {"next": n + 1}, "numbers", str(n).encode(), partition=self.config.share
+            )
+            for n in numbers
+        ]
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def stopped(self) -> None:
+        (self.config.folder / f"{self.config.share}.stopped").touch()
+
+
+class CountingSource(SourceConnector):
+    config_class, task_class = CountingConfig, CountingTask
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, Any]]:
+        return [{"share": str(share)} for share in range(max_tasks)]

@@ -1,0 +1,133 @@
+"""Sources on Spark: one job a generation, and each number of each task once, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sinksdk import ClosingReason, OffsetRange, TopicPartition
+from sinksdk.engine.source_outcome import End
+from sinksdk.runtime import registry
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.sources import Subscription, TopicDirectory
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_job import SparkSourceLauncher
+from sinksdk.store import identify, open_store
+from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from tests.integration.counting_source import CountingConfig, CountingSource
+from tests.runtime.running_sources import Watching
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Site:
+    """A driver in a thread, on the shared Spark session, that fills a topic directory."""
+
+    def __init__(self, folder: Path, spark: SparkSession, **settings: object) -> None:
+        self.folder, self.spark = folder, spark
+        self.url = f"sqlite:///{folder / 'store.db'}"
+        self.store = open_store(self.url, create=True)
+        self.topics = folder / "topics"
+        self.listener = Watching()
+        self.error: BaseException | None = None
+        raw = {
+            "name": "numbers",
+            "connector.class": "tests.integration.counting_source:CountingSource",
+            "tasks.max": 2,
+            "folder": str(folder),
+            "closing.poll.ms": 100,
+            "restart.backoff.ms": 100,
+            **settings,
+        }
+        target = TopicDirectoryTarget(str(self.topics))
+        spec = GenerationSpec(self.url, identify(self.store), "numbers", 0, (str(Path.cwd()),), target=target)
+        self.driver = SourceDriver(
+            store=self.store,
+            connector=CountingSource(),
+            config=CountingConfig.parse(raw),
+            raw=raw,
+            target=target,
+            launcher=SparkSourceLauncher(spark, spec),
+            listener=self.listener,
+        )
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.driver.run()
+        except BaseException as error:  # noqa: BLE001 - it is looked at
+            self.error = error
+
+    def close(self) -> None:
+        self.driver.close()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        assert self.error is None
+        self.store.close()
+
+    def available(self) -> dict[TopicPartition, OffsetRange]:
+        if not (self.topics / "topic=numbers").is_dir():
+            return {}
+        return dict(TopicDirectory(str(self.topics)).partitions(Subscription(["numbers"])))
+
+    def counts(self) -> list[int]:
+        """How many numbers of each task are in the topic."""
+        return [extent.end for extent in self.available().values()]
+
+    def numbers(self, share: int) -> list[int]:
+        """What is in the topic of one task, in order."""
+        at = TopicPartition("numbers", share)
+        rows = TopicDirectory(str(self.topics)).read(self.spark, {at: self.available()[at]})
+        return [int(row.value) for row in rows.orderBy("offset").collect()]
+
+    def expect_each_once(self) -> None:
+        for share in range(2):
+            found = self.numbers(share)
+            assert found == list(range(len(found)))
+            assert (self.folder / f"{share}.stopped").exists()
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "it never came to hold"
+        time.sleep(0.1)
+
+
+def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkSession) -> None:
+    """Kill -9: Spark runs the task again, which fences itself; the other one is not disturbed."""
+    site = Site(tmp_path, spark)
+    eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
+    (tmp_path / "0.pid").rename(tmp_path / "killed")
+    os.kill(int((tmp_path / "killed").read_text()), signal.SIGKILL)
+    eventually((tmp_path / "0.pid").exists)
+    before = site.counts()[0]
+    eventually(lambda: site.counts()[0] > before + 20)
+    site.close()
+
+    assert site.listener.ends == [[(0, End.STOPPED), (1, End.STOPPED)]]
+    site.expect_each_once()
+
+
+def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkSession) -> None:
+    """All close with a commit, and the next generation follows; likewise at a rebalance."""
+    site = Site(tmp_path, spark, **{"fail.at": 55})
+    eventually(lambda: len(site.listener.ends) == 1)
+    eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 100)
+    registry.order(site.store, "numbers", "rebalance")
+    eventually(lambda: len(site.listener.ends) == 2)
+    before = max(site.counts())
+    eventually(lambda: min(site.counts()) > before)
+    site.close()
+
+    assert site.listener.reasons[0] is ClosingReason.FAILURE
+    assert End.FAILED in {end for _, end in site.listener.ends[0]}
+    assert site.listener.ends[1:] == [[(0, End.STOPPED), (1, End.STOPPED)]] * 2
+    site.expect_each_once()

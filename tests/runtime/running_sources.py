@@ -1,0 +1,234 @@
+"""A source that counts, its tasks in threads of this process, and a driver for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import Field
+
+from sinksdk import ClosingReason, ConnectException
+from sinksdk.engine import TaskName
+from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
+from sinksdk.runtime.events import SourceTaskView
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_executor import run_source_attempt
+from sinksdk.spark.task_result import SourceTaskResult
+from sinksdk.store import Store
+from sinksdk.store.records import GenerationPlan
+from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+
+
+class CountingConfig(SourceConnectorConfig):
+    first: int = Field(default=0, description="Which of a task's numbers is its first.")
+    share: str = Field(default="all", description="Which numbers a task counts.")
+    fails: bool = Field(default=False, description="Whether its poll raises.")
+
+
+class CountingTask(SourceTask):
+    """Counts until it is stopped; one record a poll."""
+
+    started: list[str] = []  # noqa: RUF012 - of all instances
+    stops: list[str] = []  # noqa: RUF012 - the same
+
+    def start(self, config: CountingConfig) -> None:
+        self.config, self.stopping = config, threading.Event()
+        self.partition = {"share": config.share}
+        offset = self.context.offset_storage_reader().offset(self.partition)
+        self.next = int(offset["next"]) if offset else config.first  # type: ignore[arg-type]
+        self.started.append(config.share)
+
+    def poll(self) -> Sequence[SourceRecord]:
+        self.stopping.wait(0.005)
+        if self.config.fails:
+            message = "the source is gone"
+            raise ConnectException(message)
+        self.next += 1
+        value = b"%s %d" % (self.config.share.encode(), self.next - 1)
+        return [SourceRecord(self.partition, {"next": self.next}, "numbers", value)]
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def stopped(self) -> None:
+        self.stops.append(self.config.share)
+
+
+class Counting(SourceConnector):
+    config_class, task_class = CountingConfig, CountingTask
+
+    def __init__(self) -> None:
+        self.shares: Sequence[Mapping[str, str]] = [{"share": "a"}, {"share": "b"}]
+        self.life: list[str] = []
+
+    def start(self, config: Any) -> None:
+        self.life.append("start")
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return self.shares
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        self.life.append(f"stop({is_deleted})")
+
+
+class Fencing:
+    """A target that remembers which tasks' writers were made, by whom, and refuses as it is told to."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.refusals: list[Exception] = []
+        self.fenced: list[int] = []
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
+        if threading.current_thread().name.startswith("task"):
+            return self._target.writer(config, name)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.fenced.append(name.task)
+        return self._target.writer(config, name)
+
+    def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
+        return self._target.offsets(config)
+
+
+class ThreadsOfTasks:
+    """A generation whose tasks are threads."""
+
+    def __init__(self, spec: GenerationSpec, store: Store, tasks: int) -> None:
+        self._results: list[SourceTaskResult] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(spec, store, task), name=f"task-{task}", daemon=True)
+            for task in range(tasks)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, spec: GenerationSpec, store: Store, task: int) -> None:
+        self._results.append(run_source_attempt(spec, store, task))
+
+    def wait(self, timeout: float) -> bool:
+        until = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def results(self) -> Sequence[SourceTaskResult]:
+        return self._results
+
+    def cancel(self) -> None:
+        """Threads cannot be."""
+
+
+class InThreads:
+    """Launches generations in this process."""
+
+    def __init__(self, store: Store, target: Target) -> None:
+        self.store = store
+        self.target = target
+        self.plans: list[GenerationPlan] = []
+
+    def launch(self, plan: GenerationPlan) -> ThreadsOfTasks:
+        self.plans.append(plan)
+        spec = GenerationSpec("memory:", "id", "c", plan.generation, target=self.target)
+        return ThreadsOfTasks(spec, self.store, len(plan.tasks))
+
+
+class Watching:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.reasons: list[ClosingReason] = []
+        self.ends: list[list[tuple[int, str]]] = []
+        self.latest: Sequence[SourceTaskView] = ()
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """The launcher remembers."""
+
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        self.latest = tasks
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        self.reasons.append(reason)
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+        self.ends.append([(view.task, view.state) for view in tasks])
+
+
+class Running:
+    """A driver that runs in a thread, and what is around it.
+
+    Args:
+        store: where it keeps what must survive.
+        topics: where its records go.
+        settings: of the connector, besides the usual ones.
+    """
+
+    def __init__(self, store: Store, topics: MemoryTopics | Target, **settings: object) -> None:
+        CountingTask.started, CountingTask.stops = [], []
+        self.store = store
+        self.topics = topics
+        target = MemoryTarget(topics) if isinstance(topics, MemoryTopics) else topics
+        self.target = Fencing(target)
+        self.launcher = InThreads(store, self.target)
+        self.connector = Counting()
+        self.listener = Watching()
+        self.raw = {
+            "name": "c",
+            "connector.class": f"{__name__}:Counting",
+            "tasks.max": 5,
+            "restart.backoff.ms": 1,
+            "closing.poll.ms": 10,
+            **settings,
+        }
+        self.error: BaseException | None = None
+        self.reason: ClosingReason | None = None
+        self.driver = SourceDriver(
+            store=store,
+            connector=self.connector,
+            config=CountingConfig.parse(self.raw),
+            raw=self.raw,
+            target=self.target,
+            launcher=self.launcher,
+            listener=self.listener,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.reason = self.driver.run()
+        except BaseException as error:  # noqa: BLE001 - it is looked at
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.driver.close()
+        self.join()
+
+    def join(self) -> None:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def values(self) -> list[bytes]:
+        """What is in the topic."""
+        assert isinstance(self.topics, MemoryTopics)
+        return [record.value or b"" for record in self.topics.records("numbers")]
+
+
+def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came to hold"
+        time.sleep(0.005)
+
+
+def counted(values: Sequence[bytes], share: str) -> list[int]:
+    """The numbers of one task that are in the topic."""
+    return [int(value.split()[1]) for value in values if value.split()[0] == share.encode()]

@@ -1,0 +1,237 @@
+"""A source's driver: generations of tasks that run in threads, through the real take-over and the real engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ClosingReason, ConfigException, ConnectException, RetriableException
+from sinksdk.engine.source_outcome import End
+from sinksdk.runtime import registry
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.records import ConnectorStatus, TaskCountRecord, status_key, task_count_key
+from sinksdk.writers.memory import MemoryTopics
+from tests.runtime.running_sources import CountingTask, Running, counted, eventually
+
+pytestmark = pytest.mark.usefixtures("at_once")
+
+
+def status(store: MemoryStore) -> ConnectorStatus:
+    """What the store says of the connector."""
+    row = table.read(store, status_key("c"), ConnectorStatus)
+    assert row is not None
+    return row.value
+
+
+def recorded(store: MemoryStore) -> int | None:
+    """How many transactional ids the task count record names."""
+    row = table.read(store, task_count_key("c"), TaskCountRecord)
+    assert row is not None
+    return row.value.transactional_tasks
+
+
+def test_tasks_run_until_the_driver_is_closed() -> None:
+    """One generation, as many tasks as there are configurations; each stops once, and its end is committed."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(topics.records("numbers")) > 20)
+
+    assert running.error is None
+    assert len(running.launcher.plans) == 1
+    assert running.listener.ends == [[(0, End.STOPPED), (1, End.STOPPED)]]
+    assert sorted(CountingTask.stops) == ["a", "b"]
+    assert running.connector.life == ["start", "stop(False)"]
+    for share in "ab":
+        assert (found := counted(running.values(), share)) == list(range(len(found)))
+    assert status(store).state == "UNASSIGNED"
+    assert recorded(store) == 2
+
+
+def test_the_next_start_goes_on_where_the_last_one_ended() -> None:
+    """Offsets are committed with the records: over a restart, each number comes once."""
+    store, topics = MemoryStore(), MemoryTopics()
+    for _ in range(3):
+        before = len(topics.records("numbers"))
+        with Running(store, topics) as running:
+            eventually(lambda before=before: len(topics.records("numbers")) > before + 10)  # type: ignore[misc]
+
+    for share in "ab":
+        assert (found := counted(running.values(), share)) == list(range(len(found)))
+
+
+def test_a_changed_configuration_starts_other_tasks() -> None:
+    """What runs closes with a commit; those before are fenced, and the tasks of the new one begin."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: running.launcher.plans and len(CountingTask.started) == 2)
+        running.connector.shares = [{"share": "a"}, {"share": "b"}, {"share": "c"}]
+        running.driver.rebalance()
+        eventually(lambda: "c" in CountingTask.started)
+
+    assert [len(plan.tasks) for plan in running.launcher.plans] == [2, 3]
+    assert running.listener.reasons[0] is ClosingReason.REBALANCE
+    assert running.target.fenced == [0, 1]
+    assert recorded(store) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fenced"),
+    [
+        pytest.param(None, 1, [], id="no record: no transactional producer can exist"),
+        pytest.param(None, 3, [], id="no record, several tasks"),
+        pytest.param(1, 1, [], id="R = N = 1: the same id fences itself"),
+        pytest.param(1, 3, [0], id="from one to more: id 0"),
+        pytest.param(3, 1, [0, 1, 2], id="as many as were recorded, not as will run: fewer"),
+        pytest.param(2, 4, [0, 1], id="as many as were recorded, not as will run: more"),
+        pytest.param(3, 3, [0, 1, 2], id="other configurations of as many tasks"),
+    ],
+)
+def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -> None:
+    """KIP-618's table, P = yes: whom a driver fences before tasks that are not those of the last record."""
+    store, topics = MemoryStore(), MemoryTopics()
+    if before is not None:
+        with Running(store, topics) as first:
+            first.connector.shares = [{"share": f"old-{n}"} for n in range(before)]
+            eventually(lambda: len(CountingTask.started) == before)
+        assert recorded(store) == before
+    with Running(store, topics) as running:
+        running.connector.shares = [{"share": f"new-{n}"} for n in range(after)]
+        eventually(lambda: len([s for s in CountingTask.started if s.startswith("new")]) == after)
+
+    assert running.target.fenced == fenced
+    assert recorded(store) == after
+
+
+def test_tasks_with_the_same_configurations_fence_themselves() -> None:
+    """KIP-618's table, P = no: each task's transactional id is that of its predecessor; no round is needed."""
+    store, topics = MemoryStore(), MemoryTopics()
+    for _ in range(2):
+        with Running(store, topics) as running:
+            eventually(lambda: len(CountingTask.started) == 2)
+
+    assert running.target.fenced == []
+    assert topics.epochs == {"sinksdk-c-0": 2, "sinksdk-c-1": 2}
+
+
+def test_a_fencing_that_fails_writes_nothing_and_is_tried_again() -> None:
+    """Until all are fenced no task starts and no count is written (F4)."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics):
+        eventually(lambda: len(CountingTask.started) == 2)
+    running = Running(store, topics, **{"restart.backoff.ms": 50})
+    running.connector.shares = [{"share": "c"}]
+    running.target.refusals = [RetriableException("no coordinator"), ConnectException("not authorized")]
+    with running:
+        eventually(lambda: len(running.target.refusals) < 2)
+        assert (recorded(store), running.launcher.plans) == (2, [])
+        eventually(lambda: CountingTask.started == ["c"])
+
+    assert running.target.fenced == [0, 1]
+    assert recorded(store) == 1
+
+
+def test_a_fencing_that_always_fails_ends_in_failed() -> None:
+    """Not authorized, say: after restart.max.attempts the connector is FAILED, and no task has started."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics):
+        eventually(lambda: len(CountingTask.started) == 2)
+    running = Running(store, topics, **{"restart.max.attempts": 2})
+    running.connector.shares = [{"share": "c"}]
+    running.target.refusals = [ConnectException("not authorized") for _ in range(9)]
+    with running:
+        running.join()
+
+    assert "not authorized" in str(running.error)
+    assert (len(running.target.refusals), running.launcher.plans) == (6, [])
+    assert status(store).state == "FAILED"
+
+
+def test_a_failed_task_brings_the_next_generation_while_the_others_run_on() -> None:
+    """After its back-off all tasks close, with a commit, and start again."""
+    store, topics = MemoryStore(), MemoryTopics()
+    running = Running(store, topics, **{"restart.max.attempts": 100})
+    running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
+    with running:
+        eventually(lambda: len(running.launcher.plans) > 1)
+        running.connector.shares = [{"share": "a"}, {"share": "b"}]
+        eventually(lambda: counted(running.values(), "b"))
+
+    assert running.listener.reasons[0] is ClosingReason.FAILURE
+    assert running.listener.ends[0] == [(0, End.STOPPED), (1, End.FAILED)]
+    for share in "ab":
+        assert (found := counted(running.values(), share)) == list(range(len(found)))
+
+
+def test_a_task_that_fails_too_often_fails_the_connector() -> None:
+    """restart.max.attempts: then it is FAILED with the cause; the others have committed first."""
+    store, topics = MemoryStore(), MemoryTopics()
+    running = Running(store, topics, **{"restart.max.attempts": 1})
+    running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
+    with running:
+        running.join()
+
+    assert "task 1 failed 2 times" in str(running.error)
+    assert "the source is gone" in str(running.error)
+    assert len(running.launcher.plans) == 2
+    assert running.listener.ends[1][0] == (0, End.STOPPED)
+    assert status(store).state == "FAILED"
+    assert [(row.task, row.failures) for row in status(store).tasks] == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"), [("PAUSED", ClosingReason.PAUSE), ("STOPPED", ClosingReason.STOP)]
+)
+def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason) -> None:
+    """Paused or stopped in the store: the tasks close, and the driver says why it ended."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        registry.aim(store, "c", wish)
+        running.join()
+
+    assert running.reason is reason
+    assert running.listener.reasons == [reason]
+
+
+def test_orders_are_heeded_while_tasks_run() -> None:
+    """Rebalance and flush close the generation, and the next one follows; restart_failed with none does not."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        registry.order(store, "c", "restart_failed")
+        registry.order(store, "c", "rebalance")
+        eventually(lambda: len(CountingTask.started) == 4)
+        registry.order(store, "c", "flush")
+        eventually(lambda: len(CountingTask.started) == 6)
+
+    assert running.listener.reasons == [ClosingReason.REBALANCE, ClosingReason.DUE, ClosingReason.SHUTDOWN]
+
+
+def test_a_newer_driver_takes_over() -> None:
+    """It asks first: the older one's tasks close with a commit, and no number is lost or comes twice."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as older:
+        eventually(lambda: len(CountingTask.started) == 2)
+        with Running(store, topics) as newer:
+            eventually(lambda: len(CountingTask.started) == 2)
+            older.join()
+
+    assert "has taken over" in str(older.error)
+    assert older.listener.ends == [[(0, End.STOPPED), (1, End.STOPPED)]]
+    for share in "ab":
+        assert (found := counted(newer.values(), share)) == list(range(len(found)))
+
+
+def test_a_source_never_has_caught_up() -> None:
+    """--until-caught-up with a source is refused, with what to do."""
+    running = Running(MemoryStore(), MemoryTopics())
+    with pytest.raises(ConfigException, match="there may always be more to poll"):
+        running.driver.run(until_caught_up=True)
+
+
+def test_too_many_configurations_are_refused() -> None:
+    """tasks.max is the connector's to keep."""
+    running = Running(MemoryStore(), MemoryTopics(), **{"tasks.max": 1})
+    with running:
+        running.join()
+
+    assert "task_configs(1) returned too many configurations" in str(running.error)

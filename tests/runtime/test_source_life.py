@@ -1,0 +1,164 @@
+"""A source's life in a process: paused, resumed, configured anew, restarted, deleted, as its operator wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sinksdk import ClosingReason
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import MemoryStore
+from sinksdk.store.records import ConnectorRecord
+from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from tests.runtime.running_sources import (
+    Counting,
+    CountingConfig,
+    CountingTask,
+    InThreads,
+    counted,
+    eventually,
+)
+
+pytestmark = pytest.mark.usefixtures("at_once")
+
+RAW = {
+    "name": "c",
+    "connector.class": "tests.runtime.running_sources:Counting",
+    "tasks.max": "5",
+    "closing.poll.ms": "10",
+}
+
+
+class Life:
+    """A worker in a thread, as a server has one for each connector of its store."""
+
+    def __init__(self) -> None:
+        CountingTask.started, CountingTask.stops = [], []
+        self.store, self.topics = MemoryStore(), MemoryTopics()
+        self.herder = Herder(self.store)
+        self.connectors: list[Counting] = []
+        self.target = MemoryTarget(self.topics)
+        self.launcher = InThreads(self.store, self.target)
+        self.signal = ClosingSignal()
+        worker = WorkerConnector(self.store, "c", self.driver, self.to_delete, stays=True, signal=self.signal)
+        self.thread = threading.Thread(target=worker.run, daemon=True)
+
+    def connector(self) -> Counting:
+        self.connectors.append(Counting())
+        return self.connectors[-1]
+
+    def to_delete(self, record: ConnectorRecord) -> tuple[Counting, CountingConfig]:
+        return self.connector(), CountingConfig.parse(record.config)
+
+    def driver(self, record: ConnectorRecord | None, wishes: Wishes) -> SourceDriver:
+        assert record is not None
+        return SourceDriver(
+            store=self.store,
+            connector=self.connector(),
+            config=CountingConfig.parse(record.config),
+            raw=record.config,
+            target=self.target,
+            launcher=self.launcher,
+            signal=self.signal,
+            wishes=wishes,
+            record=record,
+        )
+
+    def begin(self) -> None:
+        self.herder.create("c", RAW)
+        self.thread.start()
+        self.await_tasks(2)
+
+    def await_tasks(self, started: int) -> None:
+        """Until so many tasks have been started in all."""
+        eventually(lambda: len(CountingTask.started) == started)
+
+    def expect_each_once(self) -> None:
+        values = [record.value or b"" for record in self.topics.records("numbers")]
+        for share in "ab":
+            assert (found := counted(values, share)) == list(range(len(found)))
+
+
+@pytest.fixture
+def life() -> Iterator[Life]:
+    made = Life()
+    yield made
+    made.signal.ask(ClosingReason.SHUTDOWN)
+    made.thread.join(20)
+    assert not made.thread.is_alive()
+
+
+def test_paused_and_resumed(life: Life) -> None:
+    """Its tasks have stopped, and the connector; another one goes on where they ended."""
+    life.begin()
+    life.herder.pause("c")
+    eventually(lambda: life.herder.info("c").state == "PAUSED")
+    assert sorted(CountingTask.stops) == ["a", "b"]
+    assert life.connectors[0].life == ["start", "stop(False)"]
+    assert [task.state for task in life.herder.info("c").tasks] == ["PAUSED", "PAUSED"]
+    life.herder.resume("c")
+    life.await_tasks(4)
+    life.expect_each_once()
+
+
+def test_configured_anew(life: Life) -> None:
+    """Another connector is made, with the new configuration, and so are all tasks."""
+    life.begin()
+    life.herder.configure("c", {**RAW, "restart.max.attempts": "9"})
+    life.await_tasks(4)
+
+    assert [plan.config_version for plan in life.launcher.plans] == [1, 2]
+    assert life.connectors[0].life == ["start", "stop(False)"]
+    life.expect_each_once()
+
+
+def test_restarted(life: Life) -> None:
+    """The same with the same configuration."""
+    life.begin()
+    life.herder.restart("c")
+    life.await_tasks(4)
+
+    assert len(life.connectors) == 2
+    life.expect_each_once()
+
+
+def test_deleted_while_it_runs(life: Life) -> None:
+    """Tasks end first, then stop(True) comes (KIP-883); its offsets stay where they are, as in Connect."""
+    life.begin()
+    eventually(lambda: len(life.topics.positions["c"]) == 2)
+    life.herder.delete("c")
+    eventually(lambda: not life.herder.connectors())
+
+    assert sorted(CountingTask.stops) == ["a", "b"]
+    assert life.connectors[0].life == ["start", "stop(True)"]
+    assert len(life.topics.positions["c"]) == 2
+
+
+def test_deleted_while_it_is_stopped(life: Life) -> None:
+    """One is made anew and started, to clean up."""
+    life.begin()
+    life.herder.stop("c")
+    eventually(lambda: life.herder.info("c").state == "STOPPED")
+    life.herder.delete("c")
+    eventually(lambda: not life.herder.connectors())
+
+    assert life.connectors[-1].life == ["start", "stop(True)"]
+
+
+def test_failed_and_configured_anew(life: Life) -> None:
+    """FAILED with the cause once its attempts are used up; another configuration starts it again."""
+    life.herder.create("c", {**RAW, "restart.max.attempts": "0", "fails": "true"})
+    life.thread.start()
+    eventually(lambda: life.herder.info("c").state == "FAILED")
+    info = life.herder.info("c")
+    assert "the source is gone" in (info.trace or "")
+    assert "FAILED" in [task.state for task in info.tasks]
+    life.herder.configure("c", {**RAW, "fails": "false"})
+    eventually(lambda: life.herder.info("c").state == "RUNNING")
+    eventually(lambda: life.topics.records("numbers"))

@@ -1,0 +1,92 @@
+"""A task that was taken for dead, and is not: what it does once its successors run never counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sinksdk.engine.source_outcome import End
+from sinksdk.engine.writer import Target
+from sinksdk.runtime.generation import Generations
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_executor import run_source_attempt
+from sinksdk.store import MemoryStore
+from sinksdk.store.records import TaskPlan
+from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from tests.runtime.running_sources import Running, eventually
+from tests.runtime.zombies import Zombies, committed
+
+pytestmark = pytest.mark.usefixtures("at_once")
+
+
+@pytest.fixture(params=["memory", "topic directory"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    """Where records go."""
+    return MemoryTarget(MemoryTopics()) if request.param == "memory" else TopicDirectoryTarget(str(tmp_path))
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_a_frozen_transaction_never_counts(target: Target, tasks: int) -> None:
+    """From three tasks to fewer or more: the frozen ones are fenced, whether or not they have successors."""
+    store = MemoryStore()
+    running = Running(store, target)
+    running.connector.shares = [{"share": f"new-{task}"} for task in range(tasks)]
+    with Zombies(store, target, 3) as zombies:
+        assert [committed(target, f"old-{task}") for task in range(3)] == [2, 2, 2]
+        with running:
+            eventually(lambda: all(committed(target, f"new-{task}") for task in range(tasks)))
+            assert running.target.fenced == [0, 1, 2]
+            zombies.thaw()
+
+    assert [type(end).__name__ for end in zombies.ended] == ["FencedException"] * 3
+    assert [committed(target, f"old-{task}") for task in range(3)] == [2, 2, 2]
+    assert running.error is None
+    assert running.listener.ends == [[(task, End.STOPPED) for task in range(tasks)]]
+
+
+def test_a_single_task_fences_its_predecessor_by_itself(target: Target) -> None:
+    """R = N = 1: no round, and the frozen transaction does not count all the same."""
+    store = MemoryStore()
+    running = Running(store, target)
+    running.connector.shares = [{"share": "new"}]
+    with Zombies(store, target, 1) as zombies, running:
+        eventually(lambda: committed(target, "new"))
+        assert running.target.fenced == []
+        zombies.thaw()
+
+    assert committed(target, "old-0") == 2
+
+
+def test_a_connector_that_is_created_again_is_fenced_against_its_former_self(target: Target) -> None:
+    """The task count record outlives the deletion (F5): what was frozen before it is fenced after it."""
+    store = MemoryStore()
+    running = Running(store, target)
+    running.connector.shares = [{"share": "new"}]
+    with Zombies(store, target, 3) as zombies:
+        Generations(store, "c").forget()
+        with running:
+            eventually(lambda: committed(target, "new"))
+            assert running.target.fenced == [0, 1, 2]
+            zombies.thaw()
+
+    assert [committed(target, f"old-{task}") for task in range(3)] == [2, 2, 2]
+
+
+def test_an_old_task_that_starts_late_touches_nothing(target: Target) -> None:
+    """A generation that is over: its task abandons before it has a writer, and fences nobody."""
+    store = MemoryStore()
+    generations = Generations(store, "c")
+    raw = {"name": "c", "connector.class": "tests.runtime.running_sources:Counting"}
+    late = generations.plan(generations.claim(), [TaskPlan(ranges=())], 1, raw, transactional_tasks=1)
+    with Running(store, target) as running:
+        running.connector.shares = [{"share": "new"}]
+        eventually(lambda: committed(target, "new"))
+        spec = GenerationSpec("memory:", "id", "c", late.generation, target=target)
+        with pytest.raises(Exception, match="is over; a newer one has taken over"):
+            run_source_attempt(spec, store, 0)
+        before = committed(target, "new") or 0
+        eventually(lambda: (committed(target, "new") or 0) > before)
+
+    assert running.listener.ends == [[(0, End.STOPPED)]]

@@ -1,0 +1,174 @@
+"""Source connectors over REST: type, state, tasks and offsets, in Kafka Connect's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sinksdk.runtime import registry
+from sinksdk.runtime.source_offsets import OpenedTarget
+from sinksdk.server.app import create_app
+from sinksdk.store import MemoryStore
+from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Running, eventually
+
+CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.max": "2"}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def topics() -> MemoryTopics:
+    return MemoryTopics()
+
+
+@pytest.fixture
+def client(store: MemoryStore, topics: MemoryTopics) -> Iterator[TestClient]:
+    def target(raw: Mapping[str, str]) -> OpenedTarget:
+        return OpenedTarget(Counting(), CountingConfig.parse(raw), MemoryTarget(topics))
+
+    with TestClient(create_app(store, targets=target), raise_server_exceptions=False) as made:
+        yield made
+
+
+def offsets(*numbers: tuple[str, int | None]) -> dict[str, object]:
+    """A body of offsets: of each share the next number."""
+    return {
+        "offsets": [
+            {"partition": {"share": share}, "offset": None if number is None else {"next": number}}
+            for share, number in numbers
+        ]
+    }
+
+
+def test_a_source_is_created_as_one(client: TestClient) -> None:
+    """201, and its type is source."""
+    response = client.post("/connectors", json={"name": "c", "config": CONFIG})
+
+    assert response.status_code == 201, response.text
+    assert (response.json()["type"], response.json()["tasks"]) == ("source", [])
+    assert client.get("/connectors/c/status").json()["type"] == "source"
+    assert 'connector_type="source"' in client.get("/metrics").text
+
+
+def test_what_exactly_once_demands_is_checked(client: TestClient) -> None:
+    """exactly.once.support=required of a source that does not say it can: 400, with what to do."""
+    config = {**CONFIG, "exactly.once.support": "required"}
+    response = client.post("/connectors", json={"name": "c", "config": config})
+
+    assert response.status_code == 400
+    assert "set it to 'requested'" in response.json()["message"]
+
+
+def test_a_configuration_of_a_source_is_validated(client: TestClient) -> None:
+    """Each key with what is wrong with it."""
+    plugin = CONFIG["connector.class"]
+    config = {**CONFIG, "name": "c", "transaction.boundary": "never"}
+    response = client.put(f"/connector-plugins/{plugin}/config/validate", json=config)
+
+    wrong = {row["value"]["name"]: row["value"]["errors"] for row in response.json()["configs"]}
+    assert response.json()["error_count"] == 1
+    assert "transaction.boundary" in wrong["transaction.boundary"][0]
+
+
+def test_tasks_are_running_once_they_have_started(
+    client: TestClient, store: MemoryStore, topics: MemoryTopics
+) -> None:
+    """State of connector and tasks; how far each of them is stands under /progress."""
+    with Running(store, topics):
+        eventually(lambda: len(CountingTask.started) == 2)
+        eventually(
+            lambda: (
+                [row["state"] for row in client.get("/connectors/c/status").json()["tasks"]]
+                == ["RUNNING", "RUNNING"]
+            )
+        )
+        progress = client.get("/progress/c").json()
+
+    assert progress["task_states"] == {"RUNNING": 2}
+    assert [row["source"]["state"] for row in progress["tasks"]] == ["RUNNING", "RUNNING"]
+    assert client.get("/connectors/c/tasks").json()[1]["id"] == {"connector": "c", "task": 1}
+
+
+def test_a_task_that_has_failed_is_restarting_with_its_trace(
+    client: TestClient, store: MemoryStore, topics: MemoryTopics
+) -> None:
+    """The others are RUNNING meanwhile."""
+    running = Running(store, topics, **{"restart.backoff.ms": 60_000})
+    running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
+
+    def states() -> list[str]:
+        return [row["state"] for row in client.get("/connectors/c/status").json()["tasks"]]
+
+    with running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        eventually(lambda: states() == ["RUNNING", "RESTARTING"])
+        trace = client.get("/connectors/c/tasks/1/status").json()["trace"]
+
+    assert "the source is gone" in trace
+
+
+def test_offsets_are_told_by_source_partition(
+    client: TestClient, store: MemoryStore, topics: MemoryTopics
+) -> None:
+    """GET /connectors/{name}/offsets in the form of KIP-875."""
+    with Running(store, topics):
+        eventually(lambda: len(topics.positions["c"]) == 2)
+
+    found = client.get("/connectors/c/offsets").json()
+    assert found == offsets(
+        *((share, topics.positions["c"][f'{{"share":"{share}"}}'].offset["next"]) for share in "ab")  # type: ignore[misc]
+    )
+
+
+def test_offsets_are_altered_while_it_is_stopped(
+    client: TestClient, store: MemoryStore, topics: MemoryTopics
+) -> None:
+    """Others are set, and taken back; the next tasks begin there. Tasks that may still write are fenced."""
+    with Running(store, topics):
+        eventually(lambda: len(topics.positions["c"]) == 2)
+    assert client.patch("/connectors/c/offsets", json=offsets(("a", 7))).status_code == 400
+    registry.aim(store, "c", "STOPPED")
+    epochs = dict(topics.epochs)
+
+    response = client.patch("/connectors/c/offsets", json=offsets(("a", 1_000_000), ("b", None)))
+    assert (response.status_code, response.json()["message"]) == (
+        200,
+        "The offsets for connector 'c' have been altered successfully",
+    )
+    assert client.get("/connectors/c/offsets").json() == offsets(("a", 1_000_000))
+    assert all(topics.epochs[owner] > epoch for owner, epoch in epochs.items())
+
+    assert client.delete("/connectors/c/offsets").status_code == 200
+    assert client.get("/connectors/c/offsets").json() == {"offsets": []}
+
+
+def test_offsets_of_a_sink_must_be_of_its_form(client: TestClient) -> None:
+    """400, in words, as before sources had offsets of any form."""
+    sink = {
+        "connector.class": "s3-archiver",
+        "topics": "orders",
+        "s3.bucket.name": "bucket",
+        "flush.size": "1000",
+    }
+    assert client.post("/connectors", json={"name": "s", "config": sink}).status_code == 201
+    client.put("/connectors/s/stop")
+    response = client.patch("/connectors/s/offsets", json=offsets(("a", 7)))
+
+    assert response.status_code == 400
+    assert "kafka_topic" in response.json()["message"]
+
+
+def test_a_server_that_runs_nothing_knows_no_source_offsets(store: MemoryStore) -> None:
+    """It was not told where sources write: 400, with whom to ask."""
+    registry.create(store, "c", CONFIG)
+    with TestClient(create_app(store)) as client:
+        response = client.get("/connectors/c/offsets")
+
+    assert response.status_code == 400
+    assert "--topic-directory" in response.json()["message"]

@@ -1,0 +1,252 @@
+"""Attempts at a source's task: through the real take-over and the real engine, in threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sinksdk import ClosingReason, ConfigException, ConnectException
+from sinksdk.engine.source_outcome import End
+from sinksdk.runtime.generation import Generations
+from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_executor import run_source_attempt
+from sinksdk.spark.source_job import _expect_room
+from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.records import Closing, GenerationPlan, TaskPlan, TaskProgress, progress_key
+from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from tests.runtime.running_sources import eventually
+
+
+class Deaf(SourceTask):
+    """Polls for ever, whoever wants it to stop."""
+
+    polling, release = threading.Event(), threading.Event()
+
+    def poll(self) -> Sequence[SourceRecord]:
+        self.polling.set()
+        self.release.wait(20)
+        return [SourceRecord({"p": 1}, {"o": 1}, "t", b"too late")]
+
+
+class Patient(SourceTask):
+    """Waits until it is stopped, then gives what it has."""
+
+    starts: list[int] = []  # noqa: RUF012 - of all instances
+
+    def start(self, config: Any) -> None:
+        self.stopping = threading.Event()
+        self.starts.append(1)
+
+    def poll(self) -> Sequence[SourceRecord]:
+        self.stopping.wait(20)
+        return [SourceRecord({"p": 1}, {"o": 1}, "t", b"last")]
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+
+class Unmakeable(SourceTask):
+    def __init__(self) -> None:
+        message = "no licence"
+        raise ConnectException(message)
+
+    def poll(self) -> None:
+        raise AssertionError
+
+
+class DeafSource(SourceConnector):
+    config_class, task_class = SourceConnectorConfig, Deaf
+
+
+class PatientSource(SourceConnector):
+    config_class, task_class = SourceConnectorConfig, Patient
+
+
+class UnmakeableSource(SourceConnector):
+    config_class, task_class = SourceConnectorConfig, Unmakeable
+
+
+class Scene:
+    """A generation with one task."""
+
+    def __init__(self, connector: type[SourceConnector]) -> None:
+        Patient.starts = []
+        self.store, self.topics = MemoryStore(), MemoryTopics()
+        self.generations = Generations(self.store, "c")
+        raw = {
+            "name": "c",
+            "connector.class": f"{__name__}:{connector.__name__}",
+            "closing.poll.ms": "10",
+        }
+        self.plan: GenerationPlan = self.generations.plan(
+            self.generations.claim(), [TaskPlan(ranges=())], 1, raw, transactional_tasks=1
+        )
+        self.ends: list[SourceTaskResult | Exception] = []
+
+    def begin(self) -> threading.Thread:
+        """An attempt at the task."""
+        spec = GenerationSpec("memory:", "id", "c", self.plan.generation, target=MemoryTarget(self.topics))
+
+        def run() -> None:
+            try:
+                self.ends.append(run_source_attempt(spec, self.store, 0))
+            except Exception as error:  # noqa: BLE001 - it is looked at
+                self.ends.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def ask(self, timeout: float = 20.0) -> None:
+        self.generations.ask_to_close(Closing(reason=ClosingReason.STOP, timeout=timeout))
+
+    def ended(self) -> SourceTaskResult:
+        """How the only attempt ended."""
+        eventually(lambda: self.ends)
+        (end,) = self.ends
+        assert isinstance(end, SourceTaskResult), end
+        return end
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self.topics.records("t")]
+
+
+def test_what_poll_still_returns_is_committed() -> None:
+    """Closing: the task is asked to stop, and ends in good order."""
+    scene = Scene(PatientSource)
+    scene.begin()
+    eventually(lambda: Patient.starts)
+    scene.ask()
+
+    result = scene.ended()
+    assert (result.outcome.end, result.outcome.records, result.attempt) == (End.STOPPED, 1, 1)
+    assert scene.values() == [b"last"]
+
+
+def test_a_poll_that_never_returns_is_given_up() -> None:
+    """After the graceful time-out nothing of the task is written any more, whenever its poll returns."""
+    Deaf.polling.clear()
+    Deaf.release.clear()
+    scene = Scene(DeafSource)
+    thread = scene.begin()
+    assert Deaf.polling.wait(20)
+    scene.ask(timeout=0.1)
+    thread.join(0.6)
+    assert thread.is_alive()
+    Deaf.release.set()
+
+    assert scene.ended().outcome.end is End.CANCELLED
+    assert scene.values() == []
+
+
+def test_a_task_that_begins_after_closing_was_asked_for_opens_nothing() -> None:
+    """It abandons without a call, and without a writer that would fence."""
+    scene = Scene(PatientSource)
+    scene.ask()
+    scene.begin()
+
+    assert scene.ended().outcome.end is End.ABANDONED
+    assert (Patient.starts, scene.topics.epochs) == ([], {})
+
+
+def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
+    """In its progress too: others of the generation run on, and the job with them."""
+    scene = Scene(UnmakeableSource)
+    scene.begin()
+
+    outcome = scene.ended().outcome
+    assert outcome.end is End.FAILED
+    assert outcome.failure is not None
+    row = table.read(scene.store, progress_key("c", 0), TaskProgress)
+    assert row is not None
+    assert row.value.source is not None
+    assert row.value.source.failure == outcome.failure.message == "no licence"
+
+
+def test_the_latest_attempt_owns_the_task() -> None:
+    """Spark runs it again elsewhere: the attempt before is fenced, and does not end before its generation."""
+    scene = Scene(PatientSource)
+    scene.begin()
+    eventually(lambda: len(Patient.starts) == 1)
+    scene.begin()
+    eventually(lambda: len(Patient.starts) == 2)
+    scene.ask()
+    eventually(lambda: len(scene.ends) == 2)
+
+    results = [end for end in scene.ends if isinstance(end, SourceTaskResult)]
+    assert [(result.attempt, result.outcome.end) for result in results] == [(2, End.STOPPED)]
+    assert [str(end) for end in scene.ends if not isinstance(end, SourceTaskResult)] == [
+        "connector c, task 0: generation 1 is closing"
+    ]
+    assert scene.values() == [b"last"]
+
+
+def test_somebody_else_with_the_same_transactional_id_is_a_failure() -> None:
+    """Another store, or another group: no sibling has the task, so nothing is waited for; it says who."""
+    scene = Scene(PatientSource)
+    scene.begin()
+    eventually(lambda: Patient.starts)
+    scene.topics.take_over("sinksdk-c-0")
+    scene.ask()
+
+    outcome = scene.ended().outcome
+    assert outcome.end is End.FENCED
+    assert outcome.failure is not None
+    assert "transactional id sinksdk-c-0: epoch 1 was fenced by epoch 2" in outcome.failure.message
+    assert scene.values() == []
+
+
+def test_a_result_comes_back_as_it_was() -> None:
+    """One row of text, whatever is in between."""
+    scene = Scene(UnmakeableSource)
+    scene.begin()
+    result = scene.ended()
+
+    assert from_rows(SourceTaskResult, [to_row(result)]) == [result]
+
+
+@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]"])
+def test_more_tasks_than_a_local_spark_has_places_for_are_refused(master: str) -> None:
+    """They run for as long as the source does: those that find no place would never begin."""
+    context: Any = SimpleNamespace(defaultParallelism=2, master=master)
+    _expect_room(context, 2)
+    with pytest.raises(ConfigException, match="places for 2"):
+        _expect_room(context, 3)
+
+
+def test_a_cluster_may_get_more_places(caplog: pytest.LogCaptureFixture) -> None:
+    """Executors may come later: it is only said."""
+    context: Any = SimpleNamespace(defaultParallelism=2, master="spark://host:7077")
+    _expect_room(context, 3)
+    assert "the others wait for executors" in caplog.text
+
+
+def test_configurations_of_tasks_reach_them() -> None:
+    """What task_configs returned lies on top of the connector's own configuration."""
+    seen: list[Mapping[str, str]] = []
+
+    class Telling(Patient):
+        def start(self, config: Any) -> None:
+            super().start(config)
+            seen.append(self.context.configs())
+
+    PatientSource.task_class = Telling
+    try:
+        scene = Scene(PatientSource)
+        claim = scene.generations.claim()
+        tasks = [TaskPlan(ranges=(), config={"share": "7"})]
+        scene.plan = scene.generations.plan(claim, tasks, 1, scene.plan.config, transactional_tasks=1)
+        scene.begin()
+        eventually(lambda: seen)
+        scene.ask()
+        scene.ended()
+    finally:
+        PatientSource.task_class = Patient
+
+    assert seen == [{**scene.plan.config, "share": "7"}]

@@ -1,0 +1,154 @@
+"""What looks after a source's task while it runs: asks it to stop, gives it up, says how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sinksdk import ClosingReason
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.runtime.generation import Generations
+from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_progress import SourceProgressWriter
+from sinksdk.spark.source_watch import SourceTaskWatch
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.base import Lost
+from sinksdk.store.records import Closing, SourceProgress, TaskPlan, TaskProgress, progress_key
+from sinksdk.testing import ManualClock
+
+
+class Worker:
+    """Has committed so much, and notes what it is told."""
+
+    state = SourceTaskState.RUNNING
+    records, transactions = 30, 3
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def cancel(self) -> None:
+        self.calls.append("cancel")
+
+
+class Scene:
+    """A task of generation 1, its watch, and a clock that is moved by hand."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.clock = ManualClock()
+        self.generations = Generations(self.store, "c")
+        plan = self.generations.plan(self.generations.claim(), [TaskPlan(ranges=())], 1)
+        self.spec = GenerationSpec("memory:", "id", "c", plan.generation)
+        self.worker: Any = Worker()
+        self.progress = SourceProgressWriter(self.store, self.spec, 0, 1, clock=self.clock)
+        closing = ClosingWatch(self.store, self.spec, self.clock, self.clock.time)
+        self.watch = SourceTaskWatch(
+            self.worker, closing, self.progress, interval=1.0, clock=self.clock, beside=self.beside
+        )
+        self.beside_runs = True
+
+    def beside(self, run: Callable[[], None]) -> None:
+        if self.beside_runs:
+            run()
+
+    def pass_(self, seconds: float) -> None:
+        """Let the watch take its turns for so long."""
+        until = self.clock.now() + seconds
+        while self.clock.now() < until:
+            self.clock.advance(min(self.watch.turn(), until - self.clock.now()))
+
+    def ask(self, timeout: float) -> None:
+        """The driver asks the generation to close."""
+        closing = Closing(reason=ClosingReason.STOP, timeout=timeout, asked=self.clock.time())
+        self.generations.ask_to_close(closing)
+
+    def written(self) -> SourceProgress:
+        row = table.read(self.store, progress_key("c", 0), TaskProgress)
+        assert row is not None
+        assert row.value.source is not None
+        return row.value.source
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:
+    """Within an interval of the driver's asking, give or take a fifth, and never again."""
+    scene.pass_(5)
+    assert scene.worker.calls == []
+    scene.ask(timeout=100)
+    scene.pass_(1.21)
+    assert scene.worker.calls == ["stop"]
+    scene.pass_(50)
+    assert scene.worker.calls == ["stop"]
+
+
+def test_a_task_that_does_not_stop_is_given_up(scene: Scene) -> None:
+    """After the graceful time-out, counted from when it was asked for: once."""
+    scene.ask(timeout=10)
+    scene.pass_(9.9)
+    assert scene.worker.calls == ["stop"]
+    scene.pass_(60)
+    assert scene.worker.calls == ["stop", "cancel"]
+
+
+def test_a_stop_that_hangs_keeps_nobody_from_giving_up(scene: Scene) -> None:
+    """The author's stop runs in a thread of its own."""
+    scene.beside_runs = False
+    scene.ask(timeout=10)
+    scene.pass_(15)
+    assert scene.worker.calls == ["cancel"]
+
+
+def test_a_task_of_a_generation_that_is_over_is_given_up_at_once(scene: Scene) -> None:
+    """A newer driver has claimed: nothing it does can count any more."""
+    Generations(scene.store, "c").claim()
+    scene.pass_(30)
+    assert scene.worker.calls == ["cancel"]
+
+
+def test_progress_is_written_every_two_seconds(scene: Scene) -> None:
+    """State, records, transactions, and the rate since the time before."""
+    scene.pass_(1)
+    assert scene.written() == SourceProgress(state="RUNNING", records=30, transactions=3, rate=30.0)
+    scene.worker.records = 50
+    scene.pass_(3)
+    assert scene.written() == SourceProgress(state="RUNNING", records=50, transactions=3, rate=10.0)
+
+
+def test_a_later_attempts_progress_stays(scene: Scene) -> None:
+    """An attempt that has been replaced does not write over its successor's."""
+    SourceProgressWriter(scene.store, scene.spec, 0, 2, clock=scene.clock).write_if_due(scene.worker)
+    scene.worker.records = 1
+    scene.pass_(5)
+    assert scene.written().records == 30
+
+
+def test_whether_the_last_word_was_heard_is_known() -> None:
+    """A failure that the store has not taken is told again by whoever asks."""
+
+    class Failing(MemoryStore):
+        is_down = False
+
+        def _write(self, key: str, stored: Any, if_version: str | None) -> bool:
+            if self.is_down:
+                message = "no answer"
+                raise Lost(message)
+            return super()._write(key, stored, if_version)
+
+    store = Failing(patience=0.01)
+    scene = Scene(store)
+    outcome = SourceTaskOutcome(End.STOPPED, 5, 1)
+    store.is_down = True
+    assert not scene.progress.write_last(outcome)
+    store.is_down = False
+    assert scene.progress.write_last(outcome)
+    assert scene.written() == SourceProgress(state="STOPPED", records=5, transactions=1)
