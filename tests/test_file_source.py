@@ -18,6 +18,7 @@ from sinksdk import ConfigException
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.runtime.checks import check_file
 from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.threads import SystemThreads
@@ -330,7 +331,7 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
     writer = threading.Thread(target=write_and_rotate, args=(directory, written))
     writer.start()
     kills = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while True:
         process = subprocess.Popen([sys.executable, "-c", PROCESS, directory, topics], cwd=ROOT)
         time.sleep(0.9 + 0.13 * kills)
@@ -352,6 +353,12 @@ def test_a_pause_in_the_last_line(following: Following) -> None:
     following.write("a", "one\ntwo")
     following.run(lambda: None)
     assert following.lines == ["one", "two"]
+
+
+def test_the_configuration_would_start() -> None:
+    """Every key is known and every value right."""
+    checked = check_file(ROOT / "examples" / "file_source.json")
+    assert (checked.problems, checked.warnings) == ([], [])
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

@@ -339,8 +339,8 @@ class LeavesAFile(PartSource):
         self.file = Path(os.devnull).open("rb")  # noqa: SIM115 - the mistake
 
 
-class LeavesAFileOfHalfAStart(ThreadedSource):
-    """Closes nothing if its start has failed half-way."""
+class LeavesAFileOfHalfAStart(PartSource):
+    """Does not close what it has opened if its start fails half-way."""
 
     opened: int | None = None
 
@@ -352,7 +352,6 @@ class LeavesAFileOfHalfAStart(ThreadedSource):
 
     def stopped(self) -> None:
         """Close what is known to be open."""
-        super().stopped()
         if self.opened is not None:
             os.close(self.opened)
 
