@@ -119,11 +119,10 @@ def replay_source(
 
 
 def _schedules(subject: SourceSubject, cases: int, random: Random) -> Iterator[Sequence[Step]]:
-    """Three quarters with one thing at one operation, evenly chosen; the rest at random."""
-    single = sweep(subject)
-    chosen = min(cases * 3 // 4, len(single))
-    yield from (single[number * len(single) // chosen] for number in range(chosen))
-    yield from itertools.islice(at_random(subject, random), cases - chosen)
+    """Three quarters with one thing at one operation; the rest at random."""
+    single = sweep(subject, cases * 3 // 4)
+    yield from single
+    yield from itertools.islice(at_random(subject, random), cases - len(single))
 
 
 def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str]) -> None:

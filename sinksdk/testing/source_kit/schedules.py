@@ -15,6 +15,7 @@ from sinksdk.testing.source_kit.subject import SourceSubject
 from sinksdk.testing.source_kit.trial import SourceTrial
 
 _MOST_STEPS: Final = 7
+_FIRST: Final = 6  # operations of each place that are all tried: a task starts, reads, and commits
 _FAR: Final = 25  # operations ahead, at most
 
 
@@ -28,21 +29,34 @@ def small_run(subject: SourceSubject) -> list[Step]:
     return steps
 
 
-def sweep(subject: SourceSubject) -> list[Sequence[Step]]:
-    """The small run with one fault or one event in it, for each that there can be."""
+def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
+    """The small run with one fault or one event in it: at each of its first operations, then at the others.
+
+    Args:
+        subject: the source under test.
+        most: schedules, at most, evenly chosen from those of later operations.
+    """
     steps = small_run(subject)
     trial = SourceTrial(subject, Counter())
     failure = trial.play(steps)
     if failure is not None:
         return [steps]
     operations = {where: min(trial.moments.asked[where], 4 * _FAR) for where in (TASK, TOPICS, ORIGIN)}
-    schedules: list[Sequence[Step]] = []
+    first: list[Sequence[Step]] = []
+    later: list[Sequence[Step]] = []
     for where, count in operations.items():
         events = [event for event in Event if event is not Event.CHANGE or subject.changes]
         for at in range(count):
+            schedules = first if at < _FIRST else later
             schedules += [[("fault", where, at, kind.value), *steps] for kind in FAULTS[where]]
             schedules += [[("meanwhile", where, at, event.value), *steps] for event in events]
-    return schedules
+    chosen = _evenly(first, most)
+    return [*chosen, *_evenly(later, most - len(chosen))]
+
+
+def _evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
+    count = min(most, len(schedules))
+    return [schedules[number * len(schedules) // count] for number in range(count)]
 
 
 def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]]:
