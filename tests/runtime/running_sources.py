@@ -49,7 +49,7 @@ class CountingTask(SourceTask):
             raise ConnectException(message)
         self.next += 1
         value = b"%s %d" % (self.config.share.encode(), self.next - 1)
-        return [SourceRecord(self.partition, {"next": self.next}, "numbers", value)]
+        return [SourceRecord(self.partition, {"next": self.next}, self.config.topic, value)]
 
     def stop(self) -> None:
         self.stopping.set()
