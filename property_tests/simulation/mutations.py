@@ -12,7 +12,7 @@ from connectors.s3_archiver.client import Location
 from property_tests.simulation.archive import SimulatedTask
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.runtime import driver, generation, registry
+from sinksdk.runtime import generation, registry, tenure
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.succession import Succession
 from sinksdk.spark import executor
@@ -186,7 +186,7 @@ def older_driver_configures(patch: Patch) -> None:
 
         return registry._change(store, connector, changed)
 
-    patch.setattr(driver, "deploy", anyhow)
+    patch.setattr(tenure, "deploy", anyhow)
 
 
 def tokens_not_noted(patch: Patch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
@@ -48,12 +48,6 @@ from sinksdk.store.records import (
 )
 
 log = logging.getLogger(__name__)
-
-_SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
-_SUCCESSION_POLL = 0.25  # seconds
-
-
-T = TypeVar("T")
 
 
 class Launcher(Protocol):

@@ -188,13 +188,16 @@ class Site:
 
     def uploads_with_data(self) -> list[str]:
         """Uploads that are neither complete nor aborted and hold parts."""
+        pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+        return [upload["Key"] for upload in pending if self._has_parts(upload)]
+
+    def _has_parts(self, upload: Mapping[str, str]) -> bool:
         s3 = client(self.endpoint)
-        pending = s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
-        return [
-            upload["Key"]
-            for upload in pending
-            if s3.list_parts(Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]).get("Parts")
-        ]
+        try:
+            found = s3.list_parts(Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+        except s3.exceptions.NoSuchUpload:  # completed, or aborted, since it was listed
+            return False
+        return bool(found.get("Parts"))
 
 
 def client(endpoint: str) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from sinksdk.errors import ConnectException
 from sinksdk.spark.generation_job import SparkGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.task_result import TaskResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,17 +22,22 @@ pytestmark = pytest.mark.spark
 LONG = 60.0  # seconds: as long as a task that is stuck
 
 
-def stuck(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def stuck(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     """A task that has much to do, or waits for something that never comes."""
     time.sleep(LONG)
-    yield pa.RecordBatch.from_pydict({"result": ["late"]})
+    return TaskResult(0, 1, [])
 
 
-def test_a_cancelled_generation_ends_at_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def running_stuck(spark: SparkSession, generation: int) -> SparkGeneration[TaskResult]:
+    """A generation of one such task."""
+    spec = GenerationSpec("sqlite:///absent", "id", "lines", generation)
+    frame = spark.range(1, numPartitions=1).toDF("range")
+    return SparkGeneration(spark, frame, spec, stuck, TaskResult)
+
+
+def test_a_cancelled_generation_ends_at_once(spark: SparkSession) -> None:
     """Its tasks are killed whatever they do; others of the same session go on."""
-    monkeypatch.setattr("sinksdk.spark.generation_job.result_batches", stuck)
-    specs = [GenerationSpec("sqlite:///absent", "id", "lines", number) for number in (1, 2)]
-    one, other = (SparkGeneration(spark, spark.range(1, numPartitions=1).toDF("range"), s) for s in specs)
+    one, other = running_stuck(spark, 1), running_stuck(spark, 2)
     assert not one.wait(5), "it should be running"
 
     one.cancel()
@@ -44,13 +50,9 @@ def test_a_cancelled_generation_ends_at_once(spark: SparkSession, monkeypatch: p
     assert other.wait(10)
 
 
-def test_a_generation_cancelled_before_its_job_began_ends_too(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_generation_cancelled_before_its_job_began_ends_too(spark: SparkSession) -> None:
     """While it is only being planned there is no job that could be cancelled."""
-    monkeypatch.setattr("sinksdk.spark.generation_job.result_batches", stuck)
-    spec = GenerationSpec("sqlite:///absent", "id", "lines", 1)
-    running = SparkGeneration(spark, spark.range(1, numPartitions=1).toDF("range"), spec)
+    running = running_stuck(spark, 1)
 
     running.cancel()
 

@@ -27,6 +27,7 @@ class CountingConfig(SourceConnectorConfig):
     first: int = Field(default=0, description="Which of a task's numbers is its first.")
     share: str = Field(default="all", description="Which numbers a task counts.")
     fails: bool = Field(default=False, description="Whether its poll raises.")
+    topic: str = Field(default="numbers", description="Where they go.")
 
 
 class CountingTask(SourceTask):
@@ -49,7 +50,7 @@ class CountingTask(SourceTask):
             raise ConnectException(message)
         self.next += 1
         value = b"%s %d" % (self.config.share.encode(), self.next - 1)
-        return [SourceRecord(self.partition, {"next": self.next}, "numbers", value)]
+        return [SourceRecord(self.partition, {"next": self.next}, self.config.topic, value)]
 
     def stop(self) -> None:
         self.stopping.set()

@@ -102,7 +102,7 @@ class Zombies:
         for thread in self._threads:
             thread.start()
         for event in self.target.frozen:
-            assert event.wait(30)
+            assert event.wait(60), self.ended
         return self
 
     def thaw(self) -> None:
