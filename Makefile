@@ -34,8 +34,9 @@ format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: install ## All tests: Spark, servers, crashes, property tests (minutes)
-	$(BIN)/pytest tests property_tests examples
+JOBS ?= 2
+test: install ## All tests: Spark, servers, crashes, property tests (minutes); JOBS=2 files at a time
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --durations 30 tests property_tests examples
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C)
 	$(BIN)/python -m property_tests.simulation

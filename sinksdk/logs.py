@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,12 @@ def same_subject(function: Callable[[], None]) -> Callable[[], None]:
     """The same function, logging about what the caller logs about now; for another thread."""
     context = contextvars.copy_context()
     return lambda: context.run(function)
+
+
+def stack_of(thread: int | None) -> list[str]:
+    """The lines of code a thread is at, outermost first; none of a thread that is not there (any more)."""
+    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - documented, and the only way
+    return traceback.format_stack(frame) if frame else []
 
 
 class Outage:
@@ -122,7 +129,7 @@ def _make_sayable(record: logging.LogRecord) -> bool:
 def _shown(arguments: object) -> str:
     try:
         return repr(arguments)
-    except Exception:  # noqa: BLE001 - the same
+    except Exception:  # noqa: BLE001 - an argument's own __repr__ may raise anything
         return "(arguments that cannot be shown)"
 
 

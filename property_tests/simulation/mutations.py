@@ -11,6 +11,7 @@ import pytest
 from connectors.s3_archiver.client import Location
 from property_tests.simulation.archive import SimulatedTask
 from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.engine.committer import Committer
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.runtime import generation, registry, tenure
 from sinksdk.runtime.generation import Claim, Generations
@@ -77,17 +78,17 @@ def stale_tokens_not_carried(patch: Patch) -> None:
 
 def publish_before_commit(patch: Patch) -> None:
     """What pre_commit returned is made visible, then committed."""
-    write = WorkerSinkTask._write
+    write = Committer._write
 
     def eager(
-        self: WorkerSinkTask, accepted: Mapping[TopicPartition, OffsetAndMetadata], deadline: float | None
-    ) -> None:
+        self: Committer, accepted: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Collection[TopicPartition]:
         for partition, offset in accepted.items():
             if offset.tokens:
                 self._task.publish(partition, offset.tokens)
-        write(self, accepted, deadline)
+        return write(self, accepted)
 
-    patch.setattr(WorkerSinkTask, "_write", eager)
+    patch.setattr(Committer, "_write", eager)
 
 
 def discard_when_fenced(patch: Patch) -> None:
@@ -107,11 +108,11 @@ def discard_when_fenced(patch: Patch) -> None:
 def unpublished_tokens_overwritten(patch: Patch) -> None:
     """A commit follows though the one before could not be published."""
 
-    def ignore(self: WorkerSinkTask, partition: TopicPartition, deadline: float | None = None) -> None:
+    def ignore(self: Committer, partition: TopicPartition, deadline: float | None = None) -> None:
         self._second_phase.publish(partition, deadline)
 
     patch.setattr(Ledger, "_refuse_to_overwrite", lambda self, partition, offset: None)
-    patch.setattr(WorkerSinkTask, "_publish", ignore)
+    patch.setattr(Committer, "publish", ignore)
 
 
 def clean_up_by_listing(patch: Patch) -> None:
@@ -192,7 +193,7 @@ def older_driver_configures(patch: Patch) -> None:
 def tokens_not_noted(patch: Patch) -> None:
     """An upload is fed though no successor could know of it."""
     patch.setattr(Ledger, "prepare", lambda self, tokens: None)
-    patch.setattr("sinksdk.engine.sink.committable", lambda returned, **rest: dict(returned))
+    patch.setattr("sinksdk.engine.committer.committable", lambda returned, **rest: dict(returned))
 
 
 def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:

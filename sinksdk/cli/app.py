@@ -68,8 +68,8 @@ def run_command(
     a topic is missing.
     """
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.run import RunOptions, run  # noqa: PLC0415 - other commands need no store
-        from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
+        from sinksdk.cli.run import RunOptions, run
+        from sinksdk.cli.source import SourceOptions
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
         logs = log_settings(
@@ -128,8 +128,8 @@ def server_command(
     driver runs is left to it. Stopping flushes and commits everything.
     """
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.server import ServerOptions, serve  # noqa: PLC0415 - the same
-        from sinksdk.cli.source import SourceOptions  # noqa: PLC0415 - the same
+        from sinksdk.cli.server import ServerOptions, serve
+        from sinksdk.cli.source import SourceOptions
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
         serve(
@@ -163,7 +163,7 @@ def validate_command(
     0 it would start, 2 it would not.
     """
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.validate import validate  # noqa: PLC0415
+        from sinksdk.cli.validate import validate
 
         validate(config, as_json=as_json)
 
@@ -180,7 +180,7 @@ def plugins_command(
 ) -> None:
     """List connectors with their configuration reference."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.plugins import show_plugins  # noqa: PLC0415
+        from sinksdk.cli.plugins import show_plugins
 
         show_plugins(name, as_json=as_json)
 
@@ -192,7 +192,7 @@ def demo_command(*, verbose: Verbose = False) -> None:
     Takes under a minute and leaves nothing behind. Needs the packages of sinksdk[all].
     """
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.demo import demo  # noqa: PLC0415
+        from sinksdk.cli.demo import demo
 
         demo(verbose=verbose)
 

@@ -12,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import stdout, write
+from sinksdk.cli.output import stdout, warn, write
 from sinksdk.cli.startup import absolute_store_url, connector_to_delete
 from sinksdk.cli.task_tally import committed
-from sinksdk.config import ConnectorConfig
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.plugins import connector_type
@@ -24,7 +23,7 @@ from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted, still_hidden, with_secrets
-from sinksdk.runtime.registry import ConnectorNotFoundException
+from sinksdk.runtime.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
@@ -52,7 +51,7 @@ def herding(store: str) -> Iterator[tuple[Herder, Store]]:
 def show_connectors(store: str, *, as_json: bool) -> None:
     """All connectors, a line each."""
     with herding(store) as (herder, _):
-        found = herder.infos()
+        found = herder.infos(lambda name, error: warn([f"{name} is left out: {error}"]))
     if as_json:
         _print([_summary(info) for info in found])
         return
@@ -134,7 +133,7 @@ def delete(store: str, name: str, *, as_json: bool = False) -> None:
     """
     with herding(store) as (herder, opened):
         record = herder.delete(name)
-        give_up = time.monotonic() + _graceful(record) + _PATIENCE
+        give_up = time.monotonic() + graceful_timeout(record) + _PATIENCE
         while name in herder.connectors():
             if not herder.info(name).driver:
                 WorkerConnector(opened, name, _no_driver, connector_to_delete).run()
@@ -219,11 +218,6 @@ def set_config(store: str, name: str, file: Any, *, as_json: bool = False) -> No
 def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers
     message = "it is being deleted"
     raise ConnectorNotFoundException(message)
-
-
-def _graceful(record: ConnectorRecord) -> float:
-    default = ConnectorConfig.model_fields["graceful_timeout_ms"].default
-    return float(record.config.get("task.shutdown.graceful.timeout.ms", default)) / 1000
 
 
 def _expect_sink(herder: Herder, name: str) -> None:

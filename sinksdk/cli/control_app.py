@@ -49,7 +49,7 @@ def _asking(wish: str, what: str) -> Callable[..., None]:
         *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
     ) -> None:
         with exit_on_error(verbose=verbose):
-            from sinksdk.cli.control import ask  # noqa: PLC0415 - help needs no store
+            from sinksdk.cli.control import ask
 
             ask(store, name, wish, as_json=as_json)
 
@@ -62,7 +62,7 @@ def list_command(
 ) -> None:
     """List connectors: state, tasks, lag, and who drives them."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import show_connectors  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import show_connectors
 
         show_connectors(store, as_json=as_json)
 
@@ -72,7 +72,7 @@ def status_command(
 ) -> None:
     """Show a connector: its tasks, its partitions with commit, end, lag and rate, and the last errors."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import show_status  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import show_status
 
         show_status(store, name, as_json=as_json)
 
@@ -90,7 +90,7 @@ def restart_command(
 ) -> None:
     """Stop a connector with its tasks, and start it again; what is open is flushed and committed first."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import ask  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import ask
 
         ask(store, name, "restart", only_failed=only_failed, as_json=as_json)
 
@@ -103,7 +103,7 @@ def delete_command(
     Its driver does it; where none is alive, this command does.
     """
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import delete  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import delete
 
         delete(store, name, as_json=as_json)
 
@@ -114,7 +114,7 @@ def show_offsets_command(
 ) -> None:
     """Show the next offset to read of each partition."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import show_offsets  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import show_offsets
 
         show_offsets(store, name, as_json=as_json)
 
@@ -130,7 +130,7 @@ def alter_offsets_command(
 ) -> None:
     """Commit other offsets, of a connector that is stopped. 'orders-0=' forgets a partition's commit."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import alter_offsets  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import alter_offsets
 
         alter_offsets(store, name, changes, as_json=as_json)
 
@@ -141,7 +141,7 @@ def reset_offsets_command(
 ) -> None:
     """Forget everything that is committed, of a connector that is stopped."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import reset_offsets  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import reset_offsets
 
         reset_offsets(store, name, as_json=as_json)
 
@@ -156,7 +156,7 @@ def get_config_command(
 ) -> None:
     """Print a connector's configuration as JSON, with or without --json; secrets hidden."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import show_config  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import show_config
 
         show_config(store, name)
 
@@ -172,6 +172,6 @@ def set_config_command(
 ) -> None:
     """Replace a connector's configuration; what runs closes, commits, and begins again with it."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import set_config  # noqa: PLC0415 - the same
+        from sinksdk.cli.control import set_config
 
         set_config(store, name, file, as_json=as_json)

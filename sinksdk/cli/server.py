@@ -126,8 +126,8 @@ class RestServer:
     def __init__(self, place: Place, options: ServerOptions) -> None:
         import uvicorn  # noqa: PLC0415 - an extra
 
-        from sinksdk.server.app import create_app  # noqa: PLC0415 - the same
-        from sinksdk.server.auth import Credentials, is_loopback  # noqa: PLC0415 - the same
+        from sinksdk.server.app import create_app  # noqa: PLC0415 - needs fastapi, of that extra
+        from sinksdk.server.auth import Credentials, is_loopback  # noqa: PLC0415 - needs starlette, of that extra
 
         credentials = Credentials.read(options.credentials) if options.credentials else None
         if credentials is None and not is_loopback(options.host):

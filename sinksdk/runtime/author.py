@@ -6,15 +6,14 @@ import contextvars
 import inspect
 import logging
 import queue
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from sinksdk.connector import Connector
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException
+from sinksdk.logs import stack_of
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +72,7 @@ class Call(Generic[T]):
 
     def where(self) -> str:
         """The lines of code it is at, outermost first; empty before it has begun."""
-        frame = sys._current_frames().get(self._thread or 0)  # noqa: SLF001 - documented, and the only way
-        lines = traceback.format_stack(frame) if frame else []
+        lines = stack_of(self._thread)
         begun = next(
             (at for at, line in enumerate(lines, 1) if "self._context.run(self._function)" in line), 0
         )

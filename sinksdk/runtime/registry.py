@@ -6,11 +6,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import CONNECTORS, ConnectorRecord, TargetState, config_key, connector_of
 
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
+
+Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
+"""Makes a configuration of the present one; of None where there is no connector of that name yet."""
 
 
 class ConnectorNotFoundException(ConnectException):
@@ -29,10 +33,6 @@ def names(store: Store) -> list[str]:
     """All connectors, sorted; also those that are being deleted. Raises StoreUnavailable."""
     found = (connector_of(key) for key in store.list(CONNECTORS))
     return sorted(name for name in found if name is not None)
-
-
-Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
-"""Makes a configuration of the present one; of None where there is no connector of that name yet."""
 
 
 def find(store: Store, connector: str) -> ConnectorRecord:
@@ -157,6 +157,15 @@ def mark_deleted(store: Store, connector: str) -> ConnectorRecord:
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
     """A configuration as it is kept: JSON scalars as texts, keys without a value left out."""
     return {key: _as_text(value) for key, value in config.items() if value is not None}
+
+
+def graceful_timeout(record: ConnectorRecord) -> float:
+    """Seconds a connector's tasks have for closing, as its configuration has it; else the default."""
+    field = ConnectorConfig.model_fields["graceful_timeout_ms"]
+    try:
+        return float(record.config.get(str(field.alias), field.default)) / 1000
+    except ValueError:  # it could not start with that
+        return float(field.default) / 1000
 
 
 def _change(

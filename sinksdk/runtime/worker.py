@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _LOOK = 0.5  # seconds between two looks for new connectors
 _AGAIN = 10.0  # seconds until a connector whose life here has ended is taken on again
+_PATIENCE = 60.0  # seconds for closing, of a connector whose configuration cannot be read
 _GRACE = 10.0  # seconds beyond the connectors' own time-outs that the end of the process waits for them
 
 Workers = Callable[[str], WorkerConnector]
@@ -50,17 +51,12 @@ class Worker:
     Args:
         store: whose connectors.
         workers: make what runs them.
-        graceful: seconds that connectors have for closing when the process ends, if their configurations
-            do not give them more.
         clock: time.
     """
 
-    def __init__(
-        self, store: Store, workers: Workers, *, graceful: float = 60.0, clock: WallClock | None = None
-    ) -> None:
+    def __init__(self, store: Store, workers: Workers, *, clock: WallClock | None = None) -> None:
         self._store = store
         self._workers = workers
-        self._graceful = graceful
         self._clock = clock or SystemWallClock()
         self._lives: dict[str, _Life] = {}
         self._closed = threading.Event()
@@ -130,7 +126,7 @@ class Worker:
         runner.start()
 
     def _await_ends(self) -> list[str]:
-        patience = max([self._graceful, *map(self._graceful_of, self.running)]) + _GRACE
+        patience = max(map(self._graceful_of, self.running), default=0.0) + _GRACE
         give_up = self._clock.now() + patience
         while self.running and self._clock.now() < give_up:
             self._clock.sleep(_LOOK / 5)
@@ -140,12 +136,11 @@ class Worker:
         return self.running
 
     def _graceful_of(self, name: str) -> float:
-        """Seconds that a connector's tasks have for closing, as its configuration says."""
+        """Seconds that a connector's tasks have for closing, if the store tells."""
         try:
-            config = registry.find(self._store, name).config
-            return float(config.get("task.shutdown.graceful.timeout.ms", 0)) / 1000
-        except (ConnectException, ValueError):
-            return 0.0
+            return registry.graceful_timeout(registry.find(self._store, name))
+        except ConnectException:
+            return _PATIENCE
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import ConnectorType, connector_type
@@ -19,6 +19,31 @@ Scalar = str | int | float | bool | None
 """What a value of a configuration may be in JSON; it is kept as text."""
 
 RawConfig = dict[str, Scalar]
+
+_Digits = Annotated[str, Field(pattern="^[0-9]{1,19}$")]
+
+
+def _number(value: object) -> object:
+    """As Connect reads it: digits in quotes are a number, ``true`` is none, and neither is 7.0."""
+    if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
+        return value
+    message = "must be a whole number"
+    raise ValueError(message)
+
+
+Partition = Annotated[
+    int,
+    Field(ge=0, lt=2**31),
+    BeforeValidator(_number, json_schema_input_type=Annotated[int, Field(ge=0, lt=2**31)] | _Digits),
+]
+"""A partition's number, or its digits as text."""
+
+Offset = Annotated[
+    int,
+    Field(ge=0, lt=2**63),
+    BeforeValidator(_number, json_schema_input_type=Annotated[int, Field(ge=0, lt=2**63)] | _Digits),
+]
+"""An offset in a topic partition, or its digits as text."""
 
 
 class Body(BaseModel):
@@ -92,13 +117,13 @@ class KafkaPartition(Body):
     """A topic partition, as KIP-875 names it."""
 
     kafka_topic: str = Field(min_length=1)
-    kafka_partition: int = Field(ge=0, lt=2**31)
+    kafka_partition: Partition
 
 
 class KafkaOffset(Body):
     """Next offset to read."""
 
-    kafka_offset: int = Field(ge=0, lt=2**63)
+    kafka_offset: Offset
 
 
 class PartitionOffset(Body):

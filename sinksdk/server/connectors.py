@@ -128,11 +128,11 @@ def patch_config(herder: TheHerder, providers: TheProviders, name: Name, changes
 
     def changed(before: Mapping[str, str] | None) -> dict[str, str]:
         if before is None:
-            raise ConnectorNotFoundException(f"there is no connector '{name}'")
+            message = f"there is no connector '{name}'; PUT creates one"
+            raise ConnectorNotFoundException(message)
         kept = {key: value for key, value in before.items() if key not in changes}
         return {**kept, **with_secrets(texts(changes), before)}
 
-    herder.connector(name)  # in the store's own words
     return _configure(herder, providers, name, changed)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from sinksdk.engine.clock import Clock
-from sinksdk.logs import same_subject
+from sinksdk.logs import same_subject, stack_of
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +67,7 @@ class HangWatch:
         if silent < self._limit or self._is_told:
             return
         self._is_told = True
-        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented, and the only way
-        where = "".join(traceback.format_stack(frame)[-_LINES:]) if frame else ""
+        where = "".join(stack_of(self._watched)[-_LINES:])
         text = f"{self._label}: its code has not come back for {silent:.1f} s; it is at\n{where}".rstrip()
         log.error("%s", text)
         self._report(text)

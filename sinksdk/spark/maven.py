@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +36,9 @@ def copy_jars(pom: Path, name: str, properties: Mapping[str, str] | None = None)
     """
     folder = cache_folder() / name
     if not folder.is_dir():
-        _download(pom, folder, properties or {})
+        with _alone():
+            if not folder.is_dir():  # else another process was faster
+                _download(pom, folder, properties or {})
     return sorted(folder.glob("*.jar"))
 
 
@@ -42,18 +46,22 @@ def _download(pom: Path, folder: Path, properties: Mapping[str, str]) -> None:
     if shutil.which("mvn") is None:
         message = "Maven (mvn) is not on the PATH: install it (Debian: apt install maven)"
         raise ConfigException(message)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     # Into another folder first: what stops half-way must not be taken for the whole.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as unfinished:
         target = Path(unfinished, "jars")
         settings = {**properties, "outputDirectory": str(target), "includeScope": "runtime"}
         options = [f"-D{key}={value}" for key, value in settings.items()]
         _maven("--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(pom), _COPY, *options)
-        try:
-            target.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was faster, with the same jars
-                raise
+        target.rename(folder)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One Maven at a time: two that fill one local repository at once may find half of a file there."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / ".maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed, also by a crash
+        yield
 
 
 def _maven(*arguments: str) -> None:

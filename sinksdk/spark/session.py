@@ -93,7 +93,7 @@ def is_alive(spark: SparkSession) -> bool:
     if jvm is not None and jvm.poll() is not None:
         return False
     try:
-        return not context._jsc.sc().isStopped()  # noqa: SLF001 - the same
+        return not context._jsc.sc().isStopped()  # noqa: SLF001 - pyspark does not tell that its application ended
     except (Py4JError, OSError, AttributeError):
         return False
 
@@ -113,9 +113,9 @@ def forget_dead_session() -> None:
             jvm.wait()
         with contextlib.suppress(Exception):
             gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
-    SparkContext._active_spark_context = None  # noqa: SLF001 - the same
-    sql.SparkSession._instantiatedSession = None  # noqa: SLF001 - the same
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the dead JVM is used again
+    SparkContext._active_spark_context = None  # noqa: SLF001 - else a second one is refused
+    sql.SparkSession._instantiatedSession = None  # noqa: SLF001 - else the builder returns the dead one
 
 
 def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:

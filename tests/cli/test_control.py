@@ -248,3 +248,16 @@ def test_every_command_speaks_to_programs(here: Here, store: Store) -> None:
     assert said("offsets", "reset", "lines") == []
     assert said("delete", "lines") == {"name": "lines", "deleted": True}
     assert said("list") == []
+
+
+def test_a_damaged_connector_is_left_out_of_the_list(here: Here, store: Store) -> None:
+    """It is named on stderr with what is wrong; the others are listed."""
+    row = store.stored("connectors/lines/config")
+    assert row is not None
+    Herder(store).create("other", {"topics": "t"}, "STOPPED")
+    store.put("connectors/lines/config", {"config": "no dictionary"}, row.version)
+
+    shown = here.sinksdk("list", "--json")
+
+    assert [row["name"] for row in json.loads(shown.stdout)] == ["other"]
+    assert "lines is left out" in shown.stderr

@@ -43,7 +43,7 @@ class Scene:
         self.herder = Herder(self.store)
         self.hanging: dict[str, threading.Event] = {}
         self.cannot_be_made: dict[str, BaseException] = {}
-        self.worker = Worker(self.store, self.make, graceful=0.5)
+        self.worker = Worker(self.store, self.make)
         self.left: list[str] | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -73,7 +73,8 @@ class Scene:
 
     def create(self, *names: str) -> None:
         for name in names:
-            self.herder.create(name, {**RAW, "name": name})
+            graceful = {"task.shutdown.graceful.timeout.ms": "500"}
+            self.herder.create(name, {**RAW, **graceful, "name": name})
 
     def committed(self, name: str) -> int:
         found = committed_offsets(self.store, name).get(P0)

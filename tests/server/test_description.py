@@ -1,6 +1,7 @@
 """The REST interface answers what its OpenAPI description says, whatever it is asked: tried by schemathesis.
 
-Bounded and without chance: the same requests in every run, in well under a minute.
+Bounded, in well under a minute, and without chance: but which requests are made also depends on the constants in
+all modules that are loaded (hypothesis tries those, too), so the whole suite asks other things than this file alone.
 """
 
 from __future__ import annotations

@@ -138,6 +138,10 @@ def test_a_task_that_is_no_number(client: TestClient, store: MemoryStore, task: 
         [{"partition": {"kafka_topic": "orders", "kafka_partition": 2**31}}],
         [{"partition": {"kafka_topic": "", "kafka_partition": 0}}],
         [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": 2**63}}],
+        [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": True}}],
+        [{"partition": {"kafka_topic": "orders", "kafka_partition": False}, "offset": {"kafka_offset": 1}}],
+        [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": 1.0}}],
+        [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": "1_000"}}],
         [{"partition": {"topic": "orders", "partition": 0}, "offset": {"offset": 1}}],
     ],
 )

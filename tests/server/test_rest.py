@@ -258,6 +258,13 @@ def test_offsets(client: TestClient, store: Flaky) -> None:
     altered = client.patch("/connectors/archive/offsets", json=wanted)
     assert "altered successfully" in altered.json()["message"]
     assert client.get("/connectors/archive/offsets").json() == wanted
+    as_text = {
+        "partition": {"kafka_topic": "orders", "kafka_partition": "0"},
+        "offset": {"kafka_offset": "8"},
+    }
+    assert client.patch("/connectors/archive/offsets", json={"offsets": [as_text]}).status_code == 200
+    now = client.get("/connectors/archive/offsets").json()["offsets"]
+    assert [row["offset"] for row in now] == [{"kafka_offset": 8}]
     assert "reset successfully" in client.delete("/connectors/archive/offsets").json()["message"]
     assert client.get("/connectors/archive/offsets").json() == {"offsets": []}
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def test_maven_is_asked_once_and_only_what_spark_lacks_is_added(mvn: Callable[[s
     assert (cache / "runs").read_text() == "run\n"
 
 
+def test_two_that_need_the_jars_at_once_ask_maven_once(mvn: Callable[[str], Path]) -> None:
+    """The second waits for the first, and finds what it brought."""
+    cache = mvn(_COPY + "/bin/sleep 0.3\n")
+
+    with ThreadPoolExecutor() as both:
+        first, second = both.map(with_kafka, [{}, {}])
+
+    assert first == second
+    assert (cache / "runs").read_text() == "run\n"
+
+
 def test_a_download_that_fails_leaves_nothing_behind(mvn: Callable[[str], Path]) -> None:
     """What Maven said, and what to do, in one sentence; the next attempt starts afresh."""
     cache = mvn(
@@ -87,7 +99,7 @@ echo "[ERROR] "; echo "[ERROR] Could not find artifact spark-sql-kafka"; exit 1
     with pytest.raises(ConfigException, match=r"Could not find artifact spark-sql-kafka.*--kafka-jars"):
         with_kafka({})
 
-    assert list(cache.iterdir()) == []
+    assert [path.name for path in cache.iterdir()] == [".maven.lock"]
 
 
 def test_without_maven_the_message_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

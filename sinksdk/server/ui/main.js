@@ -8,6 +8,7 @@ import { overview } from "./overview.js";
 const PAUSE = 2000; // milliseconds between two questions, at least
 const LONGEST_PAUSE = 30_000;
 const RELUCTANCE = 10; // times as long as the answer took: slow stores are asked less often
+const RETRY_PAUSE = 5000; // after a question without an answer: who waits for an outage to end looks at the page
 const PATIENCE = 5000; // milliseconds without an answer until the reader is told
 
 const [header, problem, main] = ["header", "problem", "main"].map((id) => document.getElementById(id));
@@ -39,19 +40,20 @@ async function ask() {
   asking?.controller.abort();
   const question = { since: Date.now(), controller: new AbortController() };
   asking = question;
+  let pause = RETRY_PAUSE;
   try {
     server ??= await get("../", question.controller.signal);
     const data = await get(route.path, question.controller.signal);
     if (asking !== question) return;
     answer = { data, at: Date.now() };
     trouble = null;
+    pause = Math.min(Math.max(PAUSE, RELUCTANCE * (answer.at - question.since)), LONGEST_PAUSE);
   } catch (error) {
     if (asking !== question) return; // another view was wanted meanwhile
     trouble = { text: error.message, since: trouble?.since ?? answer?.at ?? question.since };
   }
   asking = null;
-  const took = Date.now() - question.since;
-  timer = setTimeout(ask, Math.min(Math.max(PAUSE, RELUCTANCE * took), LONGEST_PAUSE));
+  timer = setTimeout(ask, pause);
   draw();
 }
 
