@@ -170,6 +170,7 @@ class Content:
 
     def __init__(self, first: str, number: int, place: Place, skip_lines: int) -> None:
         self.partition = {"first": first, "number": number}
+        self.key = f"{first}-{number}".encode()
         self.place = place
         self.marks = deque([place], maxlen=MARKS)
         self.to_skip = 0 if place.byte else skip_lines
@@ -322,7 +323,9 @@ class FileTask(SourceTask):
             try:
                 for line, place in content.lines(share, self.config):
                     offset = {"byte": place.byte, "tail": place.tail}
-                    records.append(SourceRecord(content.partition, offset, self.config.topic, line))
+                    records.append(
+                        SourceRecord(content.partition, offset, self.config.topic, line, content.key)
+                    )
             except (LookupError, *UNFINISHED):  # truncated: what was not read is in a copy, if any
                 content.close()
                 self.known.clear()
