@@ -3,6 +3,7 @@
 Files are told apart by what is in them, not by their names: the source partition is a content, known by its
 first lines; the offset is a place in it, known by the bytes before it. So a file may be renamed, copied and
 truncated, compressed or moved: what was read of it stays read, and the rest is read from wherever it is now.
+A record's key is its content's too: Kafka keeps the lines of a file in one partition, and so in their order.
 A file whose whole content is the beginning of another's is taken for an older copy of it.
 """
 

@@ -22,6 +22,7 @@ LOOK = 2.0  # seconds between two looks
 
 
 def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # also where it is no terminal
     options = arguments()
     pipeline = Pipeline(options)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
@@ -47,9 +48,7 @@ def arguments() -> argparse.Namespace:
     add("--follow", action="store_true", help="go on until Ctrl-C, also when everything is archived")
     add("--check", action="store_true", help="only compare what is archived with the input")
     add("--work", type=Path, default="build/pipeline", metavar="DIR", help="for all files (%(default)s)")
-    add(
-        "--bootstrap-servers", metavar="HOST:PORT", help="Kafka, with a topic 'lines'; else a topic directory"
-    )
+    add("--bootstrap-servers", metavar="HOST:PORT", help="Kafka with a topic 'lines'; else a topic directory")
     add("--s3", metavar="URL", help="an S3; else moto on this machine. Bucket and keys are in archive.json")
     add("--s3-port", type=int, default=5556, help="port of moto (%(default)s)")
     add("--port", type=int, default=8083, help="port of the server (%(default)s)")
@@ -110,10 +109,7 @@ class Pipeline:
         lines = sum(len(lines) for lines in self.lines().values())
         offsets = self.rest.end_of_topics(self.sink)
         files, records = self.archive.count()
-        print(
-            f"{lines:9,} lines in files {offsets:9,} in the topic {records:9,} archived in {files} files",
-            flush=True,
-        )
+        print(f"{lines:9,} lines in files {offsets:9,} in the topic {records:9,} archived in {files} files")
         return lines == records
 
     def compare(self) -> list[str]:
@@ -129,9 +125,10 @@ class Pipeline:
         return lines_of(self.folder, self.source["file.pattern"])
 
     def stop(self) -> None:
-        """The server first: it flushes and commits what it has."""
+        """The server first: it flushes and commits what it has. A check ends only what it has started."""
         for service in reversed(self.services):
-            service.stop()
+            if service.process or not self.options.check:
+                service.stop()
 
 
 def configuration(name: str, changes: Mapping[str, str]) -> dict[str, str]:

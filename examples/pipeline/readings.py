@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SENSORS = 3
-PAUSE = 0.1  # seconds between two writes
+PAUSE = 0.2  # seconds between two writes
 
 
 class Readings(threading.Thread):

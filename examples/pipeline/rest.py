@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 PATIENCE = 30.0  # seconds for an answer
-REFUSED = (400, 404, 409)
+REFUSED = 400
 
 
 class Rest:
@@ -22,7 +22,7 @@ class Rest:
         try:
             self.ask("PUT", f"/connectors/{config['name']}/config", config)
         except HTTPError as error:
-            if error.code in REFUSED:
+            if error.code == REFUSED:
                 sys.exit(f"{config['name']} is refused: {error.read().decode()}")
             raise
 

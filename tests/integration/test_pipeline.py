@@ -16,20 +16,22 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-import polars
+import polars as pl
 import pytest
 
 from examples.make_bucket import make_bucket
 from tests.integration.archive_site import client, descendants
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0  # seconds
-PAUSE = 0.05  # seconds between two writes
+PATIENCE = 240.0  # seconds; on a machine that is free, nothing takes a tenth of it
+PAUSE = 0.2  # seconds between two writes
 
 Pids = Callable[[], Sequence[int]]
+T = TypeVar("T")
 
 
 class Writer(threading.Thread):
@@ -39,7 +41,10 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self.folder = folder
         self.is_ending = threading.Event()
-        self.contents: list[list[bytes]] = []
+        self.contents: list[list[bytes]] = []  # the first three are not all one task's
+
+    def lines(self) -> int:
+        return sum(map(len, self.contents))
 
     def run(self) -> None:
         names = ["a.jsonl", "b.jsonl", "c.jsonl"]
@@ -47,7 +52,7 @@ class Writer(threading.Thread):
         rounds = 0
         while not self.is_ending.wait(PAUSE):
             rounds += 1
-            if rounds == 400:
+            if rounds == 100:
                 growing["a.jsonl"].close()
                 (self.folder / "a.jsonl").rename(self.folder / "a.jsonl.1")
                 growing["a.jsonl"] = self.content("a.jsonl")
@@ -59,8 +64,8 @@ class Writer(threading.Thread):
     def content(self, name: str) -> Iterator[None]:
         """Lines are written in pieces that end anywhere; when it is closed the last one gets its end."""
         lines: list[bytes] = []
-        number, left = len(self.contents), b""
         self.contents.append(lines)
+        number, left = len(self.contents), b""
         with (self.folder / name).open("ab", buffering=0) as file:
             try:
                 while True:
@@ -85,6 +90,7 @@ class Pipeline:
         self.output = folder / "output"
         self.kills: Counter[str] = Counter()
         self.input.mkdir()
+        self.writer = Writer(self.input)
 
     def start(self, *options: str) -> None:
         places = ["--input", str(self.input), "--work", str(self.work), "--s3-port", str(self.s3_port)]
@@ -99,18 +105,24 @@ class Pipeline:
             )
 
     def kill(self, kind: str, pids: Pids) -> None:
-        """Kill -9 as soon as there is one of a kind; return when more is archived than was by then."""
+        """Kill -9 as soon as there is one of a kind; return when lines are archived that came after that."""
         found = self.until(pids, f"there is a {kind}")
-        before = self.archived()
         os.kill(found[0], signal.SIGKILL)
+        before = self.writer.lines()
+        self.tell(f"-- {kind} is killed, process {found[0]}")
         self.kills[kind] += 1
         self.until(lambda: self.archived() > before, f"it goes on without its {kind}")
 
-    def until(self, condition: Callable[[], object], what: str) -> object:
+    def tell(self, line: str) -> None:
+        """Say something among what the command says, for whoever reads why a test has failed."""
+        with self.output.open("a") as output:
+            output.write(f"{time.strftime('%X')} {line}\n")
+
+    def until(self, condition: Callable[[], T], what: str) -> T:
         give_up = time.monotonic() + PATIENCE
         while not (found := condition()):
             assert time.monotonic() < give_up, f"not within {PATIENCE:g} s: {what}\n{self.story()}"
-            time.sleep(0.01)
+            time.sleep(0.05)
         return found
 
     def archived(self) -> int:
@@ -151,9 +163,9 @@ class Pipeline:
         return [pid for pid in self.workers() if any(str(self.input) in name for name in open_files(pid))]
 
     def sink_workers(self) -> list[int]:
-        """Python workers that are connected with the S3."""
-        sockets = sockets_to(self.s3_port)
-        return [pid for pid in self.workers() if sockets & set(open_files(pid))]
+        """Python workers that are not the source's, once both of its tasks have files open."""
+        of_source = self.source_workers()
+        return [pid for pid in self.workers() if pid not in of_source] if len(of_source) == 2 else []
 
     def end(self) -> None:
         """Nothing stays behind."""
@@ -175,19 +187,13 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
-def sockets_to(port: int) -> set[str]:
-    """Sockets of this machine that are connected to a port, as /proc/PID/fd names them."""
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {f"socket:[{row[9]}]" for row in rows if row[2].endswith(f":{port:04X}") and row[3] == "01"}
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port
 
 
-def read_back(state: Path, port: int) -> list[polars.DataFrame]:
+def read_back(state: Path, port: int) -> list[pl.DataFrame]:
     """The archive's files, by a reader of other people."""
     server = subprocess.Popen([sys.executable, "-m", "examples.pipeline.s3", str(port), str(state)], cwd=ROOT)
     try:
@@ -195,7 +201,7 @@ def read_back(state: Path, port: int) -> list[polars.DataFrame]:
         s3 = client(f"http://127.0.0.1:{port}")
         found = s3.list_objects_v2(Bucket="archive", Prefix="topics/lines/")["Contents"]
         bodies = [s3.get_object(Bucket="archive", Key=entry["Key"])["Body"].read() for entry in found]
-        return [polars.read_avro(io.BytesIO(body)) for body in bodies]
+        return [pl.read_avro(io.BytesIO(body)) for body in bodies]
     finally:
         server.kill()
         server.wait()
@@ -213,7 +219,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_each_process_is_killed_once_and_the_archive_is_the_input(pipeline: Pipeline) -> None:
     """Kill -9 of whatever there is, each in turn while lines come: each line is archived once, in its order."""
-    writer = Writer(pipeline.input)
+    writer = pipeline.writer
     writer.start()
     pipeline.kill("source's Python worker", pipeline.source_workers)
     pipeline.kill("sink's Python worker", pipeline.sink_workers)
@@ -231,9 +237,9 @@ def test_each_process_is_killed_once_and_the_archive_is_the_input(pipeline: Pipe
     pipeline.start()
     assert pipeline.command.wait(PATIENCE) == 0, pipeline.story()
 
-    total = sum(map(len, writer.contents))
+    total = writer.lines()
     assert f"The archive is the input: {total:,} lines of 4 files" in pipeline.output.read_text()
-    archive = polars.concat(read_back(pipeline.work / "s3.state", pipeline.s3_port)).sort("offset")
+    archive = pl.concat(read_back(pipeline.work / "s3.state", pipeline.s3_port)).sort("offset")
     assert archive["offset"].to_list() == list(range(total))
     contents: dict[bytes, list[bytes]] = defaultdict(list)
     for key, value in archive.select("key", "value").iter_rows():
