@@ -36,7 +36,7 @@ def main() -> None:
         print("closing; the same command goes on")
     finally:
         pipeline.stop()
-    sys.exit("\n".join(verdict))
+    sys.exit("\n".join(verdict) or 0)
 
 
 def arguments() -> argparse.Namespace:
