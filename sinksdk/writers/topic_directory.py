@@ -115,8 +115,6 @@ class TopicDirectoryWriter:
 
     def send(self, record: SourceRecord) -> None:
         """See :meth:`TransactionalWriter.send`."""
-        if record.partition is not None and record.partition < 0:
-            raise ConnectException(f"topic {record.topic} has no partition {record.partition}")
         stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
         self._sent.append(replace(record, timestamp=stamp))
 
