@@ -63,12 +63,12 @@ class Visibility:
                 self._check_removed(paths[0])
 
     def _check_removed(self, path: str) -> None:
-        """Entries are written after their files and removed before them."""
+        """Entries are written after their files, and emptied or removed before them."""
         entry = (self._entries or {})[path]
-        if Path(entry).exists():
+        if _still_names(entry, path):
             raise ConnectException(
                 f"{entry} names {path}, which is not there; write files before the entry that names them, "
-                f"and remove the entry before its files"
+                f"and empty the entry before its files are removed"
             )
 
 
@@ -125,6 +125,15 @@ class Transactions:
             raise self._unfinished.judge(stat, problem) from error
         self._unfinished.forget(stat.path)
         return tuple(str(self._root / path) for path in _paths(content, stat.path))
+
+
+def _still_names(entry: str, path: str) -> bool:
+    try:
+        content = json.loads(Path(entry).read_bytes())
+    except FileNotFoundError:
+        return False
+    root = Path(entry).parent.parent
+    return path in {str(root / name) for name in _paths(content, entry)}
 
 
 def _paths(content: Any, entry: str) -> list[str]:
