@@ -36,8 +36,18 @@ from sinksdk.sources.topic_directory.log import (
     WriterEpoch,
 )
 
-_FINAL: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.ENAMETOOLONG})
-"""Errors that stay however often it is tried."""
+_WRITABLE: Final = "let this process write there"
+_HARD_LINKS: Final = "writers need a file system with hard links; use another one"
+_NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # what link says where there are none
+    errno.EROFS: _WRITABLE,
+    errno.ENOTSUP: _HARD_LINKS,
+    errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
+    errno.ENOTDIR: _NO_FOLDER,
+}
+"""What to do about errors that stay however often it is tried."""
 
 
 @contextmanager
@@ -47,8 +57,8 @@ def _on_disk(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"the topic directory {where} cannot be written: {error}"
-        if error.errno in _FINAL:
-            raise ConnectException(f"{message}; it must be writable and know hard links") from error
+        if error.errno in _REMEDIES:
+            raise ConnectException(f"{message}; {_REMEDIES[error.errno]}") from error
         raise RetriableException(message) from error
 
 

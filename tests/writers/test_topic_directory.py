@@ -179,6 +179,33 @@ def test_what_the_disk_refuses(tmp_path: Path, number: int, error: type[ConnectE
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize(
+    ("topics", "topic", "remedy"),
+    [
+        ("file", "a", r"Not a directory.*; a file is where a folder should be"),
+        ("file/topics", "a", r"Not a directory.*; a file is where a folder should be"),
+        ("topics", "a" * 300, r"File name too long.*; give the topic a shorter name"),
+    ],
+)
+def test_what_will_not_pass_is_told_with_what_to_do(
+    tmp_path: Path, topics: str, topic: str, remedy: str
+) -> None:
+    """At once, not when time is over."""
+    (tmp_path / "file").touch()
+    place = Directory(tmp_path / topics)
+    writer = place.writer()
+
+    def use() -> None:
+        writer.init()
+        write(place, writer, [b"1"], topic=topic)
+
+    with pytest.raises(
+        ConnectException, match=rf"the topic directory .* cannot be written: .*{remedy}"
+    ) as error:
+        use()
+    assert not isinstance(error.value, RetriableException)
+
+
 def test_a_successor_sweeps_what_its_predecessor_left(place: Directory) -> None:
     """Files that were written and never named go; those that count stay, and those of other tasks."""
     crashed, other = place.writer(0), place.writer(1)
