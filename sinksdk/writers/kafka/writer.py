@@ -123,7 +123,7 @@ class KafkaWriter:
         if record.topic == self._offsets_topic:
             raise ConnectException(
                 f"connector {self._connector} gave a record for topic {record.topic}, in which its own "
-                f"source offsets are kept; write to another topic, or set 'offsets.storage.topic' to another one"
+                f"source offsets are kept; write to another topic, or name another 'offsets.storage.topic'"
             )
         at = len(self._written)
         self._written.append(None)
