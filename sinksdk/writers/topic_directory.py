@@ -57,8 +57,9 @@ def _on_disk(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"the topic directory {where} cannot be written: {error}"
-        if error.errno in _REMEDIES:
-            raise ConnectException(f"{message}; {_REMEDIES[error.errno]}") from error
+        remedy = _REMEDIES.get(error.errno or 0)
+        if remedy is not None:
+            raise ConnectException(f"{message}; {remedy}") from error
         raise RetriableException(message) from error
 
 

@@ -35,7 +35,8 @@ class Visibility:
         self._entries = entries
         self._folders: dict[str, list[str]] = {}
         for path in entries or ():
-            self._folders.setdefault(str(Path(path).parent), []).append(path)
+            # There may be a great many: a Path for each would take longer than all the rest of a look.
+            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
 
     def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
         """Those of the files found in a partition's folder that count.
@@ -108,7 +109,8 @@ class Transactions:
 
         The records of the one before it would be taken for a gap, and never be read.
         """
-        numbers = {int(found[1]) for stat in stats if (found := NUMBERED.fullmatch(Path(stat.path).name))}
+        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
+        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
         if not numbers or len(numbers) > max(numbers) - min(numbers):
             return
         for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
