@@ -46,6 +46,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     errno.ENOTSUP: _HARD_LINKS,
     errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
     errno.ENOTDIR: _NO_FOLDER,
+    errno.EISDIR: "a folder is where a file should be; move it away",
 }
 """What to do about errors that stay however often it is tried."""
 

@@ -438,11 +438,12 @@ def test_a_directory_without_transactions_is_refused(place: Directory) -> None:
     assert TopicDirectory(place.root).partitions(ALL) == {A0: OffsetRange(0, 1)}
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"files": 1}', '{"files": ["x.parquet"]}'])
-def test_an_entry_that_is_none_stops_writers(place: Directory, content: str) -> None:
-    """It is named; nothing is written after what cannot be understood."""
+@pytest.mark.parametrize("name", [f"{2:020d}.json", "notes.json"])
+@pytest.mark.parametrize("content", ["[]", "{", "{}", '{"files": 1}', '{"files": ["x.parquet"]}'])
+def test_an_entry_that_is_none_stops_writers(place: Directory, name: str, content: str) -> None:
+    """It is named; nothing is written after what cannot be understood, and what no reader would read."""
     place.writer().init()
-    entry = place.root / "_transactions" / f"{2:020d}.json"
+    entry = place.root / "_transactions" / name
     entry.write_text(content)
     with pytest.raises(ConnectException, match=str(entry)):
         place.writer().init()

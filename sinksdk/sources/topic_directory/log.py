@@ -23,7 +23,7 @@ from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.sources.topic_directory.disk import Disk
 from sinksdk.sources.topic_directory.footers import Footers
 from sinksdk.sources.topic_directory.layout import TRANSACTIONS, FileStat, is_hidden, partition_of
-from sinksdk.sources.topic_directory.transactions import NUMBERED, checked_paths, entry_name
+from sinksdk.sources.topic_directory.transactions import NUMBERED, entry_name, named_paths
 from sinksdk.sources.topic_directory.unfinished import Unfinished
 
 _CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
@@ -252,7 +252,7 @@ class TransactionLog:
     def _take(self, state: LogState, entry: Entry) -> None:
         state.apply(entry)
         if not entry.extents:
-            state.extend(self._looked_up(entry, self._path(state.number + 1)))
+            state.extend(self._looked_up(entry))
         state.number += 1
 
     def _opened(self) -> LogState:
@@ -272,13 +272,14 @@ class TransactionLog:
         for name in names:
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
-                state.extend(self._looked_up(self._parsed(self.disk.read(path) or b"{}", path), path))
+                if (content := self.disk.read(path)) is not None:
+                    state.extend(self._looked_up(self._parsed(content, path)))
         return state
 
-    def _looked_up(self, entry: Entry, entry_path: Path) -> list[Extent]:
+    def _looked_up(self, entry: Entry) -> list[Extent]:
         """What is in files of which their entry does not say it."""
         footers, found = Footers(Unfinished(0.0)), []
-        for name in checked_paths(entry.files, str(entry_path)):
+        for name in entry.files:
             path = self.root / name
             at = partition_of(name)
             if path.exists() and (file := footers.read(FileStat.of(path), at)):
@@ -291,7 +292,9 @@ class TransactionLog:
         return self._folder / entry_name(number)
 
     def _parsed(self, content: bytes, path: Path) -> Entry:
-        return _valid(Entry, content, path)
+        entry = _valid(Entry, content, path)
+        named_paths(json.loads(content), str(path))  # what stops readers stops writers, too
+        return entry
 
 
 def _valid(model: type[M], content: bytes, path: Path) -> M:

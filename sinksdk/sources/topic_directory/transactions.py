@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -126,7 +126,7 @@ class Transactions:
             problem = f"{stat.path} is no JSON document ({error})"
             raise self._unfinished.judge(stat, problem) from error
         self._unfinished.forget(stat.path)
-        return tuple(str(self._root / path) for path in _paths(content, stat.path))
+        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
 
 
 def _still_names(entry: str, path: str) -> bool:
@@ -135,20 +135,21 @@ def _still_names(entry: str, path: str) -> bool:
     except FileNotFoundError:
         return False
     root = Path(entry).parent.parent
-    return path in {str(root / name) for name in _paths(content, entry)}
+    return path in {str(root / name) for name in named_paths(content, entry)}
 
 
-def _paths(content: Any, entry: str) -> list[str]:
+def named_paths(content: Any, entry: str) -> list[str]:
+    """The files that an entry's content names, relative to the topic directory.
+
+    Raises:
+        ConnectException: it is none, or one of them is no data file's.
+    """
     paths = content.get("files") if isinstance(content, dict) else None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise ConnectException(
-            f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}'
+            f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}; '
+            f"what else is in this folder must not end with .json"
         )
-    return checked_paths(paths, entry)
-
-
-def checked_paths(paths: Sequence[str], entry: str) -> list[str]:
-    """The paths that an entry names. Raises ConnectException unless they are relative, and of data files."""
     for path in paths:
         parts = PurePosixPath(path).parts
         if [part.partition("=")[0] for part in parts[:-1]] != ["topic", "partition"]:
@@ -156,4 +157,4 @@ def checked_paths(paths: Sequence[str], entry: str) -> list[str]:
                 f"{entry} names {path!r}; a file's path must be relative to the topic directory and of the "
                 f"form topic=<topic>/partition=<number>/<name>.parquet"
             )
-    return list(paths)
+    return paths
