@@ -36,6 +36,7 @@ from sinksdk.sources.topic_directory.log import (
     WriterEpoch,
 )
 
+_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
 _WRITABLE: Final = "let this process write there"
 _HARD_LINKS: Final = "writers need a file system with hard links; use another one"
 _NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
@@ -317,4 +318,16 @@ def _table(partition: TopicPartition, first: int, records: Sequence[SourceRecord
         SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
         for offset, r in enumerate(records, first)
     ]
-    return pa.Table.from_batches([SinkRecords.of(partition, rows).arrow])
+    return pa.Table.from_batches([SinkRecords.of(partition, part).arrow for part in _parts(rows)])
+
+
+def _parts(rows: Sequence[SinkRecord]) -> Iterator[Sequence[SinkRecord]]:
+    """Consecutive rows whose values fit into one Arrow array, and so do their keys."""
+    begin = size = 0
+    for at, row in enumerate(rows):
+        more = len(row.key or b"") + len(row.value or b"")
+        if at > begin and size + more > _ARRAY_BYTES:
+            yield rows[begin:at]
+            begin, size = at, 0
+        size += more
+    yield rows[begin:]

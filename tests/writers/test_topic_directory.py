@@ -19,6 +19,7 @@ from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory, write_records, write_transaction
 from sinksdk.sources.topic_directory.disk import Disk
 from sinksdk.sources.topic_directory.layout import FileStat
+from sinksdk.writers import topic_directory
 from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
 from tests.test_topic_directory_writing import rows
 from tests.writers.contract import NAME, Place, WriterContract, at, write
@@ -86,6 +87,19 @@ def test_records_are_what_any_reader_of_topic_directories_reads(place: Directory
     (row,) = pq.read_table(file.path, partitioning=None).to_pylist()
     assert (row["offset"], row["key"], row["value"], row["headers"]) == (0, b"k", b"v", None)
     assert row["timestamp"].timestamp() == 1.5
+
+
+def test_a_transaction_of_more_bytes_than_an_arrow_array_holds(
+    place: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: more than 2 GiB for one partition could not be written, however often it was tried."""
+    monkeypatch.setattr(topic_directory, "_ARRAY_BYTES", 4)
+    writer = place.writer()
+    writer.init()
+    values = [b"12", b"34", None, b"5", b"", b"more than four", b"6"]
+    write(place, writer, values)
+    write(place, writer, [b"next"])
+    assert place.values("a") == [*values, b"next"]
 
 
 def test_two_writers_of_one_partition_never_both_append(place: Directory) -> None:
