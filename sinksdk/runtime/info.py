@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sinksdk.errors import ConnectException
+from sinksdk.measures import TaskMeasures
+from sinksdk.plugins import ConnectorType, connector_type
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.status import State
@@ -70,6 +72,21 @@ class PartitionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceOffsetInfo:
+    """How far a source partition is read, as its task has said.
+
+    Args:
+        partition: which part of the source.
+        offset: where to read on after it.
+        task: the task that has it, or had it last.
+    """
+
+    partition: Mapping[str, Any]
+    offset: Mapping[str, Any]
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskInfo:
     """One task of the last generation.
 
@@ -106,6 +123,10 @@ class ConnectorInfo:
         config: its configuration as written: secrets are not hidden yet.
         measures: of every task number that there ever was.
         heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
+        type: what kind of connector it is; ``unknown`` where its class cannot be loaded, unless it has run
+            as a source.
+        source_offsets: of a source, how far its partitions are read, as its tasks have said last.
+        has_more_source_offsets: whether there are others, or may be.
     """
 
     name: str
@@ -121,11 +142,20 @@ class ConnectorInfo:
     config: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[TaskTotals, ...] = ()
     heard_at: float | None = None
+    type: ConnectorType = "unknown"
+    source_offsets: tuple[SourceOffsetInfo, ...] = ()
+    has_more_source_offsets: bool = False
 
     @property
-    def lag(self) -> int:
-        """Offsets that are there and not committed, as far as it is known."""
+    def lag(self) -> int | None:
+        """Offsets that are there and not committed, as far as it is known; None of a source: it has none."""
+        if self.type == "source":
+            return None
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    def total_of(self, task: int) -> TaskMeasures:
+        """What a task has measured in all generations together."""
+        return next((row.total for row in self.measures if row.task == task), TaskMeasures())
 
     @property
     def rate(self) -> float:
@@ -157,7 +187,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     totals = with_progress(read_totals(store, connector), rows)
     running = {n: row for n, row in rows.items() if plan and is_driven and row.generation == plan.generation}
     remembered = {p.topic_partition: p for p in status.partitions}
-    is_source = count is not None and count.value.transactional_tasks is not None
+    kind = _type(record, count.value if count else None)
+    # Who alters offsets claims a generation: what was told before it does not hold any more.
+    told = {n: row.source for n, row in rows.items() if count and row.generation == count.value.claimed}
     return ConnectorInfo(
         connector,
         state,
@@ -165,7 +197,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.deleted,
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
-        _source_tasks(plan, state, status, running) if is_source else _tasks(plan, state, remembered),
+        _source_tasks(plan, state, status, running) if kind == "source" else _tasks(plan, state, remembered),
         _partitions(
             store,
             connector,
@@ -178,6 +210,13 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.config,
         totals.tasks,
         status.heartbeat or None,
+        kind,
+        tuple(
+            SourceOffsetInfo(row.partition, row.offset, task)
+            for task, source in told.items()
+            for row in (source.offsets if source else ())
+        ),
+        any(source.has_more_offsets for source in told.values() if source),
     )
 
 
@@ -231,6 +270,12 @@ def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage |
                 raise
             on_damage(name, error)
     return found
+
+
+def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorType:
+    known = connector_type(record.config.get("connector.class", ""))
+    is_source = count is not None and count.transactional_tasks is not None
+    return "source" if known == "unknown" and is_source else known
 
 
 def _undriven(record: ConnectorRecord) -> State:
