@@ -57,8 +57,8 @@ def show_connectors(store: str, *, as_json: bool) -> None:
     rows = table("name", "type", "state", "tasks", "lag", "records/s", "driver")
     for info in found:
         add_row(
-            rows, info.name, info.type, _state(info), str(len(info.tasks)), number(info.lag), number(info.rate),
-            info.driver or "–",
+            rows, info.name, info.type, _state(info), number(len(info.tasks)), number(info.lag),
+            number(info.rate), info.driver or "–",
         )  # fmt: skip
     stdout().print(rows)
 

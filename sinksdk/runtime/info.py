@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 
 from sinksdk.errors import ConnectException
 from sinksdk.measures import TaskMeasures
-from sinksdk.plugins import ConnectorType, connector_type
+from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
+from sinksdk.runtime.checks import connector_type
 from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
@@ -188,8 +189,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     running = {n: row for n, row in rows.items() if plan and is_driven and row.generation == plan.generation}
     remembered = {p.topic_partition: p for p in status.partitions}
     kind = _type(record, count.value if count else None)
-    # Who alters offsets claims a generation: what was told before it does not hold any more.
-    told = {n: row.source for n, row in rows.items() if count and row.generation == count.value.claimed}
+    told = {n: row.source for n, row in rows.items() if plan and row.generation == plan.generation}
     return ConnectorInfo(
         connector,
         state,
