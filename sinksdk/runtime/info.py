@@ -127,7 +127,7 @@ class ConnectorInfo:
         type: what kind of connector it is; ``unknown`` where its class cannot be loaded, unless it has run
             as a source.
         source_offsets: of a source, how far its partitions are read, as its tasks have said last.
-        has_more_source_offsets: whether there are others, or may be.
+        has_more_source_offsets: whether there are too many to tell of all.
     """
 
     name: str

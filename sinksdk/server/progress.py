@@ -99,9 +99,10 @@ class Progress(Summary):
     tasks: list[TaskRow]
     partitions: list[PartitionRow]
     source_partitions: list[SourcePartitionRow] = Field(
-        description="Of a source, those that its tasks have asked for or committed something of lately."
+        description="Of a source, those that its tasks have asked for, or committed something of, since they "
+        "began; of many, the last ones."
     )
-    has_more_source_partitions: bool = Field(description="Whether there are others, or may be.")
+    has_more_source_partitions: bool = Field(description="Whether there are too many to tell of all.")
     failures: list[PastFailure] = Field(description="What failed lately, the last one first.")
 
 
