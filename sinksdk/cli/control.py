@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write
+from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
 from sinksdk.cli.startup import absolute_store_url, connector_to_delete
 from sinksdk.config_file import read_config_file
@@ -60,7 +60,7 @@ def show_connectors(store: str, *, as_json: bool) -> None:
             rows, info.name, info.type, _state(info), number(len(info.tasks)), number(info.lag),
             number(info.rate), info.driver or "–",
         )  # fmt: skip
-    stdout().print(rows)
+    write_table(stdout(), rows)
 
 
 def show_status(store: str, name: str, *, as_json: bool) -> None:
@@ -101,7 +101,7 @@ def _show_sink(console: Console, info: ConnectorInfo) -> None:
             style="red" if p.error else "",
         )  # fmt: skip
     if info.partitions:
-        console.print(rows)
+        write_table(console, rows)
     for p in info.partitions:
         if p.error:
             write(console, f"{p.partition}: {p.error}", "red")

@@ -8,11 +8,9 @@ from functools import partial
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, Final
 
-from rich.text import Text
-
 from sinksdk.cli.control import herding
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import add_row, print_json, stdout, table, tell
+from sinksdk.cli.output import add_row, print_json, stdout, table, tell, write, write_table
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.startup import source_target
 from sinksdk.errors import ConfigException, DataException
@@ -170,7 +168,10 @@ def _show(
     if as_json:
         print_json(values)
         return
+    if not values:
+        write(stdout(), "nothing is committed")
+        return
     rows = table(*columns, right=right)
     for cells in lines():
         add_row(rows, *cells)
-    stdout().print(rows if values else Text("nothing is committed"))
+    write_table(stdout(), rows)

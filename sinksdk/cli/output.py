@@ -24,6 +24,8 @@ from sinksdk.errors import ConfigException, ConnectException
 _NAME_COLUMNS: Final = 36
 """Width of a column of names, at most: longer ones go on below, so that 80 columns suffice."""
 
+_WHOLE_LINES: Final = 10_000  # columns: no line is longer that somebody would want whole
+
 
 def stdout() -> Console:
     """Where results go."""
@@ -77,6 +79,13 @@ def table(*columns: str, right: int = 0) -> Table:
 def add_row(rows: Table, *cells: str, style: str = "") -> None:
     """A line of a table, nothing in it interpreted."""
     rows.add_row(*map(Text, cells), style=style)
+
+
+def write_table(console: Console, rows: Table) -> None:
+    """A table: cells folded to the width of a terminal, whole lines elsewhere."""
+    if not console.is_terminal:
+        console.width = max(console.width, _WHOLE_LINES)
+    console.print(rows)
 
 
 def print_json(value: Any) -> None:

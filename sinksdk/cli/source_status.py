@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import add_row, table, write
+from sinksdk.cli.output import add_row, table, write, write_table
 from sinksdk.cli.task_tally import committed
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.source.positions import as_json
@@ -21,8 +21,8 @@ def show_source(console: Console, info: ConnectorInfo) -> None:
         return
     rows = table("source partition", "offset", "task", right=1)
     for row in info.source_offsets:
-        add_row(rows, as_json(row.partition), as_json(row.offset), str(row.task))
-    console.print(rows)
+        add_row(rows, as_json(row.partition), as_json(row.offset), number(row.task))
+    write_table(console, rows)
     if info.has_more_source_offsets:
         write(console, f"and others: 'sinksdk offsets show {info.name}' has all of them", "dim")
 
@@ -30,7 +30,11 @@ def show_source(console: Console, info: ConnectorInfo) -> None:
 def _show_task(console: Console, info: ConnectorInfo, task: TaskInfo) -> None:
     transactions = info.total_of(task.number).source.transactions
     done = committed(transactions.total, transactions.count)
-    rate = f", {number(task.source.rate)} records/s" if task.source is not None else ""
+    rate = (
+        f", {number(task.source.rate)} records/s"
+        if task.source is not None and task.state == "RUNNING"
+        else ""
+    )
     write(console, f"task {task.number}: {task.state}: {done}{rate}", "red" if task.trace else "")
     if task.trace:
         write(console, task.trace.rstrip(), "dim")

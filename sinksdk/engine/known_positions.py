@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
@@ -16,6 +16,19 @@ LONGEST: Final = 1_000
 """Characters that a source partition has with its offset, both as JSON; what is longer is not told of."""
 
 
+class Known(NamedTuple):
+    """How far a source partition is read.
+
+    Args:
+        position: partition and offset.
+        is_committed: whether the task has committed it itself. Otherwise it has asked for it: others may
+            have done so, too, and one of them have got further since.
+    """
+
+    position: SourcePosition
+    is_committed: bool
+
+
 class KnownPositions:
     """What a task has asked for, and what it has committed. A source may have any number of partitions.
 
@@ -23,7 +36,7 @@ class KnownPositions:
     """
 
     def __init__(self) -> None:
-        self._positions: dict[str, SourcePosition] = {}
+        self._known: dict[str, Known] = {}
         self._has_more = False
 
     @property
@@ -31,22 +44,27 @@ class KnownPositions:
         """Whether there are others that are not told of."""
         return self._has_more
 
-    def told(self) -> Sequence[SourcePosition]:
-        """How far the partitions are read, sorted."""
-        return [position for _, position in sorted(self._positions.copy().items())]
+    def told(self) -> Sequence[Known]:
+        """What there is to tell, sorted by source partitions."""
+        return [known for _, known in sorted(self._known.copy().items())]
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
         """The task has asked for these partitions' offsets, and they were answered so."""
-        self.learn(dict(_answered(partitions, offsets)))
+        answered = {key: Known(at, is_committed=False) for key, at in _answered(partitions, offsets)}
+        committed = {key for key, known in self._known.items() if known.is_committed}
+        self._learn({key: known for key, known in answered.items() if key not in committed})
 
-    def learn(self, positions: dict[str, SourcePosition]) -> None:
+    def committed(self, positions: Mapping[str, SourcePosition]) -> None:
         """Source partitions, by their keys, are read so far; the ones known for longest make way."""
-        latest = islice(reversed(positions.items()), MOST)
-        new = {key: position for key, position in latest if _length(key, position) <= LONGEST}
-        old = {key: known for key, known in reversed(self._positions.items()) if key not in positions}
+        self._learn({key: Known(position, is_committed=True) for key, position in positions.items()})
+
+    def _learn(self, news: dict[str, Known]) -> None:
+        latest = islice(reversed(news.items()), MOST)
+        new = {key: known for key, known in latest if _length(key, known.position) <= LONGEST}
+        old = {key: known for key, known in reversed(self._known.items()) if key not in news}
         kept = list({**new, **old}.items())
-        self._has_more = self._has_more or len(new) < len(positions) or len(kept) > MOST
-        self._positions = dict(reversed(kept[:MOST]))
+        self._has_more = self._has_more or len(new) < len(news) or len(kept) > MOST
+        self._known = dict(reversed(kept[:MOST]))
 
 
 def _answered(

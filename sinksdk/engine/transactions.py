@@ -86,7 +86,7 @@ class SourceTransactions:
             written = self._persist("committing a transaction", self._writer.commit, list(positions.values()))
         sent = self._close()
         self._measures.committed(len(sent))
-        self._known.learn(positions)
+        self._known.committed(positions)
         self._tell(sent, written)
 
     def abort(self) -> None:
@@ -102,7 +102,7 @@ class SourceTransactions:
             self._persist("committing offsets", self._writer.commit, list(positions.values()))
         self._close()
         self._measures.aborted(len(sent))
-        self._known.learn(positions)
+        self._known.committed(positions)
         self._tell(sent, [None] * len(sent))
 
     def give_up(self) -> None:

@@ -101,21 +101,28 @@ def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> Conn
 
 def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Account]) -> ConnectorHistory:
     """A history to which the failures among these were added. One that said the same before stands once."""
-    failures = history.failures
-    for account in accounts:
-        if account.failure is None:
-            continue
-        message = account.failure.message
-        same = [known for known in failures if known.message == message]
-        failure = PastFailure(
+    failures = (
+        PastFailure(
             **_where(account.of),
             at=at,
-            times=1 + sum(known.times for known in same),
-            message=message,
+            times=1,
+            message=account.failure.message,
             trace=account.failure.trace[-_TRACE:],
         )
-        failures = (*(known for known in failures if known.message != message), failure)[-FAILURES:]
-    return history.model_copy(update={"failures": failures})
+        for account in accounts
+        if account.failure is not None
+    )
+    return history.model_copy(update={"failures": _each_once(history.failures, failures)})
+
+
+def _each_once(earlier: Iterable[PastFailure], later: Iterable[PastFailure]) -> tuple[PastFailure, ...]:
+    """The last ones, each message once, as it was the last time and with how often it was in all."""
+    found: dict[str, PastFailure] = {}
+    for failure in (*earlier, *later):
+        before = found.pop(failure.message, None)
+        times = failure.times + (before.times if before else 0)
+        found[failure.message] = failure.model_copy(update={"times": times})
+    return tuple(found.values())[-FAILURES:]
 
 
 def _where(of: TopicPartition | int) -> dict[str, Any]:
@@ -124,7 +131,7 @@ def _where(of: TopicPartition | int) -> dict[str, Any]:
 
 def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
     """Two histories of one connector as one."""
-    failures = (*earlier.failures, *later.failures)[-FAILURES:]
+    failures = _each_once(earlier.failures, later.failures)
     return _with_buckets(earlier.model_copy(update={"failures": failures}), later.buckets)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -15,6 +16,7 @@ from sinksdk.runtime.checks import connector_type
 from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
+from sinksdk.source.positions import as_json
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.records import (
     CONNECTORS,
@@ -79,12 +81,12 @@ class SourceOffsetInfo:
     Args:
         partition: which part of the source.
         offset: where to read on after it.
-        task: the task that has it, or had it last.
+        task: the task that has committed it, or alone has asked for it; None: several have asked.
     """
 
     partition: Mapping[str, Any]
     offset: Mapping[str, Any]
-    task: int
+    task: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +185,14 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     is_driven = now - status.heartbeat <= _SILENT and status.state != "UNASSIGNED"
     state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
     count = table.read(store, task_count_key(connector), TaskCountRecord)
-    plan = _plan(store, connector, count.value.planned) if count else None
+    planned = count.value.planned if count else 0
+    plan = _plan(store, connector, planned)
     rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
     totals = with_progress(read_totals(store, connector), rows)
-    running = {n: row for n, row in rows.items() if plan and is_driven and row.generation == plan.generation}
+    running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
     kind = _type(record, count.value if count else None)
-    told = {n: row.source for n, row in rows.items() if plan and row.generation == plan.generation}
+    told = {n: row.source for n, row in rows.items() if row.source and row.generation == planned}
     return ConnectorInfo(
         connector,
         state,
@@ -211,12 +214,8 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         totals.tasks,
         status.heartbeat or None,
         kind,
-        tuple(
-            SourceOffsetInfo(row.partition, row.offset, task)
-            for task, source in told.items()
-            for row in (source.offsets if source else ())
-        ),
-        any(source.has_more_offsets for source in told.values() if source),
+        _source_offsets(told),
+        any(source.has_more_offsets for source in told.values()),
     )
 
 
@@ -290,6 +289,20 @@ def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | Non
 
 def _progress(running: Mapping[int, TaskProgress]) -> dict[TopicPartition, PartitionProgress]:
     return {p.topic_partition: p for row in running.values() for p in row.partitions}
+
+
+def _source_offsets(told: Mapping[int, SourceProgress]) -> tuple[SourceOffsetInfo, ...]:
+    """Each source partition once. What was only asked for may be old: another task may have got further."""
+    rows = [(as_json(row.partition), row, task) for task, source in told.items() for row in source.offsets]
+    found = {
+        key: SourceOffsetInfo(row.partition, row.offset, task) for key, row, task in rows if row.committed
+    }
+    if not any(source.has_more_offsets for source in told.values()):
+        askers = Counter(key for key, _, _ in rows)
+        for key, row, task in rows:
+            owner = task if askers[key] == 1 else None
+            found.setdefault(key, SourceOffsetInfo(row.partition, row.offset, owner))
+    return tuple(info for _, info in sorted(found.items()))
 
 
 def _source_tasks(

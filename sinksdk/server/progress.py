@@ -88,7 +88,9 @@ class SourcePartitionRow(Body):
 
     partition: dict[str, Scalar]
     offset: dict[str, Scalar] = Field(description="Where to read on.")
-    task: int = Field(description="The task that has it, or had it last.")
+    task: int | None = Field(
+        description="The task that has committed it, or alone has asked for it; null: several have asked."
+    )
 
 
 class Progress(Summary):

@@ -108,8 +108,10 @@ class SourceProgressWriter:
 def _offsets(known: KnownPositions) -> dict[str, Any]:
     return {
         "offsets": tuple(
-            SourcePartitionOffset(partition=dict(partition), offset=dict(offset))
-            for partition, offset in known.told()
+            SourcePartitionOffset(
+                partition=dict(at.partition), offset=dict(at.offset), committed=is_committed
+            )
+            for at, is_committed in known.told()
         ),
         "has_more_offsets": known.has_more,
     }

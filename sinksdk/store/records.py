@@ -441,10 +441,17 @@ class PartitionProgress(Value):
 
 
 class SourcePartitionOffset(Value):
-    """How far a source partition is read."""
+    """How far a source partition is read.
+
+    Args:
+        partition: which part of the source.
+        offset: where to read on after it.
+        committed: whether the task that tells of it has committed it; else it has only asked for it.
+    """
 
     partition: dict[str, Any]
     offset: dict[str, Any]
+    committed: bool = True
 
 
 class SourceProgress(Value):

@@ -133,19 +133,30 @@ def test_a_task_knows_what_it_has_asked_for_and_what_it_has_committed() -> None:
     reader = its.worker._context.offset_storage_reader()
     reader.offsets([{"file": "a"}, {"file": "b"}])
 
-    assert its.worker.known.told() == [({"file": "a"}, {"line": 1})]
+    assert its.worker.known.told() == [(({"file": "a"}, {"line": 1}), True)]
+
+
+def test_what_was_asked_for_is_told_apart() -> None:
+    """Another task may have asked for it, too, and got further since; a commit makes it the task's own."""
+    known = KnownPositions()
+    known.read([{"file": 1}, {"file": 2}], [{"line": 1}, None])
+    assert known.told() == [(({"file": 1}, {"line": 1}), False)]
+    known.committed({'{"file":1}': SourcePosition({"file": 1}, {"line": 5})})
+    known.read([{"file": 1}], [{"line": 1}])
+
+    assert known.told() == [(({"file": 1}, {"line": 5}), True)]
 
 
 def test_of_many_partitions_the_last_are_told_of() -> None:
     """Those that something was committed of last; that there are others is known."""
     known = KnownPositions()
     for number in range(MOST):
-        known.learn(at(number))
+        known.committed(at(number))
     assert (len(known.told()), known.has_more) == (MOST, False)
-    known.learn(at(0, line=2))
-    known.learn(at(MOST))
+    known.committed(at(0, line=2))
+    known.committed(at(MOST))
 
-    told = {position.partition["file"]: position.offset for position in known.told()}
+    told = {at.partition["file"]: at.offset for at, _ in known.told()}
     assert known.has_more
     assert len(told) == MOST
     assert 1 not in told
@@ -156,17 +167,17 @@ def test_of_many_partitions_the_last_are_told_of() -> None:
 def test_one_transaction_may_have_more_than_are_told_of() -> None:
     """Its last ones are."""
     known = KnownPositions()
-    known.learn({key: position for number in range(MOST + 5) for key, position in at(number).items()})
+    known.committed({key: position for number in range(MOST + 5) for key, position in at(number).items()})
 
-    assert [position.partition["file"] for position in known.told()] == list(range(5, MOST + 5))
+    assert [at.partition["file"] for at, _ in known.told()] == list(range(5, MOST + 5))
     assert known.has_more
 
 
 def test_what_is_too_long_is_not_told_of() -> None:
     """And what was told of it before is not taken for what it is now."""
     known = KnownPositions()
-    known.learn({"a": SourcePosition({"file": "a"}, {"line": 1})})
-    known.learn({"a": SourcePosition({"file": "a"}, {"text": "x" * LONGEST})})
+    known.committed({"a": SourcePosition({"file": "a"}, {"line": 1})})
+    known.committed({"a": SourcePosition({"file": "a"}, {"text": "x" * LONGEST})})
 
     assert known.told() == []
     assert known.has_more

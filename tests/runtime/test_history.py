@@ -172,6 +172,17 @@ def test_two_histories_become_one() -> None:
     assert both.failures == b.failures
 
 
+def test_a_failure_that_both_histories_have_stands_once() -> None:
+    """A driver that fails as the one before did adds to how often it was, not another line."""
+    a = with_failures(ConnectorHistory(), NOON, [outcome(P0, "a"), outcome(P0, "b")])
+    b = with_failures(ConnectorHistory(), NOON + 9, [outcome(P1, "a")])
+
+    assert [(f.message, f.times, f.partition, f.at) for f in together(a, b).failures] == [
+        ("b", 1, 0, NOON),
+        ("a", 2, 1, NOON + 9),
+    ]
+
+
 # -- keeping it --------------------------------------------------------------------------------------
 
 

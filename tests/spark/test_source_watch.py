@@ -151,7 +151,7 @@ def test_progress_is_written_every_two_seconds(scene: Scene) -> None:
 def test_progress_has_measures_and_offsets(scene: Scene) -> None:
     """What the task has measured, and how far it has read, while it runs and when it has ended."""
     position = SourcePosition({"file": "a"}, {"byte": 8})
-    scene.worker.known.learn({"a": position})
+    scene.worker.known.committed({"a": position})
     scene.pass_(1)
     running = scene.row()
     scene.progress.write_last(SourceTaskOutcome(End.STOPPED, 30, 3), TaskMeasures(), scene.worker.known)

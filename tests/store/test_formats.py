@@ -324,7 +324,11 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 rate=4.5,
                 failure="no",
                 trace="Traceback",
-                offsets=(SourcePartitionOffset(partition={"file": "a", "n": 1}, offset={"byte": None}),),
+                offsets=(
+                    SourcePartitionOffset(
+                        partition={"file": "a", "n": 1}, offset={"byte": None}, committed=False
+                    ),
+                ),
                 has_more_offsets=True,
             ),
         ),
@@ -353,7 +357,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "rate": 4.5,
                 "failure": "no",
                 "trace": "Traceback",
-                "offsets": [{"partition": {"file": "a", "n": 1}, "offset": {"byte": None}}],
+                "offsets": [
+                    {"partition": {"file": "a", "n": 1}, "offset": {"byte": None}, "committed": False}
+                ],
                 "has_more_offsets": True,
             },
         },
@@ -489,6 +495,11 @@ def test_every_value_has_a_golden_text() -> None:
             PastFailure,
             {"topic": "t", "partition": 3, "at": 1.0, "times": 1, "message": "no", "trace": ""},
             PastFailure(topic="t", partition=3, at=1.0, times=1, message="no", trace="", task=None),
+        ),
+        (
+            SourcePartitionOffset,
+            {"partition": {}, "offset": {}},
+            SourcePartitionOffset(partition={}, offset={}, committed=True),
         ),
         (
             SourceProgress,
