@@ -10,6 +10,7 @@ A file whose whole content is the beginning of another's is taken for an older c
 import contextlib
 import gzip
 import hashlib
+import logging
 import os
 import stat
 import threading
@@ -31,6 +32,8 @@ from sinksdk.source import (
     SourceRecord,
     SourceTask,
 )
+
+log = logging.getLogger(__name__)
 
 HEAD = 1_024  # bytes of the first lines that tell a content from others, at most
 TAIL = 64  # bytes before an offset that tell whether a file holds what was read
@@ -288,6 +291,7 @@ class FileTask(SourceTask):
     def __init__(self) -> None:
         self.contents: dict[str, list[Content]] = {}
         self.known: dict[Path, tuple[Version, Content | None, Place]] = {}
+        self.broken: set[Path] = set()
         self.stopping = threading.Event()
         self.next_look = 0.0
 
@@ -369,9 +373,21 @@ class FileTask(SourceTask):
         """What tells a file's content from others: its first lines, if they are there already."""
         file = opened(path)
         if file is not None:
-            with contextlib.closing(file), contextlib.suppress(*UNFINISHED):
+            with contextlib.closing(file), self.if_whole(file):
                 return self.first_in(file)
         return None
+
+    @contextlib.contextmanager
+    def if_whole(self, file: PlainFile) -> Iterator[None]:
+        """Leave a file that is still being packed to the next look; say it, once, if nobody packs it."""
+        try:
+            yield
+        except UNFINISHED as error:
+            if file.path not in self.broken and is_idle(file.status(), self.config):
+                self.broken.add(file.path)
+                log.warning(
+                    "%s is not read: it is no whole gzip file (%s); repair or rename it", file.path, error
+                )
 
     def first_in(self, file: PlainFile) -> str | None:
         lines = self.config.skip_lines + 1
@@ -406,7 +422,7 @@ class FileTask(SourceTask):
             return
         with contextlib.ExitStack() as stack:
             stack.callback(file.close)
-            stack.enter_context(contextlib.suppress(*UNFINISHED))
+            stack.enter_context(self.if_whole(file))
             if self.first_in(file) != first:
                 return  # another one has taken its place since: it is for the next look
             version = Version.of(file.status())

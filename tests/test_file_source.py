@@ -185,6 +185,21 @@ def test_packed_files_are_read_on(following: Following) -> None:
     assert following.lines == ["one", "three", "two"]
 
 
+@pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(b"one\ntwo\n", mtime=0)[:-6]])
+def test_packed_files_that_are_broken_are_told_of(
+    following: Following, caplog: pytest.LogCaptureFixture, packed: bytes
+) -> None:
+    """Once, and only when nobody can be writing them any more; the other files are read."""
+    path = following.write("log.gz", packed)
+    following.write("log", "three\n")
+    following.run()
+    assert "is not read" not in caplog.text
+    os.utime(path, (0, 0))
+    following.run()
+    assert [line.count(str(path)) for line in caplog.messages if "is no whole gzip file" in line] == [1]
+    assert following.lines == ["three"]
+
+
 def test_large_packed_files(following: Following) -> None:
     """They are unpacked forward, once, whatever the size of a transaction."""
     lines = [f"{n:07d} {'x' * (n % 50)}" for n in range(20_000)]
