@@ -49,6 +49,8 @@ class Service:
                 file.seek(0)
                 os.kill(int(file.read()), signal.SIGTERM)
                 fcntl.flock(file, fcntl.LOCK_EX)
+        if self.process is not None:
+            self.process.wait()
 
 
 def is_locked(file: TextIO) -> bool:
