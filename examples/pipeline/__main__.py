@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import shlex
 import signal
 import sys
 import time
@@ -53,6 +54,7 @@ def arguments() -> argparse.Namespace:
     add("--s3-port", type=int, default=5556, help="port of moto (%(default)s)")
     add("--port", type=int, default=8083, help="port of the server (%(default)s)")
     add("--master", default="local[4]", metavar="URL", help="Spark's master (%(default)s)")
+    add("--server-options", type=shlex.split, default=[], help="further ones, as in '--kafka-config FILE'")
     return parser.parse_args()
 
 
@@ -77,7 +79,7 @@ class Pipeline:
         if options.bootstrap_servers:
             topics = ["--bootstrap-servers", options.bootstrap_servers]
         server = ["sinksdk.cli", "server", *topics, "--store", f"sqlite:///{work}/store.sqlite"]
-        server += ["--master", options.master, "--port", str(options.port)]
+        server += ["--master", options.master, "--port", str(options.port), *options.server_options]
         self.services = [Service("server", server, work)]
         if not options.s3:
             self.services.insert(0, Service("s3", s3, work))
