@@ -3,12 +3,14 @@
 Files are told apart by what is in them, not by their names: the source partition is a content, known by its
 first lines; the offset is a place in it, known by the bytes before it. So a file may be renamed, copied and
 truncated, compressed or moved: what was read of it stays read, and the rest is read from wherever it is now.
+A record's key is its content's too: Kafka keeps the lines of a file in one partition, and so in their order.
 A file whose whole content is the beginning of another's is taken for an older copy of it.
 """
 
 import contextlib
 import gzip
 import hashlib
+import logging
 import os
 import stat
 import threading
@@ -30,6 +32,8 @@ from sinksdk.source import (
     SourceRecord,
     SourceTask,
 )
+
+log = logging.getLogger(__name__)
 
 HEAD = 1_024  # bytes of the first lines that tell a content from others, at most
 TAIL = 64  # bytes before an offset that tell whether a file holds what was read
@@ -170,6 +174,7 @@ class Content:
 
     def __init__(self, first: str, number: int, place: Place, skip_lines: int) -> None:
         self.partition = {"first": first, "number": number}
+        self.key = f"{first}-{number}".encode()
         self.place = place
         self.marks = deque([place], maxlen=MARKS)
         self.to_skip = 0 if place.byte else skip_lines
@@ -286,6 +291,7 @@ class FileTask(SourceTask):
     def __init__(self) -> None:
         self.contents: dict[str, list[Content]] = {}
         self.known: dict[Path, tuple[Version, Content | None, Place]] = {}
+        self.broken: set[Path] = set()
         self.stopping = threading.Event()
         self.next_look = 0.0
 
@@ -322,7 +328,9 @@ class FileTask(SourceTask):
             try:
                 for line, place in content.lines(share, self.config):
                     offset = {"byte": place.byte, "tail": place.tail}
-                    records.append(SourceRecord(content.partition, offset, self.config.topic, line))
+                    records.append(
+                        SourceRecord(content.partition, offset, self.config.topic, line, content.key)
+                    )
             except (LookupError, *UNFINISHED):  # truncated: what was not read is in a copy, if any
                 content.close()
                 self.known.clear()
@@ -365,9 +373,21 @@ class FileTask(SourceTask):
         """What tells a file's content from others: its first lines, if they are there already."""
         file = opened(path)
         if file is not None:
-            with contextlib.closing(file), contextlib.suppress(*UNFINISHED):
+            with contextlib.closing(file), self.if_whole(file):
                 return self.first_in(file)
         return None
+
+    @contextlib.contextmanager
+    def if_whole(self, file: PlainFile) -> Iterator[None]:
+        """Leave a file that is still being packed to the next look; say it, once, if nobody packs it."""
+        try:
+            yield
+        except UNFINISHED as error:
+            if file.path not in self.broken and is_idle(file.status(), self.config):
+                self.broken.add(file.path)
+                log.warning(
+                    "%s is not read: it is no whole gzip file (%s); repair or rename it", file.path, error
+                )
 
     def first_in(self, file: PlainFile) -> str | None:
         lines = self.config.skip_lines + 1
@@ -402,7 +422,7 @@ class FileTask(SourceTask):
             return
         with contextlib.ExitStack() as stack:
             stack.callback(file.close)
-            stack.enter_context(contextlib.suppress(*UNFINISHED))
+            stack.enter_context(self.if_whole(file))
             if self.first_in(file) != first:
                 return  # another one has taken its place since: it is for the next look
             version = Version.of(file.status())

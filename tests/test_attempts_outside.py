@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import fastavro
@@ -13,7 +14,7 @@ import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 from sinksdk.engine.vouching import no_doubt
-from sinksdk.sources.kafka import KafkaClient
+from sinksdk.sources.kafka import KafkaClient, planned_topics
 from sinksdk.sources.kafka.planned_topics import PlannedTopics
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import run_attempt
@@ -96,6 +97,14 @@ def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
     assert "absent.properties" in said.getMessage()
 
 
+@pytest.fixture
+def ends_with_its_clients() -> Iterator[None]:
+    """A client has threads, and opens connections, as long as it is kept for the next task."""
+    yield
+    planned_topics._cluster.cache_clear()
+
+
+@pytest.mark.usefixtures("ends_with_its_clients")
 def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
     """A topic directory has none, and neither has a plan of an earlier version."""
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})

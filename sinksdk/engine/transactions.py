@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.outside import AuthorsCode, Persistence
+from sinksdk.engine.record_checks import checked_position
 from sinksdk.engine.source_measures import SourceTaskMeasures
 from sinksdk.engine.writer import TransactionalWriter
-from sinksdk.errors import ConnectException, DataException, FencedException
+from sinksdk.errors import FencedException
 from sinksdk.measures import Phase
 from sinksdk.source.positions import SourcePosition, as_json
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
@@ -63,15 +64,7 @@ class SourceTransactions:
         Raises:
             ConnectException: no record, or one that cannot be written.
         """
-        if not isinstance(record, SourceRecord):
-            raise ConnectException(
-                f"{self._label}: poll returned a {type(record).__name__} among its records; it must return a "
-                f"sequence of SourceRecord"
-            )
-        try:
-            position = _checked(record)
-        except DataException as error:
-            raise DataException(f"{self._label}: a record for topic {record.topic}: {error}") from error
+        position = checked_position(record, self._label)
         self._begin()
         self._persist("sending a record", self._writer.send, record)
         self._sent.append(record)
@@ -142,11 +135,3 @@ class SourceTransactions:
         key = as_json(position.partition)
         self._last = given, position.partition, key
         return key
-
-
-def _checked(record: SourceRecord) -> SourcePosition:
-    """How far the source is read with a record. Raises DataException for one that no writer could write."""
-    for what, content in (("key", record.key), ("value", record.value)):
-        if content is not None and not isinstance(content, bytes):
-            raise DataException(f"its {what} is of type {type(content).__name__}; encode it to bytes")
-    return SourcePosition.of(record.source_partition, record.source_offset)

@@ -78,6 +78,7 @@ class SourceOffsets:
         Raises:
             ConnectorNotFoundException: there is none of that name.
             ConnectorRunsException: its target state is not STOPPED.
+            DataException: what is given can be no source partition or offset.
             ConnectException: the connector refuses these offsets, or they cannot be written.
         """
         record = registry.find(self._store, name)
@@ -90,11 +91,14 @@ class SourceOffsets:
         positions = [
             SourcePosition.of(partition, offset) for partition, offset in changes if offset is not None
         ]
-        forget = [partition for partition, offset in changes if offset is None]
-        has_moved = opened.connector.alter_offsets(record.config, list(changes))
+        forget = [
+            SourcePosition.of(partition, {}).partition for partition, offset in changes if offset is None
+        ]
         claim = Generations(self._store, name).claim()
         for task in range(claim.transactional_tasks or 0):
             fence(opened.target, opened.config, task)
+        # Only now nobody reads from, or commits to, what the connector keeps outside.
+        has_moved = opened.connector.alter_offsets(record.config, list(changes))
         writer = opened.target.writer(opened.config, TaskName(name, 0))
         try:
             writer.init()

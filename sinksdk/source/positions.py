@@ -63,7 +63,28 @@ def _checked(what: str, value: Any) -> dict[str, Any]:
             raise DataException(
                 f"the source {what} {value!r} has {field} as {name!r}, which JSON cannot hold"
             )
+        # Beyond some thousands of digits Python itself would not read it again.
+        if type(field) is int and not -(2**63) <= field < 2**63:
+            raise DataException(
+                f"the source {what} has a number of more than 64 bits as {name!r}; use a text"
+            )
+        if not is_utf8(name) or (type(field) is str and not is_utf8(field)):
+            raise DataException(
+                f"the source {what} {value!r} has a lone surrogate at {name!r}, which UTF-8 cannot hold; "
+                f"decode file names and the like without 'surrogateescape', or keep them as hexadecimal text"
+            )
     return dict(value)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be kept as UTF-8: lone surrogates cannot."""
+    if text.isascii():  # for speed
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(value: object) -> str:

@@ -21,6 +21,7 @@ from sinksdk.spark.attempts import fenced, leaves_closing_alone, peak_memory, se
 from sinksdk.spark.batches import task_number
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.orphans import end_with_parent
 from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch, watching_in_thread
 from sinksdk.spark.task_result import SourceTaskResult
@@ -41,6 +42,7 @@ def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> 
         Exception: the store failed; Spark runs the task again.
     """
     settle_in(spec)
+    end_with_parent()
     store = open_store(spec.store_url, expected_id=spec.store_id)
     return run_source_attempt(spec, store, task_number(next(batches)))
 

@@ -36,8 +36,20 @@ from sinksdk.sources.topic_directory.log import (
     WriterEpoch,
 )
 
-_FINAL: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.ENAMETOOLONG})
-"""Errors that stay however often it is tried."""
+_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
+_WRITABLE: Final = "let this process write there"
+_HARD_LINKS: Final = "writers need a file system with hard links; use another one"
+_NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # what link says where there are none
+    errno.EROFS: _WRITABLE,
+    errno.ENOTSUP: _HARD_LINKS,
+    errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EISDIR: "a folder is where a file should be; move it away",
+}
+"""What to do about errors that stay however often it is tried."""
 
 
 @contextmanager
@@ -47,8 +59,9 @@ def _on_disk(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"the topic directory {where} cannot be written: {error}"
-        if error.errno in _FINAL:
-            raise ConnectException(f"{message}; it must be writable and know hard links") from error
+        remedy = _REMEDIES.get(error.errno or 0)
+        if remedy is not None:
+            raise ConnectException(f"{message}; {remedy}") from error
         raise RetriableException(message) from error
 
 
@@ -115,8 +128,6 @@ class TopicDirectoryWriter:
 
     def send(self, record: SourceRecord) -> None:
         """See :meth:`TransactionalWriter.send`."""
-        if record.partition is not None and record.partition < 0:
-            raise ConnectException(f"topic {record.topic} has no partition {record.partition}")
         stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
         self._sent.append(replace(record, timestamp=stamp))
 
@@ -307,4 +318,16 @@ def _table(partition: TopicPartition, first: int, records: Sequence[SourceRecord
         SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
         for offset, r in enumerate(records, first)
     ]
-    return pa.Table.from_batches([SinkRecords.of(partition, rows).arrow])
+    return pa.Table.from_batches([SinkRecords.of(partition, part).arrow for part in _parts(rows)])
+
+
+def _parts(rows: Sequence[SinkRecord]) -> Iterator[Sequence[SinkRecord]]:
+    """Consecutive rows whose values fit into one Arrow array, and so do their keys."""
+    begin = size = 0
+    for at, row in enumerate(rows):
+        more = len(row.key or b"") + len(row.value or b"")
+        if at > begin and size + more > _ARRAY_BYTES:
+            yield rows[begin:at]
+            begin, size = at, 0
+        size += more
+    yield rows[begin:]

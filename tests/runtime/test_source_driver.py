@@ -89,12 +89,14 @@ def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -
     """KIP-618's table, P = yes: whom a driver fences before tasks that are not those of the last record."""
     store, topics = MemoryStore(), MemoryTopics()
     if before is not None:
-        with Running(store, topics) as first:
-            first.connector.shares = [{"share": f"old-{n}"} for n in range(before)]
+        first = Running(store, topics)
+        first.connector.shares = [{"share": f"old-{n}"} for n in range(before)]
+        with first:
             eventually(lambda: len(CountingTask.started) == before)
         assert recorded(store) == before
-    with Running(store, topics) as running:
-        running.connector.shares = [{"share": f"new-{n}"} for n in range(after)]
+    running = Running(store, topics)
+    running.connector.shares = [{"share": f"new-{n}"} for n in range(after)]
+    with running:
         eventually(lambda: len([s for s in CountingTask.started if s.startswith("new")]) == after)
 
     assert running.target.fenced == fenced

@@ -80,8 +80,9 @@ def test_an_old_task_that_starts_late_touches_nothing(target: Target) -> None:
     generations = Generations(store, "c")
     raw = {"name": "c", "connector.class": "tests.runtime.running_sources:Counting"}
     late = generations.plan(generations.claim(), [TaskPlan(ranges=())], 1, raw, transactional_tasks=1)
-    with Running(store, target) as running:
-        running.connector.shares = [{"share": "new"}]
+    running = Running(store, target)
+    running.connector.shares = [{"share": "new"}]
+    with running:
         eventually(lambda: committed(target, "new"))
         spec = GenerationSpec("memory:", "id", "c", late.generation, target=target)
         with pytest.raises(Exception, match="is over; a newer one has taken over"):

@@ -35,6 +35,10 @@ def test_the_order_of_fields_makes_no_difference() -> None:
         ({"file": {"name": "x"}}, "has a dict as 'file'"),
         ({"file": b"x"}, "has a bytes as 'file'"),
         ({"share": float("nan")}, "has nan as 'share', which JSON cannot hold"),
+        ({"byte": 2**63}, "has a number of more than 64 bits as 'byte'; use a text"),
+        ({"byte": 10**5000}, "has a number of more than 64 bits as 'byte'; use a text"),
+        ({"file": "\udcff"}, "has a lone surrogate at 'file', which UTF-8 cannot hold"),
+        ({"\udcff": 1}, "has a lone surrogate at '\\udcff', which UTF-8 cannot hold"),
     ],
 )
 def test_anything_else_is_refused_with_what_it_is(value: Any, problem: str) -> None:

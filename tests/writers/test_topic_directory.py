@@ -19,6 +19,7 @@ from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory, write_records, write_transaction
 from sinksdk.sources.topic_directory.disk import Disk
 from sinksdk.sources.topic_directory.layout import FileStat
+from sinksdk.writers import topic_directory
 from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
 from tests.test_topic_directory_writing import rows
 from tests.writers.contract import NAME, Place, WriterContract, at, write
@@ -86,6 +87,19 @@ def test_records_are_what_any_reader_of_topic_directories_reads(place: Directory
     (row,) = pq.read_table(file.path, partitioning=None).to_pylist()
     assert (row["offset"], row["key"], row["value"], row["headers"]) == (0, b"k", b"v", None)
     assert row["timestamp"].timestamp() == 1.5
+
+
+def test_a_transaction_of_more_bytes_than_an_arrow_array_holds(
+    place: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: more than 2 GiB for one partition could not be written, however often it was tried."""
+    monkeypatch.setattr(topic_directory, "_ARRAY_BYTES", 4)
+    writer = place.writer()
+    writer.init()
+    values = [b"12", b"34", None, b"5", b"", b"more than four", b"6"]
+    write(place, writer, values)
+    write(place, writer, [b"next"])
+    assert place.values("a") == [*values, b"next"]
 
 
 def test_two_writers_of_one_partition_never_both_append(place: Directory) -> None:
@@ -179,6 +193,33 @@ def test_what_the_disk_refuses(tmp_path: Path, number: int, error: type[ConnectE
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize(
+    ("topics", "topic", "remedy"),
+    [
+        ("file", "a", r"Not a directory.*; a file is where a folder should be"),
+        ("file/topics", "a", r"Not a directory.*; a file is where a folder should be"),
+        ("topics", "a" * 300, r"File name too long.*; give the topic a shorter name"),
+    ],
+)
+def test_what_will_not_pass_is_told_with_what_to_do(
+    tmp_path: Path, topics: str, topic: str, remedy: str
+) -> None:
+    """At once, not when time is over."""
+    (tmp_path / "file").touch()
+    place = Directory(tmp_path / topics)
+    writer = place.writer()
+
+    def use() -> None:
+        writer.init()
+        write(place, writer, [b"1"], topic=topic)
+
+    with pytest.raises(
+        ConnectException, match=rf"the topic directory .* cannot be written: .*{remedy}"
+    ) as error:
+        use()
+    assert not isinstance(error.value, RetriableException)
+
+
 def test_a_successor_sweeps_what_its_predecessor_left(place: Directory) -> None:
     """Files that were written and never named go; those that count stay, and those of other tasks."""
     crashed, other = place.writer(0), place.writer(1)
@@ -253,26 +294,129 @@ def test_a_fenced_writer_removes_nothing(place: Directory) -> None:
 # -- the log -----------------------------------------------------------------------------------------
 
 
-def test_entries_before_a_checkpoint_may_be_removed(place: Directory) -> None:
-    """Ends, offsets and epochs are in the checkpoint; readers of the files that are left go on."""
-    writer = place.writer()
-    writer.init()
-    for number in range(120):
-        write(place, writer, [b"%d" % number], [at(number)])
-    folder = place.root / "_transactions"
-    assert json.loads((folder / "_checkpoint.json").read_text())["number"] == 100
-    for entry in sorted(folder.glob("0*.json"))[:100]:
-        for file in json.loads(entry.read_text())["files"]:
-            (place.root / file).unlink()
-        entry.unlink()
+def tidy(root: Path) -> None:
+    """Remove old records as an operator may: entries that the checkpoint covers are emptied, then files go."""
+    folder = root / "_transactions"
+    (checkpoint,) = folder.glob("_checkpoint-*.json")
+    number = json.loads(checkpoint.read_text())["number"]
+    assert checkpoint.name == f"_checkpoint-{number:020d}.json"
+    for entry in sorted(folder.glob("0*.json"))[:number]:
+        files = json.loads(entry.read_text())["files"]
+        entry.write_text('{"files": []}')
+        for file in files:
+            (root / file).unlink()
 
-    assert place.offsets().offset({"file": "x"}) == {"line": 119}
+
+def test_entries_before_a_checkpoint_may_be_emptied(place: Directory) -> None:
+    """Ends, offsets and epochs are in the checkpoint; readers of the files that are left go on."""
+    writer, behind = place.writer(), place.writer(1)
+    behind.init()
+    writer.init()
+    for number in range(220):
+        write(place, writer, [b"%d" % number], [at(number)])
+    tidy(place.root)
+
+    assert place.offsets().offset({"file": "x"}) == {"line": 219}
     successor = place.writer()
     successor.init()
-    write(place, successor, [b"120"])
+    write(place, successor, [b"220"])
+    write(place, behind, [b"221"])
     with pytest.raises(FencedException):
         write(place, writer, [b"zombie"])
-    assert TopicDirectory(place.root).partitions(ALL) == {A0: OffsetRange(99, 121)}
+    assert TopicDirectory(place.root).partitions(ALL) == {A0: OffsetRange(198, 222)}
+
+
+def test_who_slept_while_entries_were_emptied_goes_on_from_the_checkpoint(place: Directory) -> None:
+    """What only emptied entries said is not missed: a takeover, an offset, the end of a partition."""
+    zombie, behind, offsets = place.writer(), place.writer(1), place.offsets()
+    zombie.init()
+    behind.init()
+    assert offsets.positions() == []
+    successor, other = place.writer(), place.writer(2)
+    successor.init()
+    write(place, successor, [b"0"], [at(7)], topic="b")
+    other.init()
+    for _ in range(220):
+        write(place, other, [b"x"])
+    tidy(place.root)
+
+    assert offsets.positions() == [at(7)]
+    with pytest.raises(FencedException):
+        write(place, zombie, [b"zombie"])
+    write(place, behind, [b"1"], topic="b")
+    assert TopicDirectory(place.root).partitions(ALL)[TopicPartition("b", 0)] == OffsetRange(1, 2)
+
+
+def test_who_was_frozen_while_old_records_were_removed_finds_its_number_taken(tmp_path: Path) -> None:
+    """Regression: a fenced writer's transaction appeared at a number that had been freed."""
+
+    class Frozen(Disk):
+        def link(self, existing: Path, name: Path) -> bool:
+            if self.meanwhile:
+                self.meanwhile.pop()()
+            return super().link(existing, name)
+
+        meanwhile: ClassVar[list[Callable[[], None]]] = []
+
+    place, disk = Directory(tmp_path), Frozen()
+    zombie, successor = Directory(tmp_path, disk).writer(), place.writer()
+
+    def life_goes_on() -> None:
+        successor.init()
+        for number in range(120):
+            write(place, successor, [b"%d" % number])
+        tidy(tmp_path)
+
+    zombie.init()
+    disk.meanwhile.append(life_goes_on)
+    with pytest.raises(FencedException):
+        write(place, zombie, [b"zombie"])
+    assert b"zombie" not in place.values("a")
+
+
+def test_who_was_frozen_before_it_wrote_a_checkpoint_takes_back_none(tmp_path: Path) -> None:
+    """Regression: the older checkpoint took the place of the newer one, and what only that one knew was lost."""
+
+    class Frozen(Disk):
+        def write(self, path: Path, write: Callable[[Path], object]) -> None:
+            if self.meanwhile and len(list(path.parent.glob("0*.json"))) == 100:
+                self.meanwhile.pop()()
+            super().write(path, write)
+
+        meanwhile: ClassVar[list[Callable[[], None]]] = []
+
+    place, disk = Directory(tmp_path), Frozen()
+    slow, other = Directory(tmp_path, disk).writer(), place.writer(1)
+
+    def life_goes_on() -> None:
+        other.init()
+        for number in range(120):
+            write(place, other, [b"%d" % number], [at(number)])
+        tidy(tmp_path)
+
+    slow.init()
+    disk.meanwhile.append(life_goes_on)
+    for _ in range(99):
+        write(place, slow, [b"x"])
+    assert not disk.meanwhile
+    assert place.offsets().offset({"file": "x"}) == {"line": 119}
+    write(place, slow, [b"last"])
+    assert place.values("a")[-1] == b"last"
+
+
+def test_an_entry_that_is_emptied_while_its_files_are_looked_for(place: Directory) -> None:
+    """Its files are missing because they may be; those of an entry that still names them may not."""
+    writer = place.writer()
+    writer.init()
+    write(place, writer, [b"1"])
+    write(place, writer, [b"2"])
+    seen = TopicDirectory(place.root)._transactions.look()
+    entry, file = place.root / "_transactions" / f"{2:020d}.json", min(place.root.glob("topic=a/*/*.parquet"))
+    left = [FileStat.of(path) for path in place.root.glob("topic=a/*/*.parquet") if path != file]
+    with pytest.raises(ConnectException, match=r"empty the entry before its files are removed"):
+        seen.select(str(file.parent), left)
+    entry.write_text('{"files": []}')
+    assert seen.select(str(file.parent), left) == left
 
 
 def test_a_hole_in_the_log_is_an_error(place: Directory) -> None:
@@ -308,11 +452,12 @@ def test_a_directory_without_transactions_is_refused(place: Directory) -> None:
     assert TopicDirectory(place.root).partitions(ALL) == {A0: OffsetRange(0, 1)}
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"files": 1}', '{"files": ["x.parquet"]}'])
-def test_an_entry_that_is_none_stops_writers(place: Directory, content: str) -> None:
-    """It is named; nothing is written after what cannot be understood."""
+@pytest.mark.parametrize("name", [f"{2:020d}.json", "notes.json"])
+@pytest.mark.parametrize("content", ["[]", "{", "{}", '{"files": 1}', '{"files": ["x.parquet"]}'])
+def test_an_entry_that_is_none_stops_writers(place: Directory, name: str, content: str) -> None:
+    """It is named; nothing is written after what cannot be understood, and what no reader would read."""
     place.writer().init()
-    entry = place.root / "_transactions" / f"{2:020d}.json"
+    entry = place.root / "_transactions" / name
     entry.write_text(content)
     with pytest.raises(ConnectException, match=str(entry)):
         place.writer().init()

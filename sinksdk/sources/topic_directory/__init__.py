@@ -33,14 +33,15 @@ Transactions
         {"files": ["topic=a/partition=0/x.parquet", "topic=a/partition=1/y.parquet"]}
 
     written after its files and renamed into place, so that all of them appear at once. To remove old
-    files, remove their entry first.
+    files, empty their entry first: put ``{"files": []}`` in its place.
 
 Several writers
     append entries to a log (:class:`~sinksdk.sources.topic_directory.log.TransactionLog`): their names are
     numbers of twenty digits, from 1 on without a gap, and each is created by exactly one of those who try.
     Besides their files they tell the offsets in them (``extents``), who wrote them (``writer``: transactional
-    id, epoch, attempt) and how far sources were read (``positions``). Readers need nothing of that. Entries
-    up to the number in ``_transactions/_checkpoint.json`` may be removed.
+    id, epoch, attempt) and how far sources were read (``positions``). Readers need nothing of that. Only
+    entries up to the number in the name of ``_transactions/_checkpoint-<number>.json`` may be emptied, and
+    none may be removed: its number would be free for a writer that was frozen since.
 """
 
 from __future__ import annotations

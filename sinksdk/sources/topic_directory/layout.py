@@ -113,9 +113,9 @@ class Layout:
         """
         found: dict[str, list[str]] = {}
         for entry in self._entries(str(self._root)):
-            if entry.name.startswith(_TOPIC) and entry.is_dir():
+            if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
                 found.setdefault(unquote(entry.name.removeprefix(_TOPIC)), []).append(entry.path)
-            else:
+            elif not is_hidden(entry.name):
                 self._warn(entry.path, "is no folder named topic=<topic>")
         return found
 
@@ -125,7 +125,7 @@ class Layout:
         Raises:
             ConnectException: a partition's folder has no number.
         """
-        for entry in self._entries(folder):
+        for entry in self._looked_at(folder):
             if not entry.name.startswith(_PARTITION) or not entry.is_dir():
                 self._warn(entry.path, "is no folder named partition=<number>")
                 continue
@@ -139,12 +139,15 @@ class Layout:
 
     def files(self, folder: str) -> Iterator[FileStat]:
         """The Parquet files in a partition's folder, as they are now."""
-        return FileStat.of_all(entry for entry in self._entries(folder) if self._is_data(entry))
+        return FileStat.of_all(entry for entry in self._looked_at(folder) if self._is_data(entry))
+
+    def _looked_at(self, folder: str) -> list[os.DirEntry[str]]:
+        return [entry for entry in self._entries(folder) if not is_hidden(entry.name)]
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
-                return [entry for entry in entries if not is_hidden(entry.name)]
+                return list(entries)
         except OSError as error:
             raise ConnectException(
                 f"the topic directory's folder {folder} cannot be listed: {error.strerror}; create it, or "

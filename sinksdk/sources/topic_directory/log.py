@@ -8,6 +8,7 @@ was concluded from the log (where partitions end, whose a transactional id is) i
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,10 +23,10 @@ from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.sources.topic_directory.disk import Disk
 from sinksdk.sources.topic_directory.footers import Footers
 from sinksdk.sources.topic_directory.layout import TRANSACTIONS, FileStat, is_hidden, partition_of
-from sinksdk.sources.topic_directory.transactions import NUMBERED, checked_paths, entry_name
+from sinksdk.sources.topic_directory.transactions import NUMBERED, entry_name, named_paths
 from sinksdk.sources.topic_directory.unfinished import Unfinished
 
-_CHECKPOINT: Final = "_checkpoint.json"
+_CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
 _CHECKPOINT_EVERY: Final = 100  # entries
 
 
@@ -96,6 +97,11 @@ class Entry(_Model):
     writer: WriterEpoch | None = None
     positions: tuple[Position, ...] = ()
     nonce: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether it only keeps its number taken: what it said is in a checkpoint."""
+        return not self.files and self.writer is None
 
     def to_json(self) -> bytes:
         """As it is kept."""
@@ -199,7 +205,11 @@ class TransactionLog:
         """
         state = self._state = self._state or self._opened()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
-            self._take(state, self._parsed(content, self._path(state.number + 1)))
+            entry = self._parsed(content, self._path(state.number + 1))
+            if entry.is_emptied and (later := self._opened()).number > state.number:
+                state = self._state = later
+            else:
+                self._take(state, entry)
         return state
 
     def append(self, entry: Entry) -> bool:
@@ -216,22 +226,39 @@ class TransactionLog:
                 return False
         self._take(state, entry)
         if state.number % _CHECKPOINT_EVERY == 0:
-            self.disk.replace(self._folder / _CHECKPOINT, state.checkpoint().model_dump_json().encode())
+            self._keep(state.checkpoint())
         return True
+
+    def _keep(self, checkpoint: _Checkpoint) -> None:
+        """Write it beside the one before, never over it: who was frozen in here may have an old one."""
+        path = self._folder / f"_checkpoint-{checkpoint.number:020d}.json"
+        self.disk.create(path, checkpoint.model_dump_json().encode())
+        for number, older in self._checkpoints():
+            if number < checkpoint.number:
+                self.disk.remove(older)
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        names = self.disk.names(self._folder)
+        found = (match for name in names if (match := _CHECKPOINT.fullmatch(name)))
+        return sorted((int(match[1]), self._folder / match[0]) for match in found)
+
+    def _last_checkpoint(self) -> _Checkpoint | None:
+        while checkpoints := self._checkpoints():
+            _, path = checkpoints[-1]
+            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
+                return _valid(_Checkpoint, content, path)
+        return None
 
     def _take(self, state: LogState, entry: Entry) -> None:
         state.apply(entry)
         if not entry.extents:
-            state.extend(self._looked_up(entry, self._path(state.number + 1)))
+            state.extend(self._looked_up(entry))
         state.number += 1
 
     def _opened(self) -> LogState:
         """From the last checkpoint, and from entries that have no number: other people's."""
         state = LogState()
-        path = self._folder / _CHECKPOINT
-        content = self.disk.read(path)
-        if content is not None:
-            checkpoint = _valid(_Checkpoint, content, path)
+        if (checkpoint := self._last_checkpoint()) is not None:
             state.apply(checkpoint)
             state.number = checkpoint.number
         names = [name for name in self.disk.names(self._folder) if not is_hidden(name)]
@@ -240,18 +267,19 @@ class TransactionLog:
         if later and state.number + 1 not in later:
             raise ConnectException(
                 f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
-                f"(entries up to the number in {_CHECKPOINT} may be removed, no others)"
+                f"(entries that a checkpoint covers may be emptied, none may be removed)"
             )
         for name in names:
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
-                state.extend(self._looked_up(self._parsed(self.disk.read(path) or b"{}", path), path))
+                if (content := self.disk.read(path)) is not None:
+                    state.extend(self._looked_up(self._parsed(content, path)))
         return state
 
-    def _looked_up(self, entry: Entry, entry_path: Path) -> list[Extent]:
+    def _looked_up(self, entry: Entry) -> list[Extent]:
         """What is in files of which their entry does not say it."""
         footers, found = Footers(Unfinished(0.0)), []
-        for name in checked_paths(entry.files, str(entry_path)):
+        for name in entry.files:
             path = self.root / name
             at = partition_of(name)
             if path.exists() and (file := footers.read(FileStat.of(path), at)):
@@ -264,7 +292,9 @@ class TransactionLog:
         return self._folder / entry_name(number)
 
     def _parsed(self, content: bytes, path: Path) -> Entry:
-        return _valid(Entry, content, path)
+        entry = _valid(Entry, content, path)
+        named_paths(json.loads(content), str(path))  # what stops readers stops writers, too
+        return entry
 
 
 def _valid(model: type[M], content: bytes, path: Path) -> M:

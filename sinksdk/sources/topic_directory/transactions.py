@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -35,7 +35,8 @@ class Visibility:
         self._entries = entries
         self._folders: dict[str, list[str]] = {}
         for path in entries or ():
-            self._folders.setdefault(str(Path(path).parent), []).append(path)
+            # There may be a great many: a Path for each would take longer than all the rest of a look.
+            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
 
     def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
         """Those of the files found in a partition's folder that count.
@@ -63,12 +64,12 @@ class Visibility:
                 self._check_removed(paths[0])
 
     def _check_removed(self, path: str) -> None:
-        """Entries are written after their files and removed before them."""
+        """Entries are written after their files, and emptied or removed before them."""
         entry = (self._entries or {})[path]
-        if Path(entry).exists():
+        if _still_names(entry, path):
             raise ConnectException(
                 f"{entry} names {path}, which is not there; write files before the entry that names them, "
-                f"and remove the entry before its files"
+                f"and empty the entry before its files are removed"
             )
 
 
@@ -108,7 +109,8 @@ class Transactions:
 
         The records of the one before it would be taken for a gap, and never be read.
         """
-        numbers = {int(found[1]) for stat in stats if (found := NUMBERED.fullmatch(Path(stat.path).name))}
+        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
+        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
         if not numbers or len(numbers) > max(numbers) - min(numbers):
             return
         for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
@@ -124,20 +126,30 @@ class Transactions:
             problem = f"{stat.path} is no JSON document ({error})"
             raise self._unfinished.judge(stat, problem) from error
         self._unfinished.forget(stat.path)
-        return tuple(str(self._root / path) for path in _paths(content, stat.path))
+        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
 
 
-def _paths(content: Any, entry: str) -> list[str]:
+def _still_names(entry: str, path: str) -> bool:
+    try:
+        content = json.loads(Path(entry).read_bytes())
+    except FileNotFoundError:
+        return False
+    root = Path(entry).parent.parent
+    return path in {str(root / name) for name in named_paths(content, entry)}
+
+
+def named_paths(content: Any, entry: str) -> list[str]:
+    """The files that an entry's content names, relative to the topic directory.
+
+    Raises:
+        ConnectException: it is none, or one of them is no data file's.
+    """
     paths = content.get("files") if isinstance(content, dict) else None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise ConnectException(
-            f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}'
+            f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}; '
+            f"what else is in this folder must not end with .json"
         )
-    return checked_paths(paths, entry)
-
-
-def checked_paths(paths: Sequence[str], entry: str) -> list[str]:
-    """The paths that an entry names. Raises ConnectException unless they are relative, and of data files."""
     for path in paths:
         parts = PurePosixPath(path).parts
         if [part.partition("=")[0] for part in parts[:-1]] != ["topic", "partition"]:
@@ -145,4 +157,4 @@ def checked_paths(paths: Sequence[str], entry: str) -> list[str]:
                 f"{entry} names {path!r}; a file's path must be relative to the topic directory and of the "
                 f"form topic=<topic>/partition=<number>/<name>.parquet"
             )
-    return list(paths)
+    return paths

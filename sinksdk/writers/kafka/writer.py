@@ -38,6 +38,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: f"raise max.message.bytes of the topic, or '{PRODUCER}max.request.size'",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic; a connector does not",
     KafkaError._UNKNOWN_TOPIC: "create the topic; a connector does not",  # noqa: SLF001 - librdkafka's own
+    KafkaError.TOPIC_EXCEPTION: "give the topic a name of at most 249 letters, digits, '.', '_' and '-'",
     KafkaError._UNKNOWN_PARTITION: "give the topic more partitions, or write to those it has",  # noqa: SLF001
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connector's user write to the topic",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "let the connector's user write with this "
@@ -119,6 +120,11 @@ class KafkaWriter:
         """See :meth:`TransactionalWriter.send`. Waits while too many are on their way."""
         if self._lost is not None:
             raise self._refused(self._lost, "write a record")
+        if record.topic == self._offsets_topic:
+            raise ConnectException(
+                f"connector {self._connector} gave a record for topic {record.topic}, in which its own "
+                f"source offsets are kept; write to another topic, or name another 'offsets.storage.topic'"
+            )
         at = len(self._written)
         self._written.append(None)
 

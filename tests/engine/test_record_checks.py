@@ -1,0 +1,71 @@
+"""What a task must not give as a record: it would be no reader's mistake, and stop all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sinksdk import DataException, Header
+from sinksdk.engine.record_checks import checked_position
+from sinksdk.source import SourceRecord
+
+TASK = "connector files, task 3"
+
+
+def record(**fields: Any) -> SourceRecord:
+    """A good record, but for these fields."""
+    good: dict[str, Any] = {"source_partition": {"file": "a"}, "source_offset": {"line": 1}}
+    return SourceRecord(**{**good, "topic": "lines", "value": b"text", **fields})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"key": b"", "value": None},
+        {"topic": "a/b ä"},
+        {"partition": 0, "timestamp": 0},
+        {"partition": 2**31 - 1, "timestamp": (2**63 - 1) // 1000},
+        {"headers": (Header("a", b"1"), Header("a", None))},
+        {"headers": [Header("ä", b"")]},
+    ],
+)
+def test_what_every_reader_can_read(fields: dict[str, Any]) -> None:
+    """The ends of what is allowed are allowed."""
+    assert checked_position(record(**fields), TASK).offset == {"line": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"topic": None}, "a record for topic None: its topic must be a text"),
+        ({"topic": b"lines"}, "a record for topic b'lines': its topic must be a text"),
+        ({"topic": ""}, "a record for topic '': its topic must be a text of at least one character"),
+        ({"topic": "a\0b"}, r"a record for topic 'a\x00b': its topic must be"),
+        ({"topic": "\udcff"}, r"a record for topic '\udcff': its topic must be"),
+        ({"key": "text"}, "its key is of type str; encode it to bytes"),
+        ({"value": bytearray(b"x")}, "its value is of type bytearray; encode it to bytes"),
+        ({"partition": -1}, "its partition is -1; give it an int from 0 to 2147483647, or None"),
+        ({"partition": 2**31}, "its partition is 2147483648;"),
+        ({"partition": True}, "its partition is True;"),
+        ({"partition": 1.0}, "its partition is 1.0;"),
+        ({"partition": "1"}, "its partition is '1';"),
+        ({"timestamp": -1}, "its timestamp is -1; give it milliseconds since the epoch as an int, or None"),
+        ({"timestamp": 2**63 - 1}, "its timestamp is 9223372036854775807;"),
+        ({"timestamp": 1.5}, "its timestamp is 1.5;"),
+        ({"timestamp": True}, "its timestamp is True;"),
+        ({"headers": None}, "its headers are of type NoneType; give it a tuple of Header"),
+        ({"headers": {"a": b"1"}}, "its headers are of type dict; give it a tuple of Header"),
+        ({"headers": (("a", b"1"),)}, "among its headers is a tuple; give it a tuple of Header"),
+        ({"headers": (Header("\udcff", b"1"),)}, r"a header's key is '\udcff'; it must be a text"),
+        ({"headers": (Header("a", "1"),)}, "the value of its header 'a' is of type str; encode it to bytes"),
+        ({"source_offset": [1]}, "a source offset must be a mapping of names to values, not a list"),
+    ],
+)
+def test_what_some_reader_could_not_read_ends_the_task(fields: dict[str, Any], problem: str) -> None:
+    """Whose it is, for which topic, what is wrong with it, and what to give instead."""
+    with pytest.raises(DataException) as error:
+        checked_position(record(**fields), TASK)
+    assert str(error.value).startswith(f"{TASK}: a record for topic ")
+    assert problem in str(error.value)

@@ -1,0 +1,79 @@
+"""Altering source offsets by hand: in which order it is done, and what is refused before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from sinksdk import ConnectException, DataException
+from sinksdk.runtime import registry
+from sinksdk.runtime.source_offsets import OpenedTarget, SourceOffsets
+from sinksdk.source import SourceOffset, SourcePartition
+from sinksdk.store import MemoryStore
+from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Running, eventually
+
+CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.max": "2"}
+
+
+class Moving(Counting):
+    """Keeps offsets of its own outside, and notes whether its tasks were fenced when it is to move them."""
+
+    def __init__(self, topics: MemoryTopics, *, refuses: bool = False) -> None:
+        self.topics = topics
+        self.refuses = refuses
+        self.epochs: dict[str, int] = {}
+
+    def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
+    ) -> bool:
+        self.epochs = dict(self.topics.epochs)
+        if self.refuses:
+            raise ConnectException("no such place")
+        return True
+
+
+def stopped(store: MemoryStore, topics: MemoryTopics, connector: Moving) -> SourceOffsets:
+    """Offsets of a connector that has run, and is STOPPED."""
+    CountingTask.started.clear()
+    with Running(store, topics):
+        eventually(lambda: len(topics.positions["c"]) == 2)
+    registry.aim(store, "c", "STOPPED")
+    return SourceOffsets(
+        store, lambda raw: OpenedTarget(connector, CountingConfig.parse(raw), MemoryTarget(topics))
+    )
+
+
+def test_the_connector_moves_its_own_offsets_once_its_tasks_are_fenced() -> None:
+    """Regression: it was told first, while a zombie could still commit to what it keeps outside (KIP-875)."""
+    topics = MemoryTopics()
+    connector = Moving(topics)
+    offsets = stopped(MemoryStore(), topics, connector)
+    before = dict(topics.epochs)
+    assert offsets.alter("c", [({"share": "a"}, {"next": 7})]) is True
+    assert all(connector.epochs[task] > epoch for task, epoch in before.items())
+    assert dict(topics.positions["c"]['{"share":"a"}'].offset) == {"next": 7}
+
+
+def test_what_the_connector_refuses_is_not_written() -> None:
+    """Its error is the operator's answer."""
+    topics = MemoryTopics()
+    offsets = stopped(MemoryStore(), topics, Moving(topics, refuses=True))
+    before = topics.positions["c"].copy()
+    with pytest.raises(ConnectException, match="no such place"):
+        offsets.alter("c", [({"share": "a"}, None)])
+    assert topics.positions["c"] == before
+
+
+@pytest.mark.parametrize("change", [({"share": ["a"]}, None), ({"share": "a"}, {"next": [1]})])
+def test_what_can_be_no_offset_is_refused_before_anybody_is_fenced(change: Any) -> None:
+    """Partitions that are taken back too."""
+    topics = MemoryTopics()
+    connector = Moving(topics)
+    offsets = stopped(MemoryStore(), topics, connector)
+    before = dict(topics.epochs)
+    with pytest.raises(DataException):
+        offsets.alter("c", [change])
+    assert (topics.epochs, connector.epochs) == (before, {})
