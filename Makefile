@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check format test soak soak-kafka kafka bench docs clean
+.PHONY: help install demo pipeline check format test soak soak-kafka kafka bench docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -22,6 +22,9 @@ $(INSTALLED): pyproject.toml
 
 demo: install ## See it work: archive real records to S3, with a rebalance in the middle
 	$(BIN)/sinksdk demo
+
+pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--follow'
+	$(BIN)/python -m examples.pipeline $(OPTIONS)
 
 check: install ## Lint, types, import rules, fast tests (seconds; before every commit)
 	$(BIN)/ruff format --check .

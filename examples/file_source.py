@@ -3,6 +3,7 @@
 Files are told apart by what is in them, not by their names: the source partition is a content, known by its
 first lines; the offset is a place in it, known by the bytes before it. So a file may be renamed, copied and
 truncated, compressed or moved: what was read of it stays read, and the rest is read from wherever it is now.
+A record's key is its content's too: Kafka keeps the lines of a file in one partition, and so in their order.
 A file whose whole content is the beginning of another's is taken for an older copy of it.
 """
 
@@ -173,6 +174,7 @@ class Content:
 
     def __init__(self, first: str, number: int, place: Place, skip_lines: int) -> None:
         self.partition = {"first": first, "number": number}
+        self.key = f"{first}-{number}".encode()
         self.place = place
         self.marks = deque([place], maxlen=MARKS)
         self.to_skip = 0 if place.byte else skip_lines
@@ -326,7 +328,9 @@ class FileTask(SourceTask):
             try:
                 for line, place in content.lines(share, self.config):
                     offset = {"byte": place.byte, "tail": place.tail}
-                    records.append(SourceRecord(content.partition, offset, self.config.topic, line))
+                    records.append(
+                        SourceRecord(content.partition, offset, self.config.topic, line, content.key)
+                    )
             except (LookupError, *UNFINISHED):  # truncated: what was not read is in a copy, if any
                 content.close()
                 self.known.clear()

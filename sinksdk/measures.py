@@ -16,10 +16,14 @@ Number = TypeVar("Number", int, float)
 class Phase(StrEnum):
     """What a task spends its time with, besides waiting for records."""
 
+    FENCE = "fence"
+    """Of a source: taking over the transactional id of the tasks before."""
     NOTICE = "notice"
     """Closing was asked for, and not seen yet: the task had not looked, or was in the middle of a call."""
     START = "start"
     """``initialize`` and ``start``."""
+    POLL = "poll"
+    """Of a source: ``poll``, also while it waits for something to be there."""
     OPEN = "open"
     """``open``."""
     CONVERT = "convert"
@@ -33,7 +37,9 @@ class Phase(StrEnum):
     PRE_COMMIT = "pre_commit"
     """``pre_commit``."""
     COMMIT = "commit"
-    """Writing offsets to the store."""
+    """Writing offsets to the store; of a source: committing a transaction."""
+    TELL = "tell"
+    """Of a source: ``commit_record`` and ``commit``."""
     PUBLISH = "publish"
     """``publish``, and the waits between its attempts."""
     DISCARD = "discard"
@@ -105,14 +111,50 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large things of one kind were.
+
+    Args:
+        count: how many there were.
+        total: their sizes together.
+        largest: the largest of them.
+        smallest: the smallest of them; 0 before the first.
+    """
+
+    count: int = 0
+    total: int = 0
+    largest: int = 0
+    smallest: int = 0
+
+    def and_one(self, size: int) -> Sizes:
+        """With one more thing."""
+        return self + Sizes(1, size, size, size)
+
+    def __add__(self, other: Sizes) -> Sizes:
+        return Sizes(
+            self.count + other.count,
+            self.total + other.total,
+            max(self.largest, other.largest),
+            min((sizes.smallest for sizes in (self, other) if sizes.count), default=0),
+        )
+
+    @property
+    def mean(self) -> float | None:
+        """What one was on average; None before the first."""
+        return self.total / self.count if self.count else None
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorCounts:
     """Connect's task-error-metrics.
 
     Args:
-        record_failures: reported records, and attempts at a batch that raised.
-        record_errors: partitions that ended by a failure: of a record, a batch, a commit, or publishing.
+        record_failures: reported records, and attempts at a batch that raised; of a source, attempts at
+            polling and writing that did.
+        record_errors: partitions that ended by a failure: of a record, a batch, a commit, or publishing; of
+            a source, tasks that did.
         records_skipped: reported records that were tolerated.
-        retries: attempts made again, at a batch or at publishing.
+        retries: attempts made again, at a batch or at publishing; of a source, at polling and writing.
         errors_logged: reported records that were logged.
         dead_letters: records given to the dead letters.
         dead_letter_failures: those of them that could not be written.
@@ -142,23 +184,49 @@ class ErrorCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceMeasures:
+    """What only a source's task does.
+
+    Args:
+        polls: calls of ``poll`` that returned records.
+        records: how many they returned.
+        transactions: those that were committed, by their records.
+        aborts: transactions that were aborted because the task asked for it.
+    """
+
+    polls: Timing = Timing()
+    records: int = 0
+    transactions: Sizes = Sizes()
+    aborts: int = 0
+
+    def __add__(self, later: SourceMeasures) -> SourceMeasures:
+        return SourceMeasures(
+            self.polls + later.polls,
+            self.records + later.records,
+            self.transactions + later.transactions,
+            self.aborts + later.aborts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TaskMeasures:
     """One task's numbers, of one generation or of all so far.
 
     Args:
         puts: calls of ``put`` that returned.
-        largest_batch: most records that one of them was given.
+        largest_batch: most records that one of them was given; of a source, that ``poll`` returned.
         records_read: records that were read for it, and had not been committed before.
         records_sent: records that ``put`` took: what was read, without what could not be converted.
-        active: records that were read and are not committed; looked at whenever a batch came.
+        active: records that were read, or polled, and are not committed; looked at whenever a batch came.
         commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had it; the sink
-            may have had nothing to commit.
-        commit_failures: attempts that failed: ``pre_commit`` raised, or the store.
+            may have had nothing to commit. Of a source, commits of transactions.
+        commit_failures: attempts that failed: ``pre_commit`` raised, or the store; of a source, the writer.
         commit_writes: commits that were written to the store.
         errors: what went wrong.
         seconds: time by :class:`Phase`.
         closings: how often closing was asked for from outside.
         closing_seconds: the part of ``seconds`` that these took.
+        source: what a source's task does besides.
     """
 
     puts: Timing = Timing()
@@ -173,6 +241,7 @@ class TaskMeasures:
     seconds: Mapping[str, float] = field(default_factory=dict)
     closings: int = 0
     closing_seconds: Mapping[str, float] = field(default_factory=dict)
+    source: SourceMeasures = SourceMeasures()
 
     def __add__(self, later: TaskMeasures) -> TaskMeasures:
         return TaskMeasures(
@@ -188,6 +257,7 @@ class TaskMeasures:
             added(self.seconds, later.seconds),
             self.closings + later.closings,
             added(self.closing_seconds, later.closing_seconds),
+            self.source + later.source,
         )
 
 

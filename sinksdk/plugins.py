@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -122,12 +121,3 @@ def _load(name: str, path: str) -> object:
 
 def _installed() -> str:
     return ", ".join(plugin.name for plugin in plugins()) or "none"
-
-
-@functools.cache
-def connector_type(name: str) -> ConnectorType:
-    """What kind of connector ``connector.class`` names."""
-    try:
-        return "source" if issubclass(connector_class(name), SourceConnector) else "sink"
-    except (Exception, SystemExit):  # noqa: BLE001 - its module may do anything when it is imported
-        return "unknown"

@@ -107,6 +107,17 @@ def test_files_that_grow_are_read_on(following: Following) -> None:
     assert following.lines == ["five", "four", "one", "three", "two"]
 
 
+def test_records_have_the_key_of_their_content(following: Following) -> None:
+    """So Kafka has the lines of a file in one partition, in order; a renamed file keeps its key."""
+    following.write("a", "one\ntwo\n")
+    following.write("b", "one\nthree\n")
+    following.run(lambda: following.write("a", "four\n").rename(following.directory / "c"))
+    keys = {record.value: record.key for record in following.topics.records("lines")}
+    assert len(keys) == 4
+    assert keys[b"two"] == keys[b"four"] != keys[b"three"]
+    assert all(keys.values())
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_renamed_files_are_the_same(following: Following, is_running: bool) -> None:
     """A rotated file is read on under its new name, and a new one under the old name from its beginning."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import stdout, warn, write
+from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
+from sinksdk.cli.source_status import show_source, source_partitions, source_task
 from sinksdk.cli.startup import absolute_store_url, connector_to_delete
-from sinksdk.cli.task_tally import committed
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.plugins import connector_type
-from sinksdk.records import TopicPartition
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
@@ -53,19 +49,22 @@ def show_connectors(store: str, *, as_json: bool) -> None:
     with herding(store) as (herder, _):
         found = herder.infos(lambda name, error: warn([f"{name} is left out: {error}"]))
     if as_json:
-        _print([_summary(info) for info in found])
+        print_json([_summary(info) for info in found])
         return
     if not found:
         write(stdout(), "no connectors")
         return
-    table = _table("name", "state", "tasks", "lag", "driver")
+    rows = table("name", "type", "state", "tasks", "lag", "records/s", "driver")
     for info in found:
-        table.add_row(info.name, _state(info), str(len(info.tasks)), number(info.lag), info.driver or "–")
-    stdout().print(table)
+        add_row(
+            rows, info.name, info.type, _state(info), number(len(info.tasks)), number(info.lag),
+            number(info.rate), info.driver or "–",
+        )  # fmt: skip
+    write_table(stdout(), rows)
 
 
 def show_status(store: str, name: str, *, as_json: bool) -> None:
-    """One connector, its tasks and partitions.
+    """One connector, its tasks, and its partitions or, of a source, source partitions.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
@@ -73,28 +72,39 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
     with herding(store) as (herder, _):
         info = herder.info(name)
     if as_json:
-        _print(_status(info))
+        print_json(_status(info))
         return
     console = stdout()
     driver = info.driver or "no driver is alive"
-    write(console, f"{info.name}: {_state(info)}, generation {info.generation}, {driver}", "bold")
-    for task in info.tasks:
-        write(console, f"task {task.number}: {task.state}: {_work(task)}")
-    table = _table("partition", "committed", "end", "lag", "records/s", right=4)
-    for p in info.partitions:
-        table.add_row(
-            str(p.partition), number(p.committed), number(p.end), number(p.lag), number(p.rate),
-            style="red" if p.error else "",
-        )  # fmt: skip
-    if info.partitions:
-        console.print(table)
-    for p in info.partitions:
-        if p.error:
-            write(console, f"{p.partition}: {p.error}", "red")
+    write(
+        console,
+        f"{info.name}: {info.type}, {_state(info)}, generation {info.generation}, {driver}",
+        "bold",
+    )
+    if info.type == "source":
+        show_source(console, info)
+    else:
+        _show_sink(console, info)
     if info.missing_topics:
         write(console, f"missing topics: {', '.join(info.missing_topics)}", "red")
     if info.trace:
         write(console, info.trace.rstrip(), "dim")
+
+
+def _show_sink(console: Console, info: ConnectorInfo) -> None:
+    for task in info.tasks:
+        write(console, f"task {task.number}: {task.state}: {', '.join(map(str, task.partitions))}")
+    rows = table("partition", "committed", "end", "lag", "records/s", right=4)
+    for p in info.partitions:
+        add_row(
+            rows, str(p.partition), number(p.committed), number(p.end), number(p.lag), number(p.rate),
+            style="red" if p.error else "",
+        )  # fmt: skip
+    if info.partitions:
+        write_table(console, rows)
+    for p in info.partitions:
+        if p.error:
+            write(console, f"{p.partition}: {p.error}", "red")
 
 
 def ask(store: str, name: str, wish: str, *, only_failed: bool = False, as_json: bool = False) -> None:
@@ -117,7 +127,7 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False, as_json:
             getattr(herder, wish)(name)
         driver = herder.info(name).driver
     who = f"driver {driver} sees to it" if driver else "no driver is alive: it holds from the next start on"
-    _tell(
+    tell(
         f"{name}: {wish} is asked for; {who}",
         {"name": name, "asked": wish, "driver": driver},
         as_json=as_json,
@@ -145,48 +155,14 @@ def delete(store: str, name: str, *, as_json: bool = False) -> None:
                 raise ConnectException(message)
             else:
                 time.sleep(_LOOK)
-    _tell(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
-
-
-def show_offsets(store: str, name: str, *, as_json: bool) -> None:
-    """Next offset to read of each partition. Raises ConnectorNotFoundException."""
-    with herding(store) as (herder, _):
-        _expect_sink(herder, name)
-        _show_offsets(herder.offsets(name), as_json=as_json)
-
-
-def alter_offsets(store: str, name: str, changes: Sequence[str], *, as_json: bool) -> None:
-    """Commit other offsets by hand.
-
-    Args:
-        store: where.
-        name: the connector's.
-        changes: each ``TOPIC-PARTITION=OFFSET``, or ``=`` and nothing to forget the commit.
-        as_json: print what is committed then for programs.
-
-    Raises:
-        ConfigException: a change that says nothing.
-        ConnectorRunsException: the connector is not stopped.
-    """
-    offsets = dict(map(_change, changes))
-    with herding(store) as (herder, _):
-        _expect_sink(herder, name)
-        _show_offsets(herder.alter_offsets(name, offsets), as_json=as_json)
-
-
-def reset_offsets(store: str, name: str, *, as_json: bool = False) -> None:
-    """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
-    with herding(store) as (herder, _):
-        _expect_sink(herder, name)
-        herder.reset_offsets(name)
-    _tell(f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json)
+    tell(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
 
 
 def show_config(store: str, name: str) -> None:
     """A connector's configuration as JSON, secrets redacted. Raises ConnectorNotFoundException."""
     with herding(store) as (herder, _):
         record = herder.connector(name)
-    _print({"name": name, "config": redacted(record.config)})
+    print_json({"name": name, "config": redacted(record.config)})
 
 
 def set_config(store: str, name: str, file: Any, *, as_json: bool = False) -> None:
@@ -212,48 +188,12 @@ def set_config(store: str, name: str, file: Any, *, as_json: bool = False) -> No
     is_new = before.version != after.version
     what = f"is version {after.version} now" if is_new else "is as it was"
     said = {"name": name, "version": after.version, "changed": is_new}
-    _tell(f"{name}: the configuration {what}", said, as_json=as_json)
+    tell(f"{name}: the configuration {what}", said, as_json=as_json)
 
 
 def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers
     message = "it is being deleted"
     raise ConnectorNotFoundException(message)
-
-
-def _expect_sink(herder: Herder, name: str) -> None:
-    """Offsets of a source are where its records go, and that is known to who runs it."""
-    if connector_type(herder.connector(name).config.get("connector.class", "")) == "source":
-        raise ConfigException(
-            f"connector '{name}' is a source: its offsets are where its records go; ask the server that runs "
-            f"it (GET /connectors/{name}/offsets)"
-        )
-
-
-def _change(text: str) -> tuple[TopicPartition, int | None]:
-    where, _, offset = text.partition("=")
-    topic, _, partition = where.rpartition("-")
-    if "=" not in text or not topic or not partition.isdigit() or not (offset.isdigit() or not offset):
-        message = f"'{text}' is no change: write TOPIC-PARTITION=OFFSET, as in orders-0=1200"
-        raise ConfigException(message)
-    return TopicPartition(topic, int(partition)), int(offset) if offset else None
-
-
-def _show_offsets(offsets: Mapping[TopicPartition, int], *, as_json: bool) -> None:
-    if as_json:
-        _print([{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()])
-        return
-    table = _table("partition", "offset", right=1)
-    for partition, offset in offsets.items():
-        table.add_row(str(partition), number(offset))
-    stdout().print(table if offsets else Text("nothing is committed"))
-
-
-def _table(*columns: str, right: int = 0) -> Table:
-    """A table whose last columns are numbers."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="right" if at >= len(columns) - right else "left", overflow="fold")
-    return table
 
 
 def _state(info: ConnectorInfo) -> str:
@@ -269,11 +209,13 @@ def _state(info: ConnectorInfo) -> str:
 def _summary(info: ConnectorInfo) -> dict[str, Any]:
     return {
         "name": info.name,
+        "type": info.type,
         "state": info.state,
         "target_state": info.target_state,
         "driver": info.driver,
         "tasks": len(info.tasks),
         "lag": info.lag,
+        "rate": round(info.rate, 1),
     }
 
 
@@ -284,7 +226,16 @@ def _status(info: ConnectorInfo) -> dict[str, Any]:
         "deleted": info.is_deleted,
         "missing_topics": list(info.missing_topics),
         "trace": info.trace,
-        "tasks": [_task(task) for task in info.tasks],
+        "tasks": [_task(info, task) for task in info.tasks],
+        **_partitions(info),
+    }
+
+
+def _partitions(info: ConnectorInfo) -> dict[str, Any]:
+    """Those of topics that a sink reads; of a source, its own."""
+    if info.type == "source":
+        return {"source_partitions": source_partitions(info)}
+    return {
         "partitions": [
             {
                 "topic": p.partition.topic,
@@ -297,35 +248,12 @@ def _status(info: ConnectorInfo) -> dict[str, Any]:
                 "error": p.error,
             }
             for p in info.partitions
-        ],
+        ]
     }
 
 
-def _task(task: TaskInfo) -> dict[str, Any]:
-    return {
-        "id": task.number,
-        "state": task.state,
-        "partitions": list(map(str, task.partitions)),
-        "trace": task.trace,
-        **({"source": task.source.as_json()} if task.source is not None else {}),
-    }
-
-
-def _work(task: TaskInfo) -> str:
-    """What it has, or has done."""
-    if task.source is None:
-        return ", ".join(map(str, task.partitions))
-    done = committed(task.source.records, task.source.transactions)
-    return f"{done}, {number(task.source.rate)} records/s"
-
-
-def _tell(text: str, value: Any, *, as_json: bool) -> None:
-    """A line for people, or what it says for programs."""
-    if as_json:
-        _print(value)
-    else:
-        write(stdout(), text)
-
-
-def _print(value: Any) -> None:
-    stdout().print_json(json.dumps(value))
+def _task(info: ConnectorInfo, task: TaskInfo) -> dict[str, Any]:
+    own = (
+        source_task(info, task) if info.type == "source" else {"partitions": list(map(str, task.partitions))}
+    )
+    return {"id": task.number, "state": task.state, **own, "trace": task.trace}

@@ -8,12 +8,29 @@ from typing import Annotated
 
 import typer
 
-from sinksdk.cli.options import DEFAULT_STORE, Verbose
+from sinksdk.cli.options import DEFAULT_STORE, KafkaConfig, Verbose
 from sinksdk.cli.output import exit_on_error
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.", show_default=False)]
 StoreUrl = Annotated[
     str, typer.Option("--store", metavar="URL", help="Where the connector is kept, as 'sinksdk run' has it.")
+]
+TopicDirectory = Annotated[
+    str,
+    typer.Option(
+        "--topic-directory",
+        metavar="DIR",
+        help="Of a source: the topic directory that it writes, and that has its offsets.",
+        show_default=False,
+    ),
+]
+BootstrapServers = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Of a source: the Kafka cluster that it writes, instead.",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
@@ -39,8 +56,8 @@ _WISHES = {
     "pause": "Close what runs, and read nothing until it is resumed.",
     "resume": "Let a paused or stopped connector run again.",
     "stop": "As pause; offsets may be altered then.",
-    "rebalance": "Flush, commit, and assign partitions anew.",
-    "flush": "Commit everything there now, tails included.",
+    "rebalance": "Flush, commit, and assign the work anew.",
+    "flush": "Commit everything there now, tails and open transactions included.",
 }
 
 
@@ -60,7 +77,7 @@ def _asking(wish: str, what: str) -> Callable[..., None]:
 def list_command(
     *, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
 ) -> None:
-    """List connectors: state, tasks, lag, and who drives them."""
+    """List connectors: type, state, tasks, lag (of sinks), records per second, and who drives them."""
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import show_connectors
 
@@ -70,7 +87,10 @@ def list_command(
 def status_command(
     *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
 ) -> None:
-    """Show a connector: its tasks, its partitions with commit, end, lag and rate, and the last errors."""
+    """Show a connector: its tasks, its partitions with commit, end, lag and rate, and the last errors.
+
+    Of a source: what its tasks have committed, and how far they have read their source partitions.
+    """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import show_status
 
@@ -82,7 +102,7 @@ def restart_command(
     name: Name,
     only_failed: Annotated[
         bool,
-        typer.Option("--only-failed", help="Only failed partitions, at once, with all attempts."),
+        typer.Option("--only-failed", help="Only what has failed, at once, with all attempts."),
     ] = False,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
@@ -110,40 +130,69 @@ def delete_command(
 
 @offsets_app.command("show")
 def show_offsets_command(
-    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+    *,
+    name: Name,
+    topic_directory: TopicDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show the next offset to read of each partition."""
-    with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import show_offsets
+    """Show the next offset to read of each partition; of a source, the offset of each source partition.
 
-        show_offsets(store, name, as_json=as_json)
+    A source's offsets are where its records go: say where that is, as 'sinksdk run' is told.
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.offsets import show_offsets
+        from sinksdk.cli.source import SourceOptions
+
+        topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
+        show_offsets(store, name, topics, as_json=as_json)
 
 
 @offsets_app.command("alter")
 def alter_offsets_command(
     *,
     name: Name,
-    changes: Annotated[list[str], typer.Argument(metavar="TOPIC-PARTITION=OFFSET...", show_default=False)],
+    changes: Annotated[list[str], typer.Argument(metavar="PARTITION=OFFSET...", show_default=False)],
+    topic_directory: TopicDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Commit other offsets, of a connector that is stopped. 'orders-0=' forgets a partition's commit."""
-    with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import alter_offsets
+    """Commit other offsets, of a connector that is stopped: 'orders-0=1200'; 'orders-0=' forgets a commit.
 
-        alter_offsets(store, name, changes, as_json=as_json)
+    Of a source both are JSON objects: '{"file":"a"}={"byte":8}'; '{"file":"a"}=' has it read anew.
+    """
+    with exit_on_error(verbose=verbose):
+        from sinksdk.cli.offsets import alter_offsets
+        from sinksdk.cli.source import SourceOptions
+
+        topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
+        alter_offsets(store, name, changes, topics, as_json=as_json)
 
 
 @offsets_app.command("reset")
 def reset_offsets_command(
-    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+    *,
+    name: Name,
+    topic_directory: TopicDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Forget everything that is committed, of a connector that is stopped."""
     with exit_on_error(verbose=verbose):
-        from sinksdk.cli.control import reset_offsets
+        from sinksdk.cli.offsets import reset_offsets
+        from sinksdk.cli.source import SourceOptions
 
-        reset_offsets(store, name, as_json=as_json)
+        topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
+        reset_offsets(store, name, topics, as_json=as_json)
 
 
 @config_app.command("get")

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -22,6 +23,8 @@ from sinksdk.errors import ConfigException, ConnectException
 
 _NAME_COLUMNS: Final = 36
 """Width of a column of names, at most: longer ones go on below, so that 80 columns suffice."""
+
+_WHOLE_LINES: Final = 10_000  # columns: no line is longer that somebody would want whole
 
 
 def stdout() -> Console:
@@ -63,6 +66,39 @@ def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
     for name, text in rows:
         grid.add_row(Text(name, style="cyan"), Text(text))
     console.print(Padding(grid, (0, 0, 0, 2), expand=False))
+
+
+def table(*columns: str, right: int = 0) -> Table:
+    """A table whose last columns are numbers."""
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for at, column in enumerate(columns):
+        made.add_column(column, justify="right" if at >= len(columns) - right else "left", overflow="fold")
+    return made
+
+
+def add_row(rows: Table, *cells: str, style: str = "") -> None:
+    """A line of a table, nothing in it interpreted."""
+    rows.add_row(*map(Text, cells), style=style)
+
+
+def write_table(console: Console, rows: Table) -> None:
+    """A table: cells folded to the width of a terminal, whole lines elsewhere."""
+    if not console.is_terminal:
+        console.width = max(console.width, _WHOLE_LINES)
+    console.print(rows)
+
+
+def print_json(value: Any) -> None:
+    """A result for programs."""
+    stdout().print_json(json.dumps(value))
+
+
+def tell(text: str, value: Any, *, as_json: bool) -> None:
+    """A line for people, or what it says for programs."""
+    if as_json:
+        print_json(value)
+    else:
+        write(stdout(), text)
 
 
 def warn(texts: Sequence[str]) -> None:

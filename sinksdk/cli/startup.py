@@ -79,10 +79,7 @@ class Place:
         Raises:
             ConfigException: every problem at once.
         """
-        ready = self.startable(raw)
-        if not isinstance(ready, StartableSource):
-            raise ConfigException(f"connector '{ready.config.name}' is no source")
-        return OpenedTarget(ready.connector, ready.config, ready.target)
+        return source_target(self.source, raw, self.providers)
 
     def worker(
         self,
@@ -122,6 +119,29 @@ class Place:
             stays=first is None,
             signal=signal,
         )
+
+
+def source_target(
+    source: SourceOptions, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
+) -> OpenedTarget:
+    """A source that does not run, and where its records go.
+
+    Args:
+        source: where topics are.
+        raw: its configuration as written.
+        providers: what that may refer to.
+
+    Raises:
+        ConfigException: every problem at once.
+    """
+    checked = check_config(raw, providers)
+    if checked.problems:
+        raise ConfigException(checked.problems)
+    connector, config = checked.connector, checked.config
+    if not isinstance(connector, SourceConnector) or not isinstance(config, SourceConnectorConfig):
+        raise ConfigException(f"connector '{raw.get('name')}' is no source")
+    config.keep_secrets()
+    return OpenedTarget(connector, config, open_target(source, config))
 
 
 def checked_for(

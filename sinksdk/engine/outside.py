@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sinksdk.engine.clock import Clock
+from sinksdk.engine.known_positions import KnownPositions
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.engine.threads import Signal
 from sinksdk.errors import ConnectException, RetriableException
@@ -50,13 +52,22 @@ class Persistence:
         clock: tells how much time has passed.
         retry: delays and budget of each operation.
         given_up: nobody waits any more.
+        measures: counts what fails, and what is tried again.
     """
 
-    def __init__(self, label: str, clock: Clock, retry: RetryPolicy, given_up: Signal) -> None:
+    def __init__(
+        self,
+        label: str,
+        clock: Clock,
+        retry: RetryPolicy,
+        given_up: Signal,
+        measures: Measures | None = None,
+    ) -> None:
         self._label = label
         self._clock = clock
         self._retry = retry
         self._given_up = given_up
+        self._measures = measures or Measures(clock)
 
     def __call__(self, what: str, attempt: Callable[..., T], *arguments: object) -> T:
         """Do something.
@@ -70,11 +81,13 @@ class Persistence:
                 return attempt(*arguments)
             except RetriableException as error:
                 attempts = attempts or Attempts(self._retry)
+                self._measures.failed()
                 delay = attempts.failed(self._clock.now(), error.retry_after)
                 if delay is None or self._given_up.wait(delay):
                     raise ConnectException(
                         f"{self._label}: {what} failed {attempts.failures} times, the last time with: {error}"
                     ) from error
+                self._measures.retried()
                 log.warning("%s: %s is tried again: %s", self._label, what, error)
 
 
@@ -84,12 +97,16 @@ class PersistentOffsets(OffsetStorageReader):
     Args:
         offsets: where they are.
         persist: asks again.
+        known: learns what was answered.
     """
 
-    def __init__(self, offsets: OffsetStorageReader, persist: Persistence) -> None:
+    def __init__(self, offsets: OffsetStorageReader, persist: Persistence, known: KnownPositions) -> None:
         self._offsets = offsets
         self._persist = persist
+        self._known = known
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         """See :meth:`OffsetStorageReader.offsets`."""
-        return self._persist("reading source offsets", self._offsets.offsets, partitions)
+        found = self._persist("reading source offsets", self._offsets.offsets, partitions)
+        self._known.read(partitions, found)
+        return found

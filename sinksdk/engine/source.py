@@ -20,16 +20,19 @@ from sinksdk.engine.boundaries import (
     WorkerTransactionContext,
 )
 from sinksdk.engine.clock import Clock
+from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.outside import AuthorsCode, Persistence, PersistentOffsets
 from sinksdk.engine.retry import Attempts
+from sinksdk.engine.source_measures import SourceTaskMeasures
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.threads import OneThread, Threads
 from sinksdk.engine.transactions import SourceTransactions
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
+from sinksdk.measures import Phase, TaskMeasures
 from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
 from sinksdk.source.records import SourceRecord
 from sinksdk.source.task import SourceTask
@@ -127,8 +130,19 @@ class WorkerSourceTask:
         self._is_released = False
         self._failure: Exception | None = None
         self._poll_attempts = Attempts(self._options.poll_retry)
-        persist = Persistence(self._label, clock, self._options.retry, self._cancelled)
-        self._transactions = SourceTransactions(task, writer, label=self._label, persist=persist)
+        self._measures = SourceTaskMeasures(clock)
+        self._known = KnownPositions()
+        self._transactions = SourceTransactions(
+            task,
+            writer,
+            label=self._label,
+            persist=Persistence(self._label, clock, self._options.retry, self._cancelled, self._measures),
+            measures=self._measures,
+            known=self._known,
+        )
+        read = PersistentOffsets(
+            offsets, Persistence(self._label, clock, self._options.retry, self._cancelled), self._known
+        )
         self._boundaries: Boundaries
         asked: WorkerTransactionContext | None = None
         match self._options.boundary:
@@ -139,7 +153,7 @@ class WorkerSourceTask:
                 self._boundaries = IntervalBoundaries(self._options.interval, clock.now())
             case "poll":
                 self._boundaries = PollBoundaries()
-        self._context = WorkerSourceTaskContext(raw_config or {}, PersistentOffsets(offsets, persist), asked)
+        self._context = WorkerSourceTaskContext(raw_config or {}, read, asked)
 
     @property
     def state(self) -> SourceTaskState:
@@ -149,12 +163,25 @@ class WorkerSourceTask:
     @property
     def records(self) -> int:
         """Records in transactions that are committed."""
-        return self._transactions.records
+        return self._measures.source.transactions.total
 
     @property
     def transactions(self) -> int:
         """Transactions that are committed."""
-        return self._transactions.count
+        return self._measures.source.transactions.count
+
+    @property
+    def known(self) -> KnownPositions:
+        """How far the source is read, as far as the task has asked or committed."""
+        return self._known
+
+    def measures(self, time: float) -> TaskMeasures:
+        """What the task has measured so far; from any thread.
+
+        Args:
+            time: what time it is, in seconds since the epoch.
+        """
+        return self._measures.taken(time)
 
     # -- what the runtime calls ------------------------------------------------------------------
 
@@ -168,8 +195,10 @@ class WorkerSourceTask:
                 end = End.ABANDONED
         except FencedException as error:
             end, self._failure = End.FENCED, error
+            self._measures.given_up()
         except Exception as error:  # noqa: BLE001 - the author's code and the writer may raise anything
             end, self._failure = End.FAILED, error
+            self._measures.given_up()
         finally:
             self._finish()
         if self._cancelled.is_set():
@@ -226,8 +255,9 @@ class WorkerSourceTask:
 
     def _work(self) -> None:
         self._state = SourceTaskState.INITIALIZED  # before the call, which may fail half-way
-        self._call(self._task.initialize, self._context)
-        self._call(self._task.start, self._config)
+        with self._measures.phase(Phase.START):
+            self._call(self._task.initialize, self._context)
+            self._call(self._task.start, self._config)
         self._state = SourceTaskState.RUNNING
         end_ticking = self._start_ticking()
         try:
@@ -245,9 +275,12 @@ class WorkerSourceTask:
         return self._threads.every(min(self._options.interval / _LOOKS, _LONGEST_LOOK), self.tick)
 
     def _turn(self) -> None:
+        began = self._clock.now()
         records = self._poll()
+        seconds = self._clock.now() - began
         with self._writing:
             if self._may_write():
+                self._measures.polled(len(records), seconds)
                 for record in records:
                     self._transactions.send(record)
                     self._decide(self._boundaries.after_record(record))
@@ -260,8 +293,12 @@ class WorkerSourceTask:
             except RetriableException as error:
                 return error
 
-        records = self._call(poll)
+        with self._measures.phase(Phase.POLL):
+            records = self._call(poll)
         if isinstance(records, RetriableException):
+            with self._writing:  # a commit may be counting, too
+                self._measures.failed()
+                self._measures.retried()
             delay = self._poll_attempts.failed(self._clock.now(), records.retry_after)
             log.warning("%s: poll is tried again: %s", self._label, records)
             self._stop_asked.wait(delay or 0.0)
@@ -312,7 +349,8 @@ class WorkerSourceTask:
             self._stop_told = True
             self._state = SourceTaskState.STOPPING
             try:
-                self._task.stop()
+                with self._measures.phase(Phase.STOP):
+                    self._task.stop()
             except (Exception, SystemExit):
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
@@ -323,6 +361,7 @@ class WorkerSourceTask:
                 return
             self._is_released = True
             self._transactions.give_up()
+            self._measures.still_active(0)
             for close in (self._writer.close, self._offsets.close):
                 try:
                     close()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
+from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.outside import AuthorsCode, Persistence
 from sinksdk.engine.record_checks import checked_position
+from sinksdk.engine.source_measures import SourceTaskMeasures
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.errors import FencedException
+from sinksdk.measures import Phase
 from sinksdk.source.positions import SourcePosition, as_json
-from sinksdk.source.records import SourcePartition, SourceRecord
+from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
 
 log = logging.getLogger(__name__)
@@ -23,28 +27,36 @@ class SourceTransactions:
         writer: where records go.
         label: connector and task, for messages.
         persist: tries again what may yet succeed.
+        measures: counts and times transactions.
+        known: learns how far the source was read.
     """
 
     def __init__(
-        self, task: SourceTask, writer: TransactionalWriter, *, label: str, persist: Persistence
+        self,
+        task: SourceTask,
+        writer: TransactionalWriter,
+        *,
+        label: str,
+        persist: Persistence,
+        measures: SourceTaskMeasures,
+        known: KnownPositions,
     ) -> None:
         self._task = task
         self._writer = writer
         self._label = label
         self._persist = persist
+        self._measures = measures
+        self._known = known
         self._call = AuthorsCode(label)
         self._is_open = False
         self._sent: list[SourceRecord] = []
         self._positions: dict[str, SourcePosition] = {}
         self._last: tuple[SourcePartition, SourcePartition, str] | None = None
-        self.records = 0
-        """Records in transactions that were committed."""
-        self.count = 0
-        """Transactions that were committed."""
 
     def init(self) -> None:
         """Fence whoever had the writer's transactional id before."""
-        self._persist("fencing its predecessors", self._writer.init)
+        with self._measures.phase(Phase.FENCE):
+            self._persist("fencing its predecessors", self._writer.init)
 
     def send(self, record: SourceRecord) -> None:
         """Write a record, and remember how far the source is read with it.
@@ -62,29 +74,29 @@ class SourceTransactions:
         """Commit what is open, if anything is; then tell the task of each record, and of the whole."""
         if not self._is_open:
             return
-        positions = list(self._positions.values())
-        written = self._persist("committing a transaction", self._writer.commit, positions)
+        positions = self._positions
+        with self._measures.offset_commit(), self._measures.phase(Phase.COMMIT):
+            written = self._persist("committing a transaction", self._writer.commit, list(positions.values()))
         sent = self._close()
-        self.records += len(sent)
-        self.count += 1
-        for record, metadata in zip(sent, written, strict=True):
-            self._call(self._task.commit_record, record, metadata)
-        self._call(self._task.commit)
+        self._measures.committed(len(sent))
+        self._known.committed(positions)
+        self._tell(sent, written)
 
     def abort(self) -> None:
         """Abort what is open as the task asked for: its records are never seen, and never read again."""
         if not self._is_open:
             log.warning("%s: the task asked to abort a transaction without records; ignored", self._label)
             return
-        positions = list(self._positions.values())
-        self._persist("aborting a transaction", self._writer.abort)
-        sent = self._close()
-        self._begin()
-        self._persist("committing offsets", self._writer.commit, positions)
+        positions = self._positions
+        with self._measures.phase(Phase.COMMIT):
+            self._persist("aborting a transaction", self._writer.abort)
+            sent = self._close()
+            self._begin()
+            self._persist("committing offsets", self._writer.commit, list(positions.values()))
         self._close()
-        for record in sent:
-            self._call(self._task.commit_record, record, None)
-        self._call(self._task.commit)
+        self._measures.aborted(len(sent))
+        self._known.committed(positions)
+        self._tell(sent, [None] * len(sent))
 
     def give_up(self) -> None:
         """Abort what is open, if it can be: the next task reads it again."""
@@ -98,6 +110,13 @@ class SourceTransactions:
         except Exception as error:  # noqa: BLE001 - the rest must be closed, whatever the writer raises
             # What readers see does not change: whoever has the id next aborts it before it writes.
             log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
+
+    def _tell(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
+        """Let the task know what became of its records."""
+        with self._measures.phase(Phase.TELL):
+            for record, metadata in zip(sent, written, strict=True):
+                self._call(self._task.commit_record, record, metadata)
+            self._call(self._task.commit)
 
     def _begin(self) -> None:
         if not self._is_open:

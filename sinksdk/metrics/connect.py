@@ -19,9 +19,10 @@ from sinksdk.metrics.metric import (
     TaskView,
     all_tasks,
     of_connector,
+    of_sink_task,
+    of_source_task,
     of_task,
 )
-from sinksdk.plugins import connector_type
 from sinksdk.runtime.info import ConnectorInfo
 from sinksdk.runtime.status import State
 
@@ -30,13 +31,18 @@ CONNECTORS: Final = "connector-metrics"
 REBALANCES: Final = "connect-worker-rebalance-metrics"
 COMMON: Final = "connector-task-metrics"
 SINK: Final = "sink-task-metrics"
+SOURCE: Final = "source-task-metrics"
 ERRORS: Final = "task-error-metrics"
 
 Value = Callable[[TaskView], float | None]
 
+_SAMPLES: Final = {SINK: of_sink_task, SOURCE: of_source_task}
+"""Of which tasks there are samples, by group; elsewhere of all."""
+
 
 def _task(group: str, attribute: str, kind: Kind, unit: str, description: str, *, value: Value) -> Metric:
-    return Metric(group, attribute, kind, unit, description, TASK, of_task(value))
+    samples = _SAMPLES.get(group, of_task)(value)
+    return Metric(group, attribute, kind, unit, description, TASK, samples)
 
 
 def _milliseconds(seconds: float | None) -> float | None:
@@ -45,6 +51,12 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 def _share(part: int, *, of: int) -> float | None:
     return part / of if of else None
+
+
+def _mean_batch(view: TaskView) -> float | None:
+    if view.is_source:
+        return _share(view.last.source.records, of=view.last.source.polls.count)
+    return _share(view.last.records_sent, of=view.last.puts.count)
 
 
 def _attempts(view: TaskView) -> int:
@@ -131,10 +143,7 @@ CONNECT_METRICS: Final = (
         "1",
         "1, with the type as a label: sink, source, or unknown where its class cannot be loaded.",
         (*CONNECTOR, "connector_type"),
-        lambda scrape: (
-            Sample((info.name, connector_type(info.config.get("connector.class", ""))), 1)
-            for info in scrape.connectors
-        ),
+        lambda scrape: (Sample((info.name, info.type), 1) for info in scrape.connectors),
     ),
     Metric(
         COMMON,
@@ -150,15 +159,16 @@ CONNECT_METRICS: Final = (
         "batch-size-avg",
         "gauge",
         "records",
-        "Records that a call of `put` was given, on average.",
-        value=lambda v: _share(v.last.records_sent, of=v.last.puts.count),
+        "Records that a call of `put` was given, on average; of a source, those that a `poll` returned which "
+        "returned any.",
+        value=_mean_batch,
     ),
     _task(
         COMMON,
         "batch-size-max",
         "gauge",
         "records",
-        "Most records that a call of `put` was given.",
+        "Most records that a call of `put` was given, or a `poll` has returned.",
         value=lambda v: v.last.largest_batch,
     ),
     _task(
@@ -166,7 +176,8 @@ CONNECT_METRICS: Final = (
         "offset-commit-avg-time-ms",
         "gauge",
         "ms",
-        "What a commit took on average, from `pre_commit` until the store had it.",
+        "What a commit took on average, from `pre_commit` until the store had it; of a source, what "
+        "committing a transaction took.",
         value=lambda v: _milliseconds(v.last.commits.mean),
     ),
     _task(
@@ -190,7 +201,7 @@ CONNECT_METRICS: Final = (
         "offset-commit-failure-percentage",
         "gauge",
         "share",
-        "Share of the commits that failed, because `pre_commit` raised or the store.",
+        "Share of the commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
         value=lambda v: _share(v.last.commit_failures, of=_attempts(v)),
     ),
     _task(
@@ -291,11 +302,100 @@ CONNECT_METRICS: Final = (
         value=lambda v: v.total.commits.count,
     ),
     _task(
+        SOURCE,
+        "source-record-poll-total",
+        "counter",
+        "records",
+        "Records that `poll` has returned. What is polled again after a failure is counted again.",
+        value=lambda v: v.total.source.records,
+    ),
+    _task(
+        SOURCE,
+        "source-record-write-total",
+        "counter",
+        "records",
+        "Records in transactions that are committed: each once, as its topic has it.",
+        value=lambda v: v.total.source.transactions.total,
+    ),
+    _task(
+        SOURCE,
+        "source-record-write-rate",
+        "gauge",
+        "records/s",
+        "Records committed per second, in the last two seconds or so.",
+        value=lambda v: v.task.source.rate if v.task is not None and v.task.source is not None else 0,
+    ),
+    _task(
+        SOURCE,
+        "poll-batch-avg-time-ms",
+        "gauge",
+        "ms",
+        "What a call of `poll` that returned records took on average.",
+        value=lambda v: _milliseconds(v.last.source.polls.mean),
+    ),
+    _task(
+        SOURCE,
+        "poll-batch-max-time-ms",
+        "gauge",
+        "ms",
+        "What the longest of them took.",
+        value=lambda v: _milliseconds(v.last.source.polls.longest),
+    ),
+    _task(
+        SOURCE,
+        "source-record-active-count",
+        "gauge",
+        "records",
+        "Records polled and not committed, by the running task; 0 when it has ended.",
+        value=lambda v: v.last.active.now if v.is_active else 0,
+    ),
+    _task(
+        SOURCE,
+        "source-record-active-count-max",
+        "gauge",
+        "records",
+        "The most that this was.",
+        value=lambda v: v.last.active.largest,
+    ),
+    _task(
+        SOURCE,
+        "source-record-active-count-avg",
+        "gauge",
+        "records",
+        "What it was on average, looked at whenever `poll` had returned records.",
+        value=lambda v: v.last.active.mean,
+    ),
+    _task(
+        SOURCE,
+        "transaction-size-avg",
+        "gauge",
+        "records",
+        "Records of a committed transaction, on average; no value before the first, here and below.",
+        value=lambda v: v.last.source.transactions.mean,
+    ),
+    _task(
+        SOURCE,
+        "transaction-size-max",
+        "gauge",
+        "records",
+        "Records of the largest one.",
+        value=lambda v: v.last.source.transactions.largest if v.last.source.transactions.count else None,
+    ),
+    _task(
+        SOURCE,
+        "transaction-size-min",
+        "gauge",
+        "records",
+        "Records of the smallest one.",
+        value=lambda v: v.last.source.transactions.smallest if v.last.source.transactions.count else None,
+    ),
+    _task(
         ERRORS,
         "total-record-failures",
         "untyped",
         "failures",
-        "Records that could not be converted or were reported, and attempts at a batch that raised.",
+        "Records that could not be converted or were reported, and attempts at a batch that raised; of a "
+        "source, attempts at `poll` and at writing that may be made again.",
         value=lambda v: v.total.errors.record_failures,
     ),
     _task(
@@ -303,8 +403,8 @@ CONNECT_METRICS: Final = (
         "total-record-errors",
         "untyped",
         "failures",
-        "Partitions that ended by a failure: of a record, a batch, a commit or `publish`. They come back "
-        "in another generation.",
+        "Partitions that ended by a failure: of a record, a batch, a commit or `publish`; of a source, how "
+        "often the task did. They come back in another generation.",
         value=lambda v: v.total.errors.record_errors,
     ),
     _task(
@@ -320,7 +420,7 @@ CONNECT_METRICS: Final = (
         "total-retries",
         "untyped",
         "retries",
-        "Attempts made again: at a batch, or at `publish`.",
+        "Attempts made again: at a batch, or at `publish`; of a source, at `poll`, or at writing.",
         value=lambda v: v.total.errors.retries,
     ),
     _task(
@@ -391,5 +491,6 @@ LEFT_OUT: Final = {
     (SINK, "offset-commit-completion-rate"): _RATE,
     (SINK, "offset-commit-skip-rate"): _LATE,
     (SINK, "offset-commit-skip-total"): _LATE,
+    (SOURCE, "source-record-poll-rate"): _RATE,
 }
 """Connect's metrics that there is nothing to say of, and why."""

@@ -96,9 +96,19 @@ class TaskView:
     @property
     def partitions(self) -> list[PartitionInfo]:
         """What it works on; nothing while it is paused, stopped or FAILED (KAFKA-15680)."""
-        if self.task is None or self.task.state not in ("RUNNING", "RESTARTING"):
+        if self.task is None or not self.is_active:
             return []
         return [info for info in self.connector.partitions if info.partition in self.task.partitions]
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a source's."""
+        return self.connector.type == "source"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it works, or something of it does."""
+        return self.task is not None and self.task.state in ("RUNNING", "RESTARTING")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -137,6 +147,16 @@ def of_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Ite
                 yield Sample(view.labels, found)
 
     return samples
+
+
+def of_sink_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+    """A value for each task of a sink; none where it is None."""
+    return of_task(lambda view: None if view.is_source else value(view))
+
+
+def of_source_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+    """A value for each task of a source; none where it is None."""
+    return of_task(lambda view: value(view) if view.is_source else None)
 
 
 def of_partition(value: Callable[[PartitionInfo], float | None]) -> Callable[[Scrape], Iterator[Sample]]:

@@ -13,20 +13,25 @@ from sinksdk.metrics.metric import (
     Metric,
     Sample,
     Scrape,
+    TaskView,
     all_partitions,
     all_tasks,
     of_connector,
     of_partition,
+    of_sink_task,
+    of_source_task,
     of_task,
     partition_labels,
 )
 
 
-def _timing(which: Callable[[TaskMeasures], Timing]) -> Callable[[Scrape], Iterator[Sample]]:
-    """Number and sum of all generations' calls."""
+def _timing(
+    which: Callable[[TaskMeasures], Timing], *, is_had_by: Callable[[TaskView], bool] = lambda _: True
+) -> Callable[[Scrape], Iterator[Sample]]:
+    """Number and sum of all generations' calls, of the tasks that have such calls."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
-        for view in all_tasks(scrape):
+        for view in filter(is_had_by, all_tasks(scrape)):
             timing = which(view.total)
             yield Sample(view.labels, timing.seconds, timing.count)
 
@@ -138,19 +143,47 @@ OWN_METRICS: Final = (
     ),
     Metric(
         "task",
+        "poll_seconds",
+        "summary",
+        "s",
+        "Calls of a source's `poll` that returned records, and what they took.",
+        TASK,
+        _timing(lambda measures: measures.source.polls, is_had_by=lambda view: view.is_source),
+    ),
+    Metric(
+        "task",
+        "transactions_total",
+        "counter",
+        "transactions",
+        "Transactions that a source's task has committed.",
+        TASK,
+        of_source_task(lambda view: view.total.source.transactions.count),
+    ),
+    Metric(
+        "task",
+        "transaction_aborts_total",
+        "counter",
+        "transactions",
+        "Transactions that a source's task has asked to abort.",
+        TASK,
+        of_source_task(lambda view: view.total.source.aborts),
+    ),
+    Metric(
+        "task",
         "put_seconds",
         "summary",
         "s",
         "Calls of `put` that returned, and what they took.",
         TASK,
-        _timing(lambda measures: measures.puts),
+        _timing(lambda measures: measures.puts, is_had_by=lambda view: not view.is_source),
     ),
     Metric(
         "task",
         "offset_commit_seconds",
         "summary",
         "s",
-        "Commits that did not fail, and what they took from `pre_commit` until the store had them.",
+        "Commits that did not fail, and what they took from `pre_commit` until the store had them; of a "
+        "source, its transactions.",
         TASK,
         _timing(lambda measures: measures.commits),
     ),
@@ -161,14 +194,14 @@ OWN_METRICS: Final = (
         "writes",
         "Commits that were written to the store.",
         TASK,
-        of_task(lambda view: view.total.commit_writes),
+        of_sink_task(lambda view: view.total.commit_writes),
     ),
     Metric(
         "task",
         "commit_failures_total",
         "counter",
         "commits",
-        "Commits that failed, because `pre_commit` raised or the store.",
+        "Commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
         TASK,
         of_task(lambda view: view.total.commit_failures),
     ),
@@ -178,7 +211,7 @@ OWN_METRICS: Final = (
         "counter",
         "s",
         "What the task's time was spent with, by phase. For the rest it waited: for records, or to try "
-        "a batch again.",
+        "a batch again; or, of a source, it sent what it had polled.",
         (*TASK, "phase"),
         _by_phase(lambda measures: measures.seconds),
     ),
@@ -187,9 +220,9 @@ OWN_METRICS: Final = (
         "closings_total",
         "counter",
         "closings",
-        "How often closing was asked for from outside: a rebalance, a pause, a stop.",
+        "How often closing was asked for from outside: a rebalance, a pause, a stop. Of sinks only.",
         TASK,
-        of_task(lambda view: view.total.closings),
+        of_sink_task(lambda view: view.total.closings),
     ),
     Metric(
         "task",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -17,7 +18,7 @@ from sinksdk.config_file import read_config_file
 from sinksdk.config_model import ConfigModel
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import DROP_IN_NAMES, connector_class
+from sinksdk.plugins import DROP_IN_NAMES, ConnectorType, connector_class
 from sinksdk.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
@@ -171,6 +172,19 @@ def load_class(name: str) -> type[SinkConnector | SourceConnector]:
     except (Exception, SystemExit) as error:  # a module that is a program ends the process on import
         message = f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
+
+
+def connector_type(name: str) -> ConnectorType:
+    """What kind of connector ``connector.class`` names; ``unknown`` if that cannot be loaded here."""
+    return _type_of(name, str(Path.cwd()))  # modules of the working directory are found, too
+
+
+@functools.cache
+def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is found depends on it
+    try:
+        return "source" if issubclass(load_class(name), SourceConnector) else "sink"
+    except ConfigException:
+        return "unknown"
 
 
 def _validate(

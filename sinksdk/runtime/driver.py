@@ -22,6 +22,7 @@ from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim
+from sinksdk.runtime.history import of_partition
 from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
@@ -358,7 +359,7 @@ class ConnectorDriver:
 
         def on_progress(progress: Sequence[PartitionProgress]) -> None:
             self._views.count(progress)
-            self._history.progress(progress)
+            self._history.progress(map(of_partition, progress))
             self._status.save_if_due()
             self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
             self._listener.progress(self._views.of(progress))
@@ -392,7 +393,7 @@ class ConnectorDriver:
         self._signal.answered()
         self._restarts.learn(plan, outcomes)
         self._views.ended(outcomes)
-        self._history.ended(outcomes)
+        self._history.ended([of_partition(outcome) for outcome in outcomes])
         self._mirror.follow({o.partition: o.committed for o in outcomes if o.committed is not None})
         self._listener.ended(plan.generation, self._views.of(outcomes))
 

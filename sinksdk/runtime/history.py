@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.views import Report, partition_of
-from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure
+from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, SourceProgress
 
 BUCKET: Final = 60
 """Seconds that a bucket stands for."""
@@ -28,11 +30,7 @@ class Amounts(NamedTuple):
     records: int = 0
     files: int = 0
     bytes: int = 0
-
-    @classmethod
-    def of(cls, row: Report) -> Amounts:
-        """Of one partition since its task began. What its connector counts is taken at its word."""
-        return cls(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
+    transactions: int = 0
 
     def plus(self, more: Amounts) -> Amounts:
         """Both together."""
@@ -45,23 +43,48 @@ class Amounts(NamedTuple):
         return Amounts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
+class Account(NamedTuple):
+    """What is told of one partition, or of one task of a source.
+
+    Args:
+        of: which.
+        amounts: what it has committed since its task began.
+        failure: why it has ended early.
+    """
+
+    of: TopicPartition | int
+    amounts: Amounts
+    failure: Failure | None = None
+
+
+def of_partition(row: Report) -> Account:
+    """What a task says of a partition. What its connector counts is taken at its word."""
+    amounts = Amounts(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
+    return Account(partition_of(row), amounts, row.failure if isinstance(row, PartitionOutcome) else None)
+
+
+def of_task(task: int, row: SourceProgress | SourceTaskOutcome) -> Account:
+    """What a task of a source says of itself, while it runs or once it has ended."""
+    amounts = Amounts(row.records, transactions=row.transactions)
+    return Account(task, amounts, row.failure if isinstance(row, SourceTaskOutcome) else None)
+
+
 class Growth:
-    """By how much a generation's reports have grown since they were last looked at: nothing counts twice."""
+    """By how much a generation's accounts have grown since they were last looked at: nothing counts twice."""
 
     def __init__(self) -> None:
-        self._before: dict[TopicPartition, Amounts] = {}
+        self._before: dict[TopicPartition | int, Amounts] = {}
 
     def begin(self) -> None:
         """A generation begins: its tasks count from nothing."""
         self._before = {}
 
-    def of(self, rows: Iterable[Report]) -> Amounts:
+    def of(self, accounts: Iterable[Account]) -> Amounts:
         """What was committed since the last call."""
         total = Amounts()
-        for row in rows:
-            partition, now = partition_of(row), Amounts.of(row)
-            total = total.plus(now.since(self._before.get(partition, Amounts())))
-            self._before[partition] = now
+        for account in accounts:
+            total = total.plus(account.amounts.since(self._before.get(account.of, Amounts())))
+            self._before[account.of] = account.amounts
         return total
 
 
@@ -76,31 +99,39 @@ def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> Conn
     return _with_buckets(history, [Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())])
 
 
-def with_failures(
-    history: ConnectorHistory, at: float, outcomes: Sequence[PartitionOutcome]
-) -> ConnectorHistory:
+def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Account]) -> ConnectorHistory:
     """A history to which the failures among these were added. One that said the same before stands once."""
-    failures = history.failures
-    for outcome in outcomes:
-        if outcome.failure is None:
-            continue
-        message = outcome.failure.message
-        same = [known for known in failures if known.message == message]
-        failure = PastFailure(
-            topic=outcome.partition.topic,
-            partition=outcome.partition.partition,
+    failures = (
+        PastFailure(
+            **_where(account.of),
             at=at,
-            times=1 + sum(known.times for known in same),
-            message=message,
-            trace=outcome.failure.trace[-_TRACE:],
+            times=1,
+            message=account.failure.message,
+            trace=account.failure.trace[-_TRACE:],
         )
-        failures = (*(known for known in failures if known.message != message), failure)[-FAILURES:]
-    return history.model_copy(update={"failures": failures})
+        for account in accounts
+        if account.failure is not None
+    )
+    return history.model_copy(update={"failures": _each_once(history.failures, failures)})
+
+
+def _each_once(earlier: Iterable[PastFailure], later: Iterable[PastFailure]) -> tuple[PastFailure, ...]:
+    """The last ones, each message once, as it was the last time and with how often it was in all."""
+    found: dict[str, PastFailure] = {}
+    for failure in (*earlier, *later):
+        before = found.pop(failure.message, None)
+        times = failure.times + (before.times if before else 0)
+        found[failure.message] = failure.model_copy(update={"times": times})
+    return tuple(found.values())[-FAILURES:]
+
+
+def _where(of: TopicPartition | int) -> dict[str, Any]:
+    return {"task": of} if isinstance(of, int) else {"topic": of.topic, "partition": of.partition}
 
 
 def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
     """Two histories of one connector as one."""
-    failures = (*earlier.failures, *later.failures)[-FAILURES:]
+    failures = _each_once(earlier.failures, later.failures)
     return _with_buckets(earlier.model_copy(update={"failures": failures}), later.buckets)
 
 
@@ -115,6 +146,7 @@ def _with_buckets(history: ConnectorHistory, more: Iterable[Bucket]) -> Connecto
 
 
 def _sum(a: Bucket, b: Bucket) -> Bucket:
-    return Bucket(
-        start=a.start, records=a.records + b.records, files=a.files + b.files, bytes=a.bytes + b.bytes
+    amounts = Amounts(a.records, a.files, a.bytes, a.transactions).plus(
+        Amounts(b.records, b.files, b.bytes, b.transactions)
     )
+    return Bucket(start=a.start, **amounts._asdict())

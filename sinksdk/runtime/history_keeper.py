@@ -6,12 +6,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.logs import Outage
 from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.history import Amounts, Growth, together, with_amounts, with_failures
-from sinksdk.runtime.views import Report
+from sinksdk.runtime.history import Account, Amounts, Growth, together, with_amounts, with_failures
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.records import ConnectorHistory, history_key
 
@@ -50,16 +48,16 @@ class HistoryKeeper:
         """Tasks count from nothing from now on."""
         self._growth.begin()
 
-    def progress(self, rows: Iterable[Report]) -> None:
+    def progress(self, accounts: Iterable[Account]) -> None:
         """Take in what the running generation's tasks report; written when it is time."""
-        self._count(rows)
+        self._count(accounts)
         if self._clock.now() >= self._next:
             self.save()
 
-    def ended(self, outcomes: Sequence[PartitionOutcome]) -> None:
+    def ended(self, accounts: Sequence[Account]) -> None:
         """Take in what became of a generation, and write it: another driver may be the next one."""
-        self._count(outcomes)
-        self._history = with_failures(self._history, self._clock.time(), outcomes)
+        self._count(accounts)
+        self._history = with_failures(self._history, self._clock.time(), accounts)
         self.save()
 
     def save(self) -> None:
@@ -74,8 +72,8 @@ class HistoryKeeper:
         except ConnectException as error:
             self._outage.failed("the connector's history cannot be written: %s", error)
 
-    def _count(self, rows: Iterable[Report]) -> None:
-        amounts = self._growth.of(rows)
+    def _count(self, accounts: Iterable[Account]) -> None:
+        amounts = self._growth.of(accounts)
         if amounts != Amounts():
             self._history = with_amounts(self._history, self._clock.time(), amounts)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sinksdk.errors import ConnectException
+from sinksdk.measures import TaskMeasures
+from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
+from sinksdk.runtime.checks import connector_type
 from sinksdk.runtime.status import State
 from sinksdk.runtime.succession import SILENCE
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
+from sinksdk.source.positions import as_json
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.records import (
     CONNECTORS,
@@ -70,6 +75,21 @@ class PartitionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceOffsetInfo:
+    """How far a source partition is read, as its task has said.
+
+    Args:
+        partition: which part of the source.
+        offset: where to read on after it.
+        task: the task that has committed it, or alone has asked for it; None: several have asked.
+    """
+
+    partition: Mapping[str, Any]
+    offset: Mapping[str, Any]
+    task: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskInfo:
     """One task of the last generation.
 
@@ -106,6 +126,10 @@ class ConnectorInfo:
         config: its configuration as written: secrets are not hidden yet.
         measures: of every task number that there ever was.
         heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
+        type: what kind of connector it is; ``unknown`` where its class cannot be loaded, unless it has run
+            as a source.
+        source_offsets: of a source, how far its partitions are read, as its tasks have said last.
+        has_more_source_offsets: whether there are too many to tell of all.
     """
 
     name: str
@@ -121,11 +145,20 @@ class ConnectorInfo:
     config: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[TaskTotals, ...] = ()
     heard_at: float | None = None
+    type: ConnectorType = "unknown"
+    source_offsets: tuple[SourceOffsetInfo, ...] = ()
+    has_more_source_offsets: bool = False
 
     @property
-    def lag(self) -> int:
-        """Offsets that are there and not committed, as far as it is known."""
+    def lag(self) -> int | None:
+        """Offsets that are there and not committed, as far as it is known; None of a source: it has none."""
+        if self.type == "source":
+            return None
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    def total_of(self, task: int) -> TaskMeasures:
+        """What a task has measured in all generations together."""
+        return next((row.total for row in self.measures if row.task == task), TaskMeasures())
 
     @property
     def rate(self) -> float:
@@ -152,12 +185,14 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     is_driven = now - status.heartbeat <= _SILENT and status.state != "UNASSIGNED"
     state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
     count = table.read(store, task_count_key(connector), TaskCountRecord)
-    plan = _plan(store, connector, count.value.planned) if count else None
+    planned = count.value.planned if count else 0
+    plan = _plan(store, connector, planned)
     rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
     totals = with_progress(read_totals(store, connector), rows)
-    running = {n: row for n, row in rows.items() if plan and is_driven and row.generation == plan.generation}
+    running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
-    is_source = count is not None and count.value.transactional_tasks is not None
+    kind = _type(record, count.value if count else None)
+    told = {n: row.source for n, row in rows.items() if row.source and row.generation == planned}
     return ConnectorInfo(
         connector,
         state,
@@ -165,7 +200,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.deleted,
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
-        _source_tasks(plan, state, status, running) if is_source else _tasks(plan, state, remembered),
+        _source_tasks(plan, state, status, running) if kind == "source" else _tasks(plan, state, remembered),
         _partitions(
             store,
             connector,
@@ -178,6 +213,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.config,
         totals.tasks,
         status.heartbeat or None,
+        kind,
+        _source_offsets(told),
+        any(source.has_more_offsets for source in told.values()),
     )
 
 
@@ -233,6 +271,12 @@ def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage |
     return found
 
 
+def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorType:
+    known = connector_type(record.config.get("connector.class", ""))
+    is_source = count is not None and count.transactional_tasks is not None
+    return "source" if known == "unknown" and is_source else known
+
+
 def _undriven(record: ConnectorRecord) -> State:
     """Of a connector that no process drives: a stopped one is stopped, one that shall run is nobody's."""
     return "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state
@@ -245,6 +289,20 @@ def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | Non
 
 def _progress(running: Mapping[int, TaskProgress]) -> dict[TopicPartition, PartitionProgress]:
     return {p.topic_partition: p for row in running.values() for p in row.partitions}
+
+
+def _source_offsets(told: Mapping[int, SourceProgress]) -> tuple[SourceOffsetInfo, ...]:
+    """Each source partition once. What was only asked for may be old: another task may have got further."""
+    rows = [(as_json(row.partition), row, task) for task, source in told.items() for row in source.offsets]
+    found = {
+        key: SourceOffsetInfo(row.partition, row.offset, task) for key, row, task in rows if row.committed
+    }
+    if not any(source.has_more_offsets for source in told.values()):
+        askers = Counter(key for key, _, _ in rows)
+        for key, row, task in rows:
+            owner = task if askers[key] == 1 else None
+            found.setdefault(key, SourceOffsetInfo(row.partition, row.offset, owner))
+    return tuple(info for _, info in sorted(found.items()))
 
 
 def _source_tasks(

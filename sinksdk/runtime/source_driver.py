@@ -18,10 +18,13 @@ from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Silent, SourceListener, SourceTaskView
 from sinksdk.runtime.fencing import fence, fencing_round
 from sinksdk.runtime.generation import Claim
+from sinksdk.runtime.history import of_task
+from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.source_supervisor import Progress, RunningSourceGeneration, SourceSupervisor
 from sinksdk.runtime.task_restarts import TaskFailure, TaskRestarts
 from sinksdk.runtime.tenure import Tenure
+from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
@@ -96,6 +99,8 @@ class SourceDriver:
             record=record,
         )
         self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
+        self._history = HistoryKeeper(store, config.name, self._clock)
+        self._totals = TotalsKeeper(store, config.name)
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs commits and stops first. From any thread or signal handler."""
@@ -128,6 +133,7 @@ class SourceDriver:
     def _drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
         """Generation after generation, the first of which is claimed."""
         self._restarts = TaskRestarts(self._config, self._tenure.status, self._clock, self._jitter)
+        self._totals.catch_up()
         while True:
             configs = self._tenure.task_configs()
             if not self._fence(claim, record, configs):
@@ -207,6 +213,7 @@ class SourceDriver:
     def _run(self, plan: GenerationPlan) -> None:
         self._listener.planned(plan)
         self._restarts.generation_begins()
+        self._history.generation_begins()
         supervisor = SourceSupervisor(
             self._store,
             self._config.name,
@@ -224,6 +231,8 @@ class SourceDriver:
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
         outcomes = supervisor.run(running, plan)
+        self._totals.add(plan.generation, supervisor.measures, {})
+        self._history.ended([of_task(task, outcome) for task, outcome in enumerate(outcomes)])
         self._signal.answered()
         for task, outcome in enumerate(outcomes):
             self._learn(task, outcome)
@@ -239,6 +248,7 @@ class SourceDriver:
                     task, TaskFailure(row.failure, row.trace or ""), made_progress=row.records > 0
                 )
         self._tenure.status.save_if_due()
+        self._history.progress(of_task(task, row) for task, row in progress.items())
         self._listener.tasks(list(_running(progress)))
         self._wishes.look()
         if (reason := self._wishes.closing()) is not None:

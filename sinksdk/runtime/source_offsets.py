@@ -7,7 +7,7 @@ own do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from sinksdk.engine.options import TaskName
@@ -20,7 +20,8 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
-from sinksdk.store import Store
+from sinksdk.store import Conflict, Store, table
+from sinksdk.store.records import TaskProgress, progress_prefix
 
 Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
 """Source partitions with their new offsets; None: as if nothing of them had been read."""
@@ -105,7 +106,18 @@ class SourceOffsets:
             writer.commit(positions, forget)
         finally:
             writer.close()
+        self._forget_told(name)
         return has_moved
+
+    def _forget_told(self, name: str) -> None:
+        """How far the tasks said last that they had read does not hold any more."""
+        for key in self._store.list(progress_prefix(name)):
+            row = table.read(self._store, key, TaskProgress)
+            if row is None or row.value.source is None:
+                continue
+            source = row.value.source.model_copy(update={"offsets": (), "has_more_offsets": False})
+            with suppress(Conflict):  # a zombie has just written it: that is gone with the next task's
+                table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)
 
     def reset(self, name: str) -> bool:
         """As if nothing had ever been read. Otherwise as :meth:`alter`."""

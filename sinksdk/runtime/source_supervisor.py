@@ -10,13 +10,14 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.errors import ConnectException
+from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
 from sinksdk.runtime.totals import task_progress
 from sinksdk.store import Store
-from sinksdk.store.records import GenerationPlan, SourceProgress
+from sinksdk.store.records import GenerationPlan, SourceProgress, TaskProgress
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,18 @@ class SourceResult(Protocol):
         ...
 
     @property
+    def attempt(self) -> int:
+        """Which attempt it was; 0 if it had not begun."""
+        ...
+
+    @property
     def outcome(self) -> SourceTaskOutcome:
         """How it ended."""
+        ...
+
+    @property
+    def measures(self) -> TaskMeasures:
+        """What it has measured."""
         ...
 
 
@@ -81,6 +92,8 @@ class SourceSupervisor:
         self._must_close = must_close
         self._on_closing = on_closing
         self._clock = clock
+        self.measures: Mapping[int, TaskMeasures] = {}
+        """What the tasks have measured, by their numbers, once the generation has ended."""
 
     def run(self, running: RunningSourceGeneration, plan: GenerationPlan) -> list[SourceTaskOutcome]:
         """Wait for the end.
@@ -98,32 +111,36 @@ class SourceSupervisor:
             self._generations,
             self._signal,
             graceful=self._graceful,
-            look=lambda: self._must_close(self._progress(plan)),
+            look=lambda: self._must_close(_of_source(self._rows(plan))),
             on_closing=self._on_closing,
             clock=self._clock,
         )
         is_cancelled = watch.run(running, plan)
-        reported: dict[int, SourceTaskOutcome] = {}
+        results: Sequence[SourceResult] = ()
         failure: Failure | None = None
         try:
-            reported = {result.task: result.outcome for result in running.results()}
+            results = running.results()
         except ConnectException as error:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)
                 failure = Failure.of(error, shared=True)
-        progress = self._progress(plan)
+        rows = self._rows(plan)
+        self.measures = {task: row.measures for task, row in rows.items()}
+        self.measures |= {result.task: result.measures for result in results if result.attempt}
+        reported, progress = {result.task: result.outcome for result in results}, _of_source(rows)
         return [
             reported.get(task) or _unheard(progress.get(task), failure, is_cancelled=is_cancelled)
             for task in range(len(plan.tasks))
         ]
 
-    def _progress(self, plan: GenerationPlan) -> Progress:
+    def _rows(self, plan: GenerationPlan) -> dict[int, TaskProgress]:
+        """What the generation's tasks have reported so far."""
         rows = task_progress(self._store, self._connector, len(plan.tasks))
-        return {
-            task: row.source
-            for task, row in rows.items()
-            if row.generation == plan.generation and row.source is not None
-        }
+        return {task: row for task, row in rows.items() if row.generation == plan.generation}
+
+
+def _of_source(rows: Mapping[int, TaskProgress]) -> Progress:
+    return {task: row.source for task, row in rows.items() if row.source is not None}
 
 
 def _unheard(

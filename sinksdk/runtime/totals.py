@@ -66,11 +66,9 @@ def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> 
     """Totals with what tasks of newer generations report on top.
 
     Read the rows before the totals: a generation that ends in between is then in the totals, and never in
-    neither. What tasks of sources report is no measure of these.
+    neither.
     """
-    newer = {
-        task: row for task, row in rows.items() if row.generation > totals.generation and row.source is None
-    }
+    newer = {task: row for task, row in rows.items() if row.generation > totals.generation}
     return with_generation(
         totals,
         max((row.generation for row in newer.values()), default=0),

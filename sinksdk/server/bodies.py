@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import ConnectorType, connector_type
+from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted
@@ -311,7 +311,7 @@ class Health(Body):
 def connector_body(info: ConnectorInfo) -> Connector:
     """A connector as Connect tells it."""
     tasks = [TaskId(connector=info.name, task=task.number) for task in info.tasks]
-    return Connector(name=info.name, config=redacted(info.config), tasks=tasks, type=_type(info))
+    return Connector(name=info.name, config=redacted(info.config), tasks=tasks, type=info.type)
 
 
 def status_body(info: ConnectorInfo) -> Status:
@@ -320,12 +320,8 @@ def status_body(info: ConnectorInfo) -> Status:
         name=info.name,
         connector=State(state=info.state, worker_id=info.driver, trace=info.trace),
         tasks=[task_state(task, info.driver) for task in info.tasks],
-        type=_type(info),
+        type=info.type,
     )
-
-
-def _type(info: ConnectorInfo) -> ConnectorType:
-    return connector_type(info.config.get("connector.class", ""))
 
 
 def task_state(task: TaskInfo, driver: str) -> TaskState:

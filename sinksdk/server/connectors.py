@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.plugins import connector_type
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
@@ -255,7 +254,7 @@ def reset_offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> M
 
 
 def _is_source(herder: Herder, name: str) -> bool:
-    return connector_type(herder.connector(name).config.get("connector.class", "")) == "source"
+    return herder.info(name).type == "source"
 
 
 @router.get("/connectors/{name}/topics", responses=errors(404))

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends
 
 from sinksdk.config import ConfigKey
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import connector_type, plugins
+from sinksdk.plugins import plugins
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.checks import check_config, load_class
+from sinksdk.runtime.checks import check_config, connector_type, load_class
 from sinksdk.runtime.redaction import redacted
 from sinksdk.runtime.registry import texts
 from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig

@@ -10,16 +10,17 @@ from pydantic import Field
 
 from sinksdk.confidential import SECRETS
 from sinksdk.errors import ConnectException
+from sinksdk.plugins import ConnectorType
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.history import BUCKET
-from sinksdk.runtime.info import ConnectorInfo, PartitionInfo
+from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.runtime.status import State
-from sinksdk.server.bodies import Body
+from sinksdk.server.bodies import Body, Scalar
 from sinksdk.server.errors import errors
 from sinksdk.server.paths import Name
 from sinksdk.server.state import the_herder
-from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, SourceProgress, TargetState
+from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, TargetState
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 
@@ -33,6 +34,7 @@ class Summary(Body):
     """How a connector is doing."""
 
     name: str
+    type: ConnectorType
     state: State
     target_state: TargetState
     is_deleted: bool = Field(description="It is being deleted.")
@@ -41,9 +43,13 @@ class Summary(Body):
     generation: int
     task_states: dict[State, int] = Field(description="How many tasks are in which state.")
     partition_count: int
-    failing_count: int = Field(description="Partitions that failed the last time.")
-    lag: int = Field(description="Offsets that are there and not committed, as far as it is known.")
-    rate: float = Field(description="Records read per second, lately.")
+    failing_count: int = Field(
+        description="Partitions that failed the last time; of a source, tasks that did."
+    )
+    lag: int | None = Field(
+        description="Offsets that are there and not committed, as far as it is known; null of a source."
+    )
+    rate: float = Field(description="Records read per second, lately; of a source, committed ones.")
     missing_topics: list[str]
     trace: str | None = Field(description="What made it FAILED.")
     buckets: list[Bucket] = Field(description="What was committed, oldest first; empty ones are left out.")
@@ -56,7 +62,10 @@ class TaskRow(Body):
     state: State
     partition_count: int
     trace: str | None
-    source: SourceProgress | None = Field(description="How far a source's task is.")
+    records: int = Field(description="Records that a source's task has committed, in all generations.")
+    transactions: int = Field(description="In how many transactions.")
+    rate: float = Field(description="Records that a source's task commits per second, lately.")
+    source_state: str | None = Field(description="Which calls a source's task has had, while it runs.")
 
 
 class PartitionRow(Body):
@@ -74,6 +83,16 @@ class PartitionRow(Body):
     failures: int = Field(description="How often in a row it has failed.")
 
 
+class SourcePartitionRow(Body):
+    """How far a source partition is read, as its task has said."""
+
+    partition: dict[str, Scalar]
+    offset: dict[str, Scalar] = Field(description="Where to read on.")
+    task: int | None = Field(
+        description="The task that has committed it, or alone has asked for it; null: several have asked."
+    )
+
+
 class Progress(Summary):
     """``GET /progress/{name}``: the last six hours, every task, every partition."""
 
@@ -81,6 +100,11 @@ class Progress(Summary):
     bucket_seconds: int = Field(description="How long a bucket is.")
     tasks: list[TaskRow]
     partitions: list[PartitionRow]
+    source_partitions: list[SourcePartitionRow] = Field(
+        description="Of a source, those that its tasks have asked for, or committed something of, since they "
+        "began; of many, the last ones."
+    )
+    has_more_source_partitions: bool = Field(description="Whether there are too many to tell of all.")
     failures: list[PastFailure] = Field(description="What failed lately, the last one first.")
 
 
@@ -125,17 +149,13 @@ def one(herder: TheHerder, name: Name) -> Progress:
         **_summary(info, history, since=0).__dict__,
         now=SystemWallClock().time(),
         bucket_seconds=BUCKET,
-        tasks=[
-            TaskRow(
-                id=t.number,
-                state=t.state,
-                partition_count=len(t.partitions),
-                trace=t.trace,
-                source=t.source,
-            )
-            for t in info.tasks
-        ],
+        tasks=[_task(info, task) for task in info.tasks],
         partitions=[_partition(row, owners.get(row.partition)) for row in info.partitions],
+        source_partitions=[
+            SourcePartitionRow(partition=dict(row.partition), offset=dict(row.offset), task=row.task)
+            for row in info.source_offsets
+        ],
+        has_more_source_partitions=info.has_more_source_offsets,
         failures=list(reversed(history.failures)),
     )
 
@@ -143,6 +163,7 @@ def one(herder: TheHerder, name: Name) -> Progress:
 def _summary(info: ConnectorInfo, history: ConnectorHistory, since: float) -> Summary:
     return Summary(
         name=info.name,
+        type=info.type,
         state=info.state,
         target_state=info.target_state,
         is_deleted=info.is_deleted,
@@ -151,12 +172,32 @@ def _summary(info: ConnectorInfo, history: ConnectorHistory, since: float) -> Su
         generation=info.generation,
         task_states=dict(Counter(task.state for task in info.tasks)),
         partition_count=len(info.partitions),
-        failing_count=sum(row.error is not None for row in info.partitions),
+        failing_count=_failing(info),
         lag=info.lag,
         rate=info.rate,
         missing_topics=list(info.missing_topics),
         trace=info.trace,
         buckets=[bucket for bucket in history.buckets if bucket.start > since - BUCKET],
+    )
+
+
+def _failing(info: ConnectorInfo) -> int:
+    if info.type == "source":
+        return sum(task.trace is not None for task in info.tasks)
+    return sum(row.error is not None for row in info.partitions)
+
+
+def _task(info: ConnectorInfo, task: TaskInfo) -> TaskRow:
+    transactions = info.total_of(task.number).source.transactions
+    return TaskRow(
+        id=task.number,
+        state=task.state,
+        partition_count=len(task.partitions),
+        trace=task.trace,
+        records=transactions.total,
+        transactions=transactions.count,
+        rate=task.source.rate if task.source else 0.0,
+        source_state=task.source.state if task.source else None,
     )
 
 

@@ -15,11 +15,13 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.logs import logging_about
+from sinksdk.measures import ErrorCounts, TaskMeasures
 from sinksdk.plugins import source_class
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, peak_memory, settle_in
 from sinksdk.spark.batches import task_number
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.orphans import end_with_parent
 from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch, watching_in_thread
 from sinksdk.spark.task_result import SourceTaskResult
@@ -40,6 +42,7 @@ def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> 
         Exception: the store failed; Spark runs the task again.
     """
     settle_in(spec)
+    end_with_parent()
     store = open_store(spec.store_url, expected_id=spec.store_id)
     return run_source_attempt(spec, store, task_number(next(batches)))
 
@@ -73,10 +76,10 @@ def run_source_attempt(
         if taken is None:
             raise fenced(store, spec, task, clock)
         attempt = _SourceAttempt(spec, store, task, taken, clock=clock, epoch=epoch)
-        outcome = attempt.run()
+        outcome, measures = attempt.run()
         if outcome.end in (End.FENCED, End.ABANDONED) and not attempt.owns_task():
             raise fenced(store, spec, task, clock)
-        return SourceTaskResult(task, taken.ledger.attempt, outcome, peak_memory())
+        return SourceTaskResult(task, taken.ledger.attempt, outcome, peak_memory(), measures)
 
 
 class _SourceAttempt:
@@ -107,14 +110,22 @@ class _SourceAttempt:
         ours = self._spec.generation, self._taken.ledger.attempt
         return row is not None and (row.value.generation, row.value.attempt) == ours
 
-    def run(self) -> SourceTaskOutcome:
+    def run(self) -> tuple[SourceTaskOutcome, TaskMeasures]:
+        """How it ended, and what it has measured."""
         progress = SourceProgressWriter(
-            self._store, self._spec, self._task, self._taken.ledger.attempt, clock=self._clock
+            self._store,
+            self._spec,
+            self._task,
+            self._taken.ledger.attempt,
+            clock=self._clock,
+            epoch=self._epoch,
         )
         try:
             worker, interval = self._worker()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's class may fail anyhow
             outcome = SourceTaskOutcome(End.FAILED, failure=Failure.of(error))
+            measures = TaskMeasures(errors=ErrorCounts(record_errors=1, last=self._epoch()))
+            self._tell(outcome, lambda: progress.write_last(outcome, measures))
         else:
             watch = SourceTaskWatch(
                 worker,
@@ -126,8 +137,9 @@ class _SourceAttempt:
             )
             with watching_in_thread(watch):
                 outcome = worker.run()
-        self._tell(progress, outcome)
-        return outcome
+            measures = worker.measures(self._epoch())
+            self._tell(outcome, lambda: progress.write_last(outcome, measures, worker.known))
+        return outcome, measures
 
     def _worker(self) -> tuple[WorkerSourceTask, float]:
         """Who does it, and how often it looks whether it shall close."""
@@ -155,9 +167,9 @@ class _SourceAttempt:
         plan = current_plan(self._store, self._spec.connector, self._spec.generation)
         return plan is not None and plan.closing is None and self.owns_task()
 
-    def _tell(self, progress: SourceProgressWriter, outcome: SourceTaskOutcome) -> None:
+    def _tell(self, outcome: SourceTaskOutcome, write: Callable[[], bool]) -> None:
         """Say that the task has ended. A failure must be heard of: others run on, and the job with them."""
-        while not progress.write_last(outcome) and outcome.failure is not None:
+        while not write() and outcome.failure is not None:
             if not self._may_run():
                 return  # the job ends, and with it comes the result
             self._clock.sleep(_TELL_AGAIN)

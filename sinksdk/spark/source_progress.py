@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from sinksdk.engine.clock import Clock
+from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
+from sinksdk.measures import TaskMeasures
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressRow
 from sinksdk.store import Store
-from sinksdk.store.records import SourceProgress, TaskProgress
+from sinksdk.store.records import SourcePartitionOffset, SourceProgress, TaskProgress
 
 _INTERVAL: Final = 2.0  # seconds
 
@@ -24,6 +27,7 @@ class SourceProgressWriter:
         task: the task's number.
         attempt: which attempt at it.
         clock: time.
+        epoch: seconds since the epoch.
     """
 
     def __init__(
@@ -34,11 +38,13 @@ class SourceProgressWriter:
         attempt: int,
         *,
         clock: Clock,
+        epoch: Callable[[], float],
     ) -> None:
         self._row = ProgressRow(store, spec.connector, task)
         self._generation = spec.generation
         self._attempt = attempt
         self._clock = clock
+        self._epoch = epoch
         self._last = clock.now(), 0
         self.next = clock.now()
         """When the next time is, on the clock."""
@@ -54,11 +60,26 @@ class SourceProgressWriter:
         self._last = now, records
         rate = (records - before) / max(now - since, 1.0)
         self._write(
-            SourceProgress(state=worker.state, records=records, transactions=worker.transactions, rate=rate)
+            SourceProgress(
+                state=worker.state,
+                records=records,
+                transactions=worker.transactions,
+                rate=rate,
+                **_offsets(worker.known),
+            ),
+            worker.measures(self._epoch()),
         )
 
-    def write_last(self, outcome: SourceTaskOutcome) -> bool:
-        """Write how the task has ended; whether it stands there now."""
+    def write_last(
+        self, outcome: SourceTaskOutcome, measures: TaskMeasures, known: KnownPositions | None = None
+    ) -> bool:
+        """Write how the task has ended; whether it stands there now.
+
+        Args:
+            outcome: how.
+            measures: what it has measured.
+            known: how far it has read the source; None: it never came to ask.
+        """
         failure = outcome.failure
         return self._write(
             SourceProgress(
@@ -67,10 +88,30 @@ class SourceProgressWriter:
                 transactions=outcome.transactions,
                 failure=failure.message if failure else None,
                 trace=failure.trace if failure else None,
+                **_offsets(known or KnownPositions()),
+            ),
+            measures,
+        )
+
+    def _write(self, source: SourceProgress, measures: TaskMeasures) -> bool:
+        return self._row.write(
+            TaskProgress(
+                generation=self._generation,
+                attempt=self._attempt,
+                partitions=(),
+                measures=measures,
+                source=source,
             )
         )
 
-    def _write(self, source: SourceProgress) -> bool:
-        return self._row.write(
-            TaskProgress(generation=self._generation, attempt=self._attempt, partitions=(), source=source)
-        )
+
+def _offsets(known: KnownPositions) -> dict[str, Any]:
+    return {
+        "offsets": tuple(
+            SourcePartitionOffset(
+                partition=dict(at.partition), offset=dict(at.offset), committed=is_committed
+            )
+            for at, is_committed in known.told()
+        ),
+        "has_more_offsets": known.has_more,
+    }

@@ -41,12 +41,14 @@ class SourceTaskResult:
         attempt: the attempt that came to an end; 0 when nothing was opened.
         outcome: how it ended.
         peak_memory: largest resident size of its Python worker, in bytes.
+        measures: what that attempt has measured.
     """
 
     task: int
     attempt: int
     outcome: SourceTaskOutcome
     peak_memory: int = 0
+    measures: TaskMeasures = field(default_factory=TaskMeasures)
 
 
 R = TypeVar("R", TaskResult, SourceTaskResult)

@@ -440,6 +440,20 @@ class PartitionProgress(Value):
         return TopicPartition(self.topic, self.partition)
 
 
+class SourcePartitionOffset(Value):
+    """How far a source partition is read.
+
+    Args:
+        partition: which part of the source.
+        offset: where to read on after it.
+        committed: whether the task that tells of it has committed it; else it has only asked for it.
+    """
+
+    partition: dict[str, Any]
+    offset: dict[str, Any]
+    committed: bool = True
+
+
 class SourceProgress(Value):
     """How far a source's running task is.
 
@@ -450,6 +464,9 @@ class SourceProgress(Value):
         rate: records per second, lately.
         failure: why it has ended early.
         trace: stack trace of ``failure``.
+        offsets: how far source partitions are read, as far as the task has asked or committed; of many,
+            those that something was committed of last.
+        has_more_offsets: whether there are others.
     """
 
     state: str
@@ -458,6 +475,8 @@ class SourceProgress(Value):
     rate: float = 0.0
     failure: str | None = None
     trace: str | None = None
+    offsets: tuple[SourcePartitionOffset, ...] = ()
+    has_more_offsets: bool = False
 
 
 class TaskProgress(Value):
@@ -524,32 +543,36 @@ class Bucket(Value):
         records: records that commits have covered.
         files: ``files`` as the connector counts them (``context.count``).
         bytes: ``bytes``, likewise.
+        transactions: of a source, those that it has committed these records in.
     """
 
     start: int
     records: int
     files: int = 0
     bytes: int = 0
+    transactions: int = 0
 
 
 class PastFailure(Value):
-    """Why partitions ended early, lately; it stays when they do better.
+    """Why partitions, or tasks of a source, ended early, lately; it stays when they do better.
 
     Args:
-        topic: of the last partition that ended so.
+        topic: of the last partition that ended so; empty if it was a task of a source.
         partition: its number.
         at: when that was, in seconds since the epoch.
         times: how often one did.
         message: what the exception said.
         trace: the end of its stack trace.
+        task: number of the task, if it was one of a source.
     """
 
-    topic: str
-    partition: int
+    topic: str = ""
+    partition: int = 0
     at: float
     times: int
     message: str
     trace: str
+    task: int | None = None
 
 
 class ConnectorHistory(Value):

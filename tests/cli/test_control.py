@@ -49,7 +49,7 @@ def driven(store: Store, *, failures: int = 0) -> StatusKeeper:
 
 
 def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
-    """State, tasks, lag, driver; and the same for programs."""
+    """Type, state, tasks, lag, rate, driver; and the same for programs."""
     driven(store)
     Herder(store).create("other", {"topics": "t"}, "STOPPED")
 
@@ -57,7 +57,7 @@ def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
     rows = json.loads(here.sinksdk("list", "--json").stdout)
 
     assert shown.exit_code == 0
-    assert ["lines", "RUNNING", "1", "40", "elsewhere:7#1"] in [
+    assert ["lines", "sink", "RUNNING", "1", "40", "0", "elsewhere:7#1"] in [
         line.split() for line in shown.stdout.splitlines()
     ]
     assert [(row["name"], row["state"], row["lag"]) for row in rows] == [

@@ -18,9 +18,7 @@ from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.startable import StartableSource
 from sinksdk.cli.startup import prepare
 from sinksdk.context import ClosingReason
-from sinksdk.runtime import registry
 from sinksdk.runtime.events import SourceTaskView
-from sinksdk.store import open_store
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
 from sinksdk.writers.topic_directory import TopicDirectoryTarget
@@ -84,16 +82,6 @@ def test_a_source_is_validated(here: Here) -> None:
 
     assert result.exit_code == 0
     assert "each record of a source names its topic" in result.stdout
-
-
-def test_offsets_of_a_source_are_not_in_the_store(here: Here) -> None:
-    """The command says where they are."""
-    prepare(config(here), SourceOptions("topics"), "sqlite:///sinksdk.sqlite", "local[1]")
-    registry.create(open_store("sqlite:///sinksdk.sqlite"), "numbers", {"connector.class": SOURCE})
-    result = here.sinksdk("offsets", "show", "numbers")
-
-    assert result.exit_code == 2
-    assert "GET /connectors/numbers/offsets" in result.stderr
 
 
 def test_lines_tell_what_tasks_have_committed() -> None:

@@ -191,10 +191,11 @@ def test_the_list_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
     )
     for name in site.names:
         info = herder.info(name)
-        _, state, tasks, partitions, lag, _, committed, driver = visit.cells(name)
+        _, state, kind, tasks, partitions, lag, _, committed, driver = visit.cells(name)
         assert state.startswith(info.state)
-        assert (tasks, partitions) == (str(len(info.tasks)), str(len(info.partitions)))
-        assert lag == grouped(info.lag)
+        assert (kind, tasks) == (info.type, str(len(info.tasks)))
+        assert partitions == ("–" if info.lag is None else str(len(info.partitions)))
+        assert lag == ("–" if info.lag is None else grouped(info.lag))
         assert info.driver in driver
         assert (committed == "nothing") == (not visible_buckets(herder, name))
 
@@ -207,19 +208,20 @@ def test_what_needs_attention_comes_first(visit: Visit) -> None:
     """FAILED, then what restarts or misses topics, then what nobody drives; and how many of each there are."""
     names = visit.page.locator("td.name a").all_inner_texts()
     assert names[0] == "payments-archive"
-    assert set(names[1:4]) == {HOSTILE, "inventory-archive", "prices-archive"}
-    assert set(names[4:6]) == {"legacy-archive", "shipments-archive"}
+    assert set(names[1:5]) == {HOSTILE, "inventory-archive", "metrics-source", "prices-archive"}
+    assert set(names[5:7]) == {"legacy-archive", "shipments-archive"}
     assert visit.page.locator(".tally .badge").all_inner_texts() == [
         "1 failed",
-        "2 restarting",
+        "3 restarting",
         "2 unassigned",
         "1 paused",
-        "1 stopped",
-        "13 running",
+        "2 stopped",
+        "14 running",
     ]
     assert visit.cells("sessions-archive")[1] == "RUNNING shall be PAUSED"
     assert "is being deleted" in visit.cells("carts-archive")[1]
     assert "missing: prices-eu, prices-us" in visit.cells("prices-archive")[0]
+    assert "1 of 2 tasks failing" in visit.cells("metrics-source")[0]
 
 
 def test_states_are_told_without_colour(visit: Visit) -> None:
@@ -254,9 +256,54 @@ def test_one_connector_shows_what_the_store_holds(visit: Visit, site: Site) -> N
             strict=True,
         )
     )
-    assert facts["Lag"] == grouped(info.lag)
+    assert facts["Lag"] == grouped(info.lag or 0)
     assert facts["Driver"] == info.driver
     assert visit.page.get_by_role("table", name="Tasks").locator("tbody tr").count() == len(info.tasks)
+
+
+def test_a_source_shows_its_tasks_and_source_partitions(visit: Visit, site: Site) -> None:
+    """What each task has committed and failed with, how far the source is read, and nothing of lag."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/metrics-source")
+    expect(visit.page.locator(".title")).to_contain_text("source")
+    facts = visit.page.locator(".facts dt").all_inner_texts()
+    assert facts == ["Records/s", "Committed", "Transactions", "Generation", "Driver"]
+
+    assert visit.cells("0", "Tasks")[1:] == ["RUNNING", "1,200", "30", "3", ""]
+    failed = visit.page.get_by_role("table", name="Tasks").get_by_role("row").last
+    expect(failed.locator("pre")).not_to_be_visible()
+    failed.locator("summary").click()
+    with visit.page.expect_response(re.compile("/progress/")):
+        pass
+    expect(failed.locator("pre")).to_have_text(TRACE)
+    expect(visit.page.locator(".failure .where")).to_contain_text("task 1 ×2")
+
+    rows = Herder(site.store).info("metrics-source").source_offsets
+    for row in rows:
+        partition, offset = (
+            json.dumps(thing, separators=(",", ":")) for thing in (row.partition, row.offset)
+        )
+        assert visit.cells(partition, "Source partitions") == [partition, offset, str(row.task)]
+    assert HOSTILE in {row.partition["file"] for row in rows}
+    assert visit.page.locator("main img").count() == 0
+    assert visit.page.get_by_role("table", name="Partitions", exact=True).count() == 0
+
+
+def test_a_source_counts_transactions(visit: Visit, site: Site) -> None:
+    """Besides records, which come first; the plot shows either."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/logs-source")
+    readout = visit.page.locator(".readout")
+    expect(readout).to_contain_text(re.compile(r"Last hour: [\d,]+ records · [\d,]+ transactions"))
+    visit.page.get_by_role("group", name="Measure").get_by_role("button", name="Transactions").click()
+    expect(visit.page.locator("svg.plot")).to_contain_text("transactions per min")
+
+
+def test_a_stopped_source_shows_what_it_has_done(visit: Visit, site: Site) -> None:
+    """Totals and source partitions stay where they are."""
+    visit.page.goto(f"{site.url}/ui/#/connectors/idle-source")
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text("idle-source")
+
+    assert visit.cells("0", "Tasks")[1:5] == ["UNASSIGNED", "1,200", "30", "0"]
+    assert visit.cells('{"file":"b"}', "Source partitions")[1] == '{"byte":4096,"digest":"9f86d081"}'
 
 
 def test_two_hundred_partitions_are_sorted_by_lag(visit: Visit, site: Site) -> None:
@@ -480,6 +527,7 @@ def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme:
         "#/connectors/orders-archive",
         "#/connectors/payments-archive",
         "#/connectors/prices-archive",
+        "#/connectors/metrics-source",
     ):
         page.goto(f"{site.url}/ui/{view}")
         expect(page.locator("main h1")).to_be_attached()

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,4 +82,5 @@ def kafka_site(folder: Path, bootstrap: str, topic: str) -> Iterator[KafkaSite]:
     with bucket() as (endpoint, s3, name):
         made = KafkaSite(folder, endpoint, s3, name, topic, bootstrap=bootstrap)
         made.configure()
-        yield made
+        with closing(made):
+            yield made

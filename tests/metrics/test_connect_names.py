@@ -1,4 +1,4 @@
-"""Connect's metrics: each that it documents for sinks is there under its name, or left out with a reason."""
+"""Connect's metrics: each that it documents is there under its name, or left out with a reason."""
 
 from __future__ import annotations
 
@@ -34,13 +34,20 @@ DOCUMENTED = {
         *("sink-record-lag-max", "sink-record-read-rate", "sink-record-read-total"),
         *("sink-record-send-rate", "sink-record-send-total"),
     ),
+    "source-task-metrics": (
+        *("poll-batch-avg-time-ms", "poll-batch-max-time-ms"),
+        *("source-record-active-count", "source-record-active-count-avg", "source-record-active-count-max"),
+        *("source-record-poll-rate", "source-record-poll-total"),
+        *("source-record-write-rate", "source-record-write-total"),
+        *("transaction-size-avg", "transaction-size-max", "transaction-size-min"),
+    ),
     "task-error-metrics": (
         *("deadletterqueue-produce-failures", "deadletterqueue-produce-requests", "last-error-timestamp"),
         *("total-errors-logged", "total-record-errors", "total-record-failures", "total-records-skipped"),
         "total-retries",
     ),
 }
-"""Kafka 4's generated page on Connect's metrics, without those of source tasks."""
+"""Kafka 4's generated page on Connect's metrics."""
 
 ALL_DOCUMENTED = {(group, attribute) for group, names in DOCUMENTED.items() for attribute in names}
 HERE = {(metric.group, metric.attribute) for metric in CONNECT_METRICS}

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from sinksdk import OffsetAndMetadata, TopicPartition
-from sinksdk.measures import ErrorCounts, Level, TaskMeasures, Timing
+from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.metrics.prometheus import METRICS, exposition
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations
@@ -24,6 +24,7 @@ from sinksdk.store.records import (
     PartitionProgress,
     PartitionStatus,
     PlannedRange,
+    SourceProgress,
     TaskPlan,
     TaskProgress,
     plan_key,
@@ -59,6 +60,18 @@ NOW = TaskMeasures(
     errors=ErrorCounts(records_skipped=1),
     seconds={"put": 2.0},
 )
+
+
+POLLED = TaskMeasures(
+    largest_batch=60,
+    active=Level(5, 60, 90, 3),
+    commits=Timing(2, 0.5, 0.4),
+    commit_failures=2,
+    errors=ErrorCounts(record_failures=3, record_errors=1, retries=2),
+    seconds={"poll": 4.0},
+    source=SourceMeasures(Timing(4, 2.0, 1.0), 100, Sizes(2, 80, 60, 20), 1),
+)
+SOURCE_TASK = {"connector": "numbers", "task": "0"}
 
 
 class Counting(MemoryStore):
@@ -114,6 +127,21 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     keeper.become(state)
 
 
+def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
+    """A source in its second generation, whose task did the same in the first."""
+    create(store, "numbers", {"connector.class": "tests.runtime.running_sources:Counting"})
+    generations = Generations(store, "numbers")
+    generations.plan(generations.claim(), [TaskPlan(ranges=())], 1, transactional_tasks=1)
+    totals = TotalsKeeper(store, "numbers")
+    totals.catch_up()
+    totals.add(1, {0: POLLED}, {})
+    generations.plan(generations.claim(), [TaskPlan(ranges=())], 1)
+    source = SourceProgress(state="RUNNING", records=80, transactions=2, rate=12.5)
+    row = TaskProgress(generation=2, attempt=1, partitions=(), measures=POLLED, source=source)
+    table.write(store, progress_key("numbers", 0), row, None)
+    StatusKeeper(store, "numbers", "here:7#1", SystemWallClock()).become(state)
+
+
 class Page:
     """What was scraped."""
 
@@ -139,6 +167,7 @@ class Page:
 def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) -> None:
     """Prometheus's own parser reads all of them, and each has a sample."""
     archive(store)
+    numbers(store)
     page = Page(store)
 
     found = {family.name: family for family in page.families}
@@ -187,6 +216,62 @@ def test_connects_task_metrics(store: Counting, attribute: str, value: Any) -> N
     """Counters are of both generations; what is of a window in Connect is of the newer one."""
     archive(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **TASK) == value
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("source_task_metrics_source_record_poll_total", 200),
+        ("source_task_metrics_source_record_write_total", 160),
+        ("source_task_metrics_source_record_write_rate", 12.5),
+        ("source_task_metrics_source_record_active_count", 5),
+        ("source_task_metrics_source_record_active_count_max", 60),
+        ("source_task_metrics_source_record_active_count_avg", 30),
+        ("source_task_metrics_poll_batch_avg_time_ms", 500),
+        ("source_task_metrics_poll_batch_max_time_ms", 1_000),
+        ("source_task_metrics_transaction_size_avg", 40),
+        ("source_task_metrics_transaction_size_max", 60),
+        ("source_task_metrics_transaction_size_min", 20),
+        ("connector_task_metrics_batch_size_avg", 25),
+        ("connector_task_metrics_batch_size_max", 60),
+        ("connector_task_metrics_offset_commit_avg_time_ms", 250),
+        ("connector_task_metrics_offset_commit_success_percentage", 0.5),
+        ("task_error_metrics_total_record_failures", 6),
+        ("task_error_metrics_total_record_errors", 2),
+        ("task_error_metrics_total_retries", 4),
+    ],
+)
+def test_connects_metrics_of_source_tasks(store: Counting, attribute: str, value: Any) -> None:
+    """Counters are of both generations; what is of a window in Connect is of the newer one."""
+    numbers(store)
+    assert Page(store).value(f"kafka_connect_{attribute}", **SOURCE_TASK) == value
+
+
+def test_sinks_and_sources_have_metrics_of_their_own(store: Counting) -> None:
+    """No task of a source says that it has put nothing, and none of a sink that it has polled nothing."""
+    archive(store)
+    numbers(store)
+    page = Page(store)
+
+    of_sinks = [metric.prometheus_name for metric in METRICS if metric.group == "sink-task-metrics"]
+    of_sources = [metric.prometheus_name for metric in METRICS if metric.group == "source-task-metrics"]
+    for names, connector in (
+        ([*of_sinks, "sinksdk_task_put_seconds_sum", "sinksdk_task_closings_total"], "archive"),
+        ([*of_sources, "sinksdk_task_poll_seconds_sum", "sinksdk_task_transactions_total"], "numbers"),
+    ):
+        for name in names:
+            assert {labels["connector"] for labels in page.labels(name)} == {connector}, name
+
+
+@pytest.mark.parametrize("state", ["FAILED", "PAUSED", "STOPPED"])
+def test_a_source_task_that_does_not_run_has_nothing_active(store: Counting, state: State) -> None:
+    """Its counters stay."""
+    numbers(store, state)
+    page = Page(store)
+
+    prefix = "kafka_connect_source_task_metrics_source_record"
+    assert page.value(f"{prefix}_active_count", **SOURCE_TASK) == 0
+    assert page.value(f"{prefix}_write_total", **SOURCE_TASK) == 160
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,16 @@ import pytest
 from sinksdk import TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.history import (
     FAILURES,
     KEPT,
+    Account,
     Amounts,
     Growth,
+    of_partition,
+    of_task,
     together,
     with_amounts,
     with_failures,
@@ -22,28 +26,37 @@ from sinksdk.runtime.history import (
 from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import Bucket, ConnectorHistory, PartitionProgress
+from sinksdk.store.records import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
 from sinksdk.testing import ManualClock
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOON = 1_700_000_040.0  # a whole minute
 
 
-def progress(records: int, tail: int = 0, *, partition: int = 0, files: int = 0) -> PartitionProgress:
-    return PartitionProgress(
-        topic="t",
-        partition=partition,
-        position=records,
-        committed=records - tail,
-        records=records,
-        tail=tail,
-        counts={"files": files, "bytes": 10 * files, "withdrawn": 1},
+def progress(records: int, tail: int = 0, *, partition: int = 0, files: int = 0) -> Account:
+    return of_partition(
+        PartitionProgress(
+            topic="t",
+            partition=partition,
+            position=records,
+            committed=records - tail,
+            records=records,
+            tail=tail,
+            counts={"files": files, "bytes": 10 * files, "withdrawn": 1},
+        )
     )
 
 
-def outcome(partition: TopicPartition, message: str | None = None, records: int = 0) -> PartitionOutcome:
+def outcome(partition: TopicPartition, message: str | None = None, records: int = 0) -> Account:
     failure = Failure("ValueError", message, f"Traceback\n{message}") if message else None
-    return PartitionOutcome(partition, records, records, records, 0, records, failure)
+    return of_partition(PartitionOutcome(partition, records, records, records, 0, records, failure))
+
+
+def ended(task: int, records: int, transactions: int, message: str | None = None) -> Account:
+    """A task of a source that has ended."""
+    failure = Failure("ValueError", message, f"Traceback\n{message}") if message else None
+    end = End.FAILED if failure else End.STOPPED
+    return of_task(task, SourceTaskOutcome(end, records, transactions, failure))
 
 
 # -- counting ----------------------------------------------------------------------------------------
@@ -77,6 +90,14 @@ def test_another_attempt_counts_from_nothing() -> None:
     growth = Growth()
     growth.of([progress(100, files=5)])
     assert growth.of([progress(20, files=1)]) == Amounts(20, 1, 10)
+
+
+def test_tasks_of_a_source_count_records_and_transactions() -> None:
+    """Each for itself, while they run and when they have ended; nothing counts twice."""
+    growth = Growth()
+    running = of_task(0, SourceProgress(state="RUNNING", records=10, transactions=2))
+    assert growth.of([running, ended(1, 5, 1)]) == Amounts(15, transactions=3)
+    assert growth.of([ended(0, 12, 3), ended(1, 5, 1)]) == Amounts(2, transactions=1)
 
 
 # -- the history -------------------------------------------------------------------------------------
@@ -124,6 +145,14 @@ def test_the_same_failure_stands_once() -> None:
     assert history.failures[0].trace == "Traceback\nb"
 
 
+def test_a_failure_of_a_source_is_its_tasks() -> None:
+    """It has the task's number, and no partition."""
+    history = with_failures(ConnectorHistory(), NOON, [ended(2, 0, 0, "the file is gone"), ended(1, 3, 1)])
+
+    (failure,) = history.failures
+    assert (failure.task, failure.topic, failure.message) == (2, "", "the file is gone")
+
+
 def test_failures_are_bounded() -> None:
     """The last ones are kept, and of a trace its end."""
     history = ConnectorHistory()
@@ -141,6 +170,17 @@ def test_two_histories_become_one() -> None:
     both = together(a, b)
     assert both.buckets == (Bucket(start=int(NOON), records=3),)
     assert both.failures == b.failures
+
+
+def test_a_failure_that_both_histories_have_stands_once() -> None:
+    """A driver that fails as the one before did adds to how often it was, not another line."""
+    a = with_failures(ConnectorHistory(), NOON, [outcome(P0, "a"), outcome(P0, "b")])
+    b = with_failures(ConnectorHistory(), NOON + 9, [outcome(P1, "a")])
+
+    assert [(f.message, f.times, f.partition, f.at) for f in together(a, b).failures] == [
+        ("b", 1, 0, NOON),
+        ("a", 2, 1, NOON + 9),
+    ]
 
 
 # -- keeping it --------------------------------------------------------------------------------------

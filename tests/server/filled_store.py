@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinksdk import OffsetAndMetadata
+from sinksdk.measures import Sizes, SourceMeasures, TaskMeasures
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.registry import aim, create, mark_deleted
 from sinksdk.store import Store, table, take_over
@@ -18,9 +19,12 @@ from sinksdk.store.records import (
     PartitionStatus,
     PastFailure,
     PlannedRange,
+    SourcePartitionOffset,
+    SourceProgress,
     TargetState,
     TaskPlan,
     TaskProgress,
+    TaskStatus,
     history_key,
     progress_key,
     status_key,
@@ -33,6 +37,10 @@ TRACE = """Traceback (most recent call last):
     raise self._refused(error)
 sinksdk.errors.ConnectException: bucket 'archive-eu' refuses UploadPart (403 AccessDenied)
 """
+
+
+POLLED = TaskMeasures(source=SourceMeasures(records=1_210, transactions=Sizes(30, 1_200, 60, 5)))
+"""What a task of a source has measured."""
 
 
 @dataclass
@@ -51,6 +59,7 @@ class Scene:
         buckets: what it has committed.
         failing: numbers of partitions that failed.
         failures: what failed lately.
+        source: how far it has read, by task, if it is a source.
     """
 
     name: str
@@ -67,6 +76,7 @@ class Scene:
     missing: Sequence[str] = ()
     trace: str | None = None
     is_deleted: bool = False
+    source: Sequence[Sequence[SourcePartitionOffset]] = ()
     topic: str = field(default="")
 
     def __post_init__(self) -> None:
@@ -75,9 +85,10 @@ class Scene:
 
 def fill(store: Store, scene: Scene, now: float) -> None:
     """Put a connector into a store."""
-    create(store, scene.name, {"name": scene.name, "connector.class": "s3-archiver", "topics": scene.topic})
+    kind = "tests.runtime.running_sources:Counting" if scene.source else "s3-archiver"
+    create(store, scene.name, {"name": scene.name, "connector.class": kind, "topics": scene.topic})
     if scene.state is not None:
-        _run(store, scene)
+        (_run_source if scene.source else _run)(store, scene)
         _tell(store, scene, now)
     aim(store, scene.name, scene.target)
     if scene.is_deleted:
@@ -112,6 +123,29 @@ def _run(store: Store, scene: Scene) -> None:
         table.write(store, progress_key(scene.name, number), progress, None)
 
 
+def _run_source(store: Store, scene: Scene) -> None:
+    """A generation whose tasks have committed transactions, as those of the one before had."""
+    generations = Generations(store, scene.name)
+    tasks = [TaskPlan(ranges=()) for _ in scene.source]
+    plan = generations.plan(generations.claim(), tasks, 1, transactional_tasks=len(tasks))
+    for number, offsets in enumerate(scene.source):
+        fails = number in scene.failing
+        source = SourceProgress(
+            state="STOPPED" if fails else "RUNNING",
+            records=1_200,
+            transactions=30,
+            rate=0.0 if fails else scene.rate,
+            failure=TRACE.splitlines()[-1] if fails else None,
+            trace=TRACE if fails else None,
+            offsets=tuple(offsets),
+            has_more_offsets=number > 0,
+        )
+        progress = TaskProgress(
+            generation=plan.generation, attempt=1, partitions=(), measures=POLLED, source=source
+        )
+        table.write(store, progress_key(scene.name, number), progress, None)
+
+
 def _tell(store: Store, scene: Scene, now: float) -> None:
     """What its driver says of it."""
     partitions = [
@@ -122,13 +156,19 @@ def _tell(store: Store, scene: Scene, now: float) -> None:
             failures=2 if n in scene.failing else 0,
             error="bucket 'archive-eu' refuses UploadPart (403 AccessDenied)" if n in scene.failing else None,
         )
-        for n in range(scene.partitions)
+        for n in range(0 if scene.source else scene.partitions)
+    ]
+    tasks = [
+        TaskStatus(task=n, failures=2, error=TRACE.splitlines()[-1], trace=TRACE)
+        for n in scene.failing
+        if scene.source
     ]
     status = ConnectorStatus(
         state=scene.state,
         driver="spark-driver-7:4127#1",
         heartbeat=now - scene.silent,
         partitions=tuple(partitions),
+        tasks=tuple(tasks),
         trace=scene.trace,
         missing_topics=tuple(scene.missing),
     )
@@ -163,17 +203,38 @@ def committing(now: float, minutes: int, *, files: int = 3, records: int = 25_00
     return found[::-1]
 
 
+def polling(now: float, minutes: int) -> list[Bucket]:
+    """What a source has committed."""
+    return [
+        bucket.model_copy(update={"files": 0, "bytes": 0, "transactions": bucket.records // 40})
+        for bucket in committing(now, minutes, records=800)
+    ]
+
+
+def files(*names: str) -> list[SourcePartitionOffset]:
+    """Source partitions of a source that reads files."""
+    return [
+        SourcePartitionOffset(partition={"file": name}, offset={"byte": 4096 + 512 * n, "digest": "9f86d081"})
+        for n, name in enumerate(names)
+    ]
+
+
 def failure(at: float, *, partition: int = 3, message: str = "", times: int = 1) -> PastFailure:
     """Something that failed."""
     said = message or "bucket 'archive-eu' refuses UploadPart (403 AccessDenied): check the role's policy"
     return PastFailure(topic="inventory", partition=partition, at=at, times=times, message=said, trace=TRACE)
 
 
+def failure_of_task(at: float, task: int) -> PastFailure:
+    """A task of a source that failed."""
+    return PastFailure(task=task, at=at, times=2, message=f"{HOSTILE} cannot be read", trace=TRACE)
+
+
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
 def scenes(now: float) -> list[Scene]:
-    """Twenty connectors."""
+    """Twenty sinks and three sources."""
     told = [
         failure(
             now - 4000, partition=1, message="S3 gave no answer for 60 s: PutObject inventory/partition=1/"
@@ -217,6 +278,21 @@ def scenes(now: float) -> list[Scene]:
         Scene("carts-archive", is_deleted=True),
         Scene("prices-archive", missing=("prices-eu", "prices-us"), buckets=committing(now, 30)),
         Scene("readings-lines", rate=120, lag=3, buckets=committing(now, 200, files=0, records=700)),
+        Scene(
+            "logs-source",
+            rate=44.5,
+            buckets=polling(now, 240),
+            source=[files("/var/log/app.log", "/var/log/app.log.1"), files("/var/log/audit.log")],
+        ),
+        Scene(
+            "metrics-source",
+            rate=3,
+            buckets=polling(now, 45),
+            failing=(1,),
+            failures=[failure_of_task(now - 30, 1)],
+            source=[files("a"), files(HOSTILE)],
+        ),
+        Scene("idle-source", "STOPPED", "STOPPED", silent=500, source=[files("b")]),
         Scene(HOSTILE, topic="<b>t</b>", failing=(0,), failures=[hostile], rate=1.5),
     ]
     others = [f"warehouse-{n}-archive" for n in range(1, 8)]

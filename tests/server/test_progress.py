@@ -49,6 +49,7 @@ def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None
     assert (first["name"], first["state"], first["trace"]) == ("a-archive", "FAILED", TRACE)
     assert second == {
         "name": "b-archive",
+        "type": "sink",
         "state": "RUNNING",
         "target_state": "RUNNING",
         "is_deleted": False,
@@ -62,7 +63,7 @@ def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None
         "rate": 10.0,
         "missing_topics": ["gone"],
         "trace": None,
-        "buckets": [{"start": this_minute, "records": 5, "files": 1, "bytes": 0}],
+        "buckets": [{"start": this_minute, "records": 5, "files": 1, "bytes": 0, "transactions": 0}],
     }
 
 
@@ -152,4 +153,4 @@ def test_the_paths_are_in_the_open_api_document(client: TestClient) -> None:
     assert {"/progress", "/progress/{name}"} <= document["paths"].keys()
     assert not [path for path in document["paths"] if path.startswith("/ui")]
     lag = document["components"]["schemas"]["Summary"]["properties"]["lag"]
-    assert lag["description"] == "Offsets that are there and not committed, as far as it is known."
+    assert lag["description"].startswith("Offsets that are there and not committed, as far as it is known")

@@ -91,7 +91,7 @@ def test_tasks_are_running_once_they_have_started(
         progress = client.get("/progress/c").json()
 
     assert progress["task_states"] == {"RUNNING": 2}
-    assert [row["source"]["state"] for row in progress["tasks"]] == ["RUNNING", "RUNNING"]
+    assert [row["source_state"] for row in progress["tasks"]] == ["RUNNING", "RUNNING"]
     assert client.get("/connectors/c/tasks").json()[1]["id"] == {"connector": "c", "task": 1}
 
 

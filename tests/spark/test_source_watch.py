@@ -8,15 +8,25 @@ from typing import Any
 import pytest
 
 from sinksdk import ClosingReason
+from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.runtime.generation import Generations
+from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost
-from sinksdk.store.records import Closing, SourceProgress, TaskPlan, TaskProgress, progress_key
+from sinksdk.store.records import (
+    Closing,
+    SourcePartitionOffset,
+    SourceProgress,
+    TaskPlan,
+    TaskProgress,
+    progress_key,
+)
 from sinksdk.testing import ManualClock
 
 
@@ -28,6 +38,10 @@ class Worker:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.known = KnownPositions()
+
+    def measures(self, time: float) -> TaskMeasures:
+        return TaskMeasures(commits=Timing(self.transactions), errors=ErrorCounts(last=time))
 
     def stop(self) -> None:
         self.calls.append("stop")
@@ -46,12 +60,18 @@ class Scene:
         plan = self.generations.plan(self.generations.claim(), [TaskPlan(ranges=())], 1)
         self.spec = GenerationSpec("memory:", "id", "c", plan.generation)
         self.worker: Any = Worker()
-        self.progress = SourceProgressWriter(self.store, self.spec, 0, 1, clock=self.clock)
+        self.progress = self.writer(attempt=1)
         closing = ClosingWatch(self.store, self.spec, self.clock, self.clock.time)
         self.watch = SourceTaskWatch(
             self.worker, closing, self.progress, interval=1.0, clock=self.clock, beside=self.beside
         )
         self.beside_runs = True
+
+    def writer(self, attempt: int) -> SourceProgressWriter:
+        """Of an attempt at the task."""
+        return SourceProgressWriter(
+            self.store, self.spec, 0, attempt, clock=self.clock, epoch=self.clock.time
+        )
 
     def beside(self, run: Callable[[], None]) -> None:
         if self.beside_runs:
@@ -68,11 +88,15 @@ class Scene:
         closing = Closing(reason=ClosingReason.STOP, timeout=timeout, asked=self.clock.time())
         self.generations.ask_to_close(closing)
 
-    def written(self) -> SourceProgress:
+    def row(self) -> TaskProgress:
         row = table.read(self.store, progress_key("c", 0), TaskProgress)
         assert row is not None
-        assert row.value.source is not None
-        return row.value.source
+        return row.value
+
+    def written(self) -> SourceProgress:
+        source = self.row().source
+        assert source is not None
+        return source
 
 
 @pytest.fixture
@@ -124,9 +148,26 @@ def test_progress_is_written_every_two_seconds(scene: Scene) -> None:
     assert scene.written() == SourceProgress(state="RUNNING", records=50, transactions=3, rate=10.0)
 
 
+def test_progress_has_measures_and_offsets(scene: Scene) -> None:
+    """What the task has measured, and how far it has read, while it runs and when it has ended."""
+    position = SourcePosition({"file": "a"}, {"byte": 8})
+    scene.worker.known.committed({"a": position})
+    scene.pass_(1)
+    running = scene.row()
+    scene.progress.write_last(SourceTaskOutcome(End.STOPPED, 30, 3), TaskMeasures(), scene.worker.known)
+    ended = scene.row()
+
+    assert running.measures.commits == Timing(3)
+    assert ended.measures == TaskMeasures()
+    for row in (running, ended):
+        assert row.source is not None
+        assert row.source.offsets == (SourcePartitionOffset(partition={"file": "a"}, offset={"byte": 8}),)
+        assert not row.source.has_more_offsets
+
+
 def test_a_later_attempts_progress_stays(scene: Scene) -> None:
     """An attempt that has been replaced does not write over its successor's."""
-    SourceProgressWriter(scene.store, scene.spec, 0, 2, clock=scene.clock).write_if_due(scene.worker)
+    scene.writer(attempt=2).write_if_due(scene.worker)
     scene.worker.records = 1
     scene.pass_(5)
     assert scene.written().records == 30
@@ -148,7 +189,7 @@ def test_whether_the_last_word_was_heard_is_known() -> None:
     scene = Scene(store)
     outcome = SourceTaskOutcome(End.STOPPED, 5, 1)
     store.is_down = True
-    assert not scene.progress.write_last(outcome)
+    assert not scene.progress.write_last(outcome, TaskMeasures())
     store.is_down = False
-    assert scene.progress.write_last(outcome)
+    assert scene.progress.write_last(outcome, TaskMeasures())
     assert scene.written() == SourceProgress(state="STOPPED", records=5, transactions=1)

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, Token
-from sinksdk.measures import ErrorCounts, Level, TaskMeasures, Timing
+from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.store import MemoryStore, records, table
 from sinksdk.store.records import (
     Bucket,
@@ -31,6 +31,7 @@ from sinksdk.store.records import (
     PastFailure,
     PlannedRange,
     Seen,
+    SourcePartitionOffset,
     SourceProgress,
     StoreIdentity,
     Tail,
@@ -121,6 +122,12 @@ MEASURES = TaskMeasures(
     seconds={"put": 2.5, "pre_commit": 0.25},
     closings=1,
     closing_seconds={"notice": 0.5},
+    source=SourceMeasures(
+        polls=Timing(count=3, seconds=0.75, longest=0.5),
+        records=90,
+        transactions=Sizes(count=2, total=80, largest=60, smallest=20),
+        aborts=1,
+    ),
 )
 MEASURES_JSON = {
     "puts": {"count": 3, "seconds": 1.5, "longest": 1.0},
@@ -144,6 +151,12 @@ MEASURES_JSON = {
     "seconds": {"put": 2.5, "pre_commit": 0.25},
     "closings": 1,
     "closing_seconds": {"notice": 0.5},
+    "source": {
+        "polls": {"count": 3, "seconds": 0.75, "longest": 0.5},
+        "records": 90,
+        "transactions": {"count": 2, "total": 80, "largest": 60, "smallest": 20},
+        "aborts": 1,
+    },
 }
 
 NOTHING_JSON = TaskProgress(generation=1, attempt=1, partitions=()).as_json()["measures"]
@@ -305,7 +318,18 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             hangs="put",
             measures=MEASURES,
             source=SourceProgress(
-                state="RUNNING", records=9, transactions=3, rate=4.5, failure="no", trace="Traceback"
+                state="RUNNING",
+                records=9,
+                transactions=3,
+                rate=4.5,
+                failure="no",
+                trace="Traceback",
+                offsets=(
+                    SourcePartitionOffset(
+                        partition={"file": "a", "n": 1}, offset={"byte": None}, committed=False
+                    ),
+                ),
+                has_more_offsets=True,
             ),
         ),
         {
@@ -333,6 +357,10 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "rate": 4.5,
                 "failure": "no",
                 "trace": "Traceback",
+                "offsets": [
+                    {"partition": {"file": "a", "n": 1}, "offset": {"byte": None}, "committed": False}
+                ],
+                "has_more_offsets": True,
             },
         },
     ),
@@ -352,7 +380,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
     ),
     (
         ConnectorHistory(
-            buckets=(Bucket(start=1_700_000_040, records=50, files=1, bytes=4096),),
+            buckets=(Bucket(start=1_700_000_040, records=50, files=1, bytes=4096, transactions=2),),
             failures=(
                 PastFailure(
                     topic="flights",
@@ -361,11 +389,14 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     times=2,
                     message="no",
                     trace="Traceback",
+                    task=1,
                 ),
             ),
         ),
         {
-            "buckets": [{"start": 1_700_000_040, "records": 50, "files": 1, "bytes": 4096}],
+            "buckets": [
+                {"start": 1_700_000_040, "records": 50, "files": 1, "bytes": 4096, "transactions": 2}
+            ],
             "failures": [
                 {
                     "topic": "flights",
@@ -374,6 +405,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "times": 2,
                     "message": "no",
                     "trace": "Traceback",
+                    "task": 1,
                 }
             ],
         },
@@ -458,7 +490,22 @@ def test_every_value_has_a_golden_text() -> None:
                 tail=0,
             ),
         ),
-        (Bucket, {"start": 60, "records": 1}, Bucket(start=60, records=1, files=0, bytes=0)),
+        (Bucket, {"start": 60, "records": 1}, Bucket(start=60, records=1, files=0, bytes=0, transactions=0)),
+        (
+            PastFailure,
+            {"topic": "t", "partition": 3, "at": 1.0, "times": 1, "message": "no", "trace": ""},
+            PastFailure(topic="t", partition=3, at=1.0, times=1, message="no", trace="", task=None),
+        ),
+        (
+            SourcePartitionOffset,
+            {"partition": {}, "offset": {}},
+            SourcePartitionOffset(partition={}, offset={}, committed=True),
+        ),
+        (
+            SourceProgress,
+            {"state": "RUNNING"},
+            SourceProgress(state="RUNNING", records=0, transactions=0, offsets=(), has_more_offsets=False),
+        ),
         (ConnectorHistory, {}, ConnectorHistory(buckets=(), failures=())),
         (ConnectorStatus, {}, ConnectorStatus(state="UNASSIGNED", heartbeat=0.0)),
         (

@@ -37,11 +37,12 @@ export function ticks(most, wanted = 4, base = 10) {
 }
 
 function nothing() {
-  return { records: 0, files: 0, bytes: 0 };
+  return { records: 0, files: 0, bytes: 0, transactions: 0 };
 }
 
 function add(sum, bucket) {
   sum.records += bucket.records;
   sum.files += bucket.files;
   sum.bytes += bucket.bytes;
+  sum.transactions += bucket.transactions;
 }

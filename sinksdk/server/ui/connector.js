@@ -6,19 +6,30 @@ import { ago, count, duration, lastLine, moment, number, rate } from "./format.j
 import { badge, numbers, table, texts, wish } from "./parts.js";
 import { plot } from "./plot.js";
 
-const orders = { tasks: { by: "Task", down: false }, partitions: { by: "Partition", down: false } };
+const orders = {
+  tasks: { by: "Task", down: false },
+  partitions: { by: "Partition", down: false },
+  sourcePartitions: { by: "Source partition", down: false },
+};
 
 /** The view, from GET /progress/{name}. */
 export function connector(one, now, width, redraw) {
   return [
     h("a", { href: "#/", class: "back" }, "← All connectors"),
-    h("div", { class: "title" }, h("h1", {}, one.name), badge(one.state), wish(one)),
+    h(
+      "div",
+      { class: "title" },
+      h("h1", {}, one.name),
+      h("span", { class: "muted" }, one.type),
+      badge(one.state),
+      wish(one),
+    ),
     alarms(one, now),
     facts(one, now),
     plot(one, width, redraw),
     failures(one, now),
     tasks(one, redraw),
-    partitions(one, redraw),
+    one.type === "source" ? sourcePartitions(one, redraw) : partitions(one, redraw),
   ];
 }
 
@@ -51,19 +62,24 @@ function facts(one, now) {
     ? `in 6 hours, last ${ago(Math.min(last.start + one.bucket_seconds, now), now)}`
     : "in 6 hours";
   const heard = one.heard_at === null ? "never heard of" : `heard of ${ago(one.heard_at, now)}`;
+  const isSource = one.type === "source";
   return h(
     "dl",
     { class: "facts" },
-    fact("Lag", number(one.lag), "offsets not committed"),
-    fact("Records/s", rate(one.rate), "read, lately"),
+    !isSource && fact("Lag", number(one.lag), "offsets not committed"),
+    fact("Records/s", rate(one.rate), isSource ? "committed, lately" : "read, lately"),
     fact("Committed", committed, when),
-    fact(
-      "Generation",
-      number(one.generation),
-      `${count(one.tasks.length, "task")}, ${count(one.partitions.length, "partition")}`,
-    ),
+    isSource && fact("Transactions", number(sum.transactions), "in 6 hours"),
+    fact("Generation", number(one.generation), `${count(one.tasks.length, "task")}, ${parts(one)}`),
     fact("Driver", one.driver || "none", heard, "text"),
   );
+}
+
+/** How many partitions there are; of a source, those that its tasks have told of. */
+function parts(one) {
+  if (one.type !== "source") return count(one.partitions.length, "partition");
+  const shown = one.source_partitions.length;
+  return one.has_more_source_partitions ? `${number(shown)}+ source partitions` : count(shown, "source partition");
 }
 
 function fact(name, value, remark, kind = "") {
@@ -92,7 +108,7 @@ function past(failure, now) {
       {},
       h("time", when, ago(failure.at, now)),
       " ",
-      h("span", { class: "where" }, nameOf(failure), times),
+      h("span", { class: "where" }, placeOf(failure), times),
       " ",
       h("span", { class: "message" }, failure.message),
     ),
@@ -102,22 +118,48 @@ function past(failure, now) {
 
 function tasks(one, redraw) {
   if (one.tasks.length === 0) return null;
-  const sumOf = (name) => (task) =>
-    one.partitions.reduce((sum, row) => sum + (row.task === task.id ? (row[name] ?? 0) : 0), 0);
   const columns = [
     texts("Task", (task) => String(task.id)),
     texts("State", (task) => task.state, { cell: (task) => badge(task.state) }),
-    numbers("Partitions", (task) => task.partition_count),
-    numbers("Lag", sumOf("lag")),
-    numbers("Records/s", sumOf("rate"), rate),
+    ...(one.type === "source" ? committing() : reading(one)),
     one.tasks.some((task) => task.trace) &&
-      texts("Error", (task) => lastLine(task.trace ?? ""), { kind: "message" }),
+      texts("Error", (task) => lastLine(task.trace ?? ""), { cell: trace, kind: "message" }),
   ];
   return h(
     "section",
     { key: "tasks" },
     h("h2", {}, "Tasks"),
     table({ label: "Tasks", columns, rows: one.tasks, key: (task) => task.id, order: orders.tasks, redraw }),
+  );
+}
+
+/** What a sink's tasks do. */
+function reading(one) {
+  const sumOf = (name) => (task) =>
+    one.partitions.reduce((sum, row) => sum + (row.task === task.id ? (row[name] ?? 0) : 0), 0);
+  return [
+    numbers("Partitions", (task) => task.partition_count),
+    numbers("Lag", sumOf("lag")),
+    numbers("Records/s", sumOf("rate"), rate),
+  ];
+}
+
+/** What a source's tasks do; records and transactions are those of all its generations. */
+function committing() {
+  return [
+    numbers("Records", (task) => task.records),
+    numbers("Transactions", (task) => task.transactions),
+    numbers("Records/s", (task) => task.rate, rate),
+  ];
+}
+
+function trace(task) {
+  if (!task.trace) return "";
+  return h(
+    "details",
+    { key: lastLine(task.trace) },
+    h("summary", {}, lastLine(task.trace)),
+    h("pre", { tabindex: "0" }, task.trace),
   );
 }
 
@@ -147,6 +189,43 @@ function partitions(one, redraw) {
       redraw,
     }),
   );
+}
+
+function sourcePartitions(one, redraw) {
+  if (one.source_partitions.length === 0) return null;
+  const rows = one.source_partitions.map((row) => ({
+    partition: JSON.stringify(row.partition),
+    offset: JSON.stringify(row.offset),
+    task: row.task,
+  }));
+  const columns = [
+    texts("Source partition", (row) => row.partition, { kind: "code" }),
+    texts("Offset", (row) => row.offset, { kind: "code" }),
+    numbers("Task", (row) => row.task),
+  ];
+  return h(
+    "section",
+    { key: "source-partitions" },
+    h("h2", {}, "Source partitions"),
+    table({
+      label: "Source partitions",
+      columns,
+      rows,
+      key: (row) => `${row.task} ${row.partition}`,
+      order: orders.sourcePartitions,
+      redraw,
+    }),
+    h(
+      "p",
+      { class: "muted" },
+      "Those that the tasks have asked for, or committed something of, since they began",
+      one.has_more_source_partitions ? "; of many, the last ones." : ".",
+    ),
+  );
+}
+
+function placeOf(failure) {
+  return failure.task === null ? nameOf(failure) : `task ${failure.task}`;
 }
 
 function nameOf(row) {

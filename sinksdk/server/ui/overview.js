@@ -53,8 +53,9 @@ function columns(now) {
   return [
     texts("Connector", (one) => one.name, { cell: title, kind: "name" }),
     texts("State", urgency, { cell: state, kind: "state" }),
+    texts("Type", (one) => one.type),
     numbers("Tasks", tasksOf),
-    numbers("Partitions", (one) => one.partition_count),
+    numbers("Partitions", (one) => (one.type === "source" ? null : one.partition_count)),
     numbers("Lag", (one) => one.lag),
     numbers("Records/s", (one) => one.rate, rate),
     texts("Committed, last hour", (one) => total(one.buckets).records, {
@@ -74,10 +75,8 @@ function remark(one) {
   if (one.state === "FAILED" && one.trace) return say("failed", lastLine(one.trace));
   if (one.missing_topics.length) return say("failed", `missing: ${one.missing_topics.join(", ")}`);
   if (!one.failing_count) return null;
-  return say(
-    "restarting",
-    `${number(one.failing_count)} of ${count(one.partition_count, "partition")} failing`,
-  );
+  const all = one.type === "source" ? count(tasksOf(one), "task") : count(one.partition_count, "partition");
+  return say("restarting", `${number(one.failing_count)} of ${all} failing`);
 }
 
 function tasksOf(one) {

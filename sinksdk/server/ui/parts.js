@@ -87,7 +87,9 @@ export function table({ label, columns, rows, key, order, redraw, layout = "" })
 }
 
 function cell(column, row) {
-  return h("td", { role: "cell", class: column.kind, "data-label": column.name }, column.cell(row));
+  const isUnknown = column.kind === "number" && (column.value(row) ?? null) === null;
+  const kind = isUnknown ? "number unknown" : column.kind;
+  return h("td", { role: "cell", class: kind, "data-label": column.name }, column.cell(row));
 }
 
 function heading(column, order, redraw) {

@@ -11,6 +11,7 @@ const MEASURES = {
   files: { name: "Files", unit: "files", base: 10, label: axisNumber },
   records: { name: "Records", unit: "records", base: 10, label: axisNumber },
   bytes: { name: "Bytes", unit: "bytes", base: 1024, label: bytes },
+  transactions: { name: "Transactions", unit: "transactions", base: 10, label: axisNumber },
 };
 
 const RANGES = [
@@ -81,7 +82,7 @@ export function sparkline(buckets, now) {
 
 function available(buckets) {
   const sum = total(buckets);
-  // Not every connector counts files and bytes; records are always known.
+  // Not every connector counts files and bytes, and only sources have transactions; records are always known.
   const measures = Object.keys(MEASURES).filter((name) => name === "records" || sum[name] > 0);
   const measure = measures.includes(chosen.measure) ? chosen.measure : measures[0];
   return { measures, measure };
@@ -108,6 +109,7 @@ function readout(bars, range, measures, now) {
     measures.includes("files") && count(shown.files, "file"),
     count(shown.records, "record"),
     measures.includes("bytes") && bytes(shown.bytes),
+    measures.includes("transactions") && count(shown.transactions, "transaction"),
   ];
   const when = bar ? `${clock(bar.start)}–${clock(bar.end)}` : `Last ${spoken(range.name)}`;
   return h(

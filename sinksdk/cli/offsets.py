@@ -1,0 +1,177 @@
+"""Offsets handled by an operator: a sink's are in the store, a source's where its records go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from json import JSONDecodeError, JSONDecoder
+from typing import Any, Final
+
+from sinksdk.cli.control import herding
+from sinksdk.cli.formatting import number
+from sinksdk.cli.output import add_row, print_json, stdout, table, tell, write, write_table
+from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.startup import source_target
+from sinksdk.errors import ConfigException, DataException
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.source_offsets import Changes, SourceOffsets
+from sinksdk.source.positions import SourcePosition
+from sinksdk.source.positions import as_json as compact
+from sinksdk.sources.topic_directory.layout import local_root
+from sinksdk.store import Store
+
+_DECODER: Final = JSONDecoder()
+
+
+def show_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool) -> None:
+    """What is committed: the next offset to read of each partition, or of each source partition.
+
+    Args:
+        store: where the connector is.
+        name: its name.
+        topics: where topics are, if it is a source.
+        as_json: print it for programs.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+        ConfigException: it is a source, and where its records go is not said or not there.
+    """
+    with herding(store) as (herder, opened):
+        if (sources := _sources(herder, opened, name, topics)) is not None:
+            _show_positions(sources.read(name), as_json=as_json)
+        else:
+            _show_commits(herder.offsets(name), as_json=as_json)
+
+
+def alter_offsets(
+    store: str, name: str, changes: Sequence[str], topics: SourceOptions, *, as_json: bool
+) -> None:
+    """Commit other offsets by hand.
+
+    Args:
+        store: where the connector is.
+        name: its name.
+        changes: each ``TOPIC-PARTITION=OFFSET``, or of a source two JSON objects, ``{…}={…}``; ``=`` and
+            nothing forgets what is committed.
+        topics: where topics are, if it is a source.
+        as_json: print what is committed then for programs.
+
+    Raises:
+        ConfigException: a change that says nothing; otherwise as :func:`show_offsets`.
+        ConnectorRunsException: the connector is not stopped.
+    """
+    with herding(store) as (herder, opened):
+        if (sources := _sources(herder, opened, name, topics)) is not None:
+            sources.alter(name, source_changes(changes))
+            _show_positions(sources.read(name), as_json=as_json)
+        else:
+            _show_commits(herder.alter_offsets(name, dict(map(_change, changes))), as_json=as_json)
+
+
+def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool = False) -> None:
+    """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
+    with herding(store) as (herder, opened):
+        if (sources := _sources(herder, opened, name, topics)) is not None:
+            sources.reset(name)
+        else:
+            herder.reset_offsets(name)
+    tell(f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json)
+
+
+def source_changes(texts: Sequence[str]) -> Changes:
+    """Changes of source offsets as they are written. Raises ConfigException."""
+    return [_source_change(text) for text in texts]
+
+
+def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> SourceOffsets | None:
+    """What handles a source's offsets; None for a sink's.
+
+    Raises:
+        ConfigException: where topics are must be said of a source, and only of one.
+    """
+    is_source, is_said = herder.info(name).type == "source", topics != SourceOptions()
+    if not is_source:
+        if is_said:
+            raise ConfigException(
+                f"connector '{name}' is no source: its offsets are in the store; say only --store"
+            )
+        return None
+    if not is_said:
+        raise ConfigException(
+            f"connector '{name}' is a source: its offsets are where its records go; say where that is, as "
+            f"it is said to 'sinksdk run': --topic-directory DIR, or --bootstrap-servers HOST:PORT"
+        )
+    topics.check()
+    if topics.directory and not (root := local_root(topics.directory)).is_dir():
+        raise ConfigException(f"the topic directory {root} is not there, or is no folder")
+    return SourceOffsets(store, partial(source_target, topics))
+
+
+def _change(text: str) -> tuple[TopicPartition, int | None]:
+    where, _, offset = text.partition("=")
+    topic, _, partition = where.rpartition("-")
+    if "=" not in text or not topic or not partition.isdigit() or not (offset.isdigit() or not offset):
+        message = f"'{text}' is no change: write TOPIC-PARTITION=OFFSET, as in orders-0=1200"
+        raise ConfigException(message)
+    return TopicPartition(topic, int(partition)), int(offset) if offset else None
+
+
+def _source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Two JSON objects with a ``=`` between them; names and values may have some, too."""
+    try:
+        where, end = _DECODER.raw_decode(text)
+        equals, rest = text[end : end + 1], text[end + 1 :].strip()
+        offset = json.loads(rest) if rest else None
+        if equals == "=" and isinstance(where, dict) and (offset is None or isinstance(offset, dict)):
+            SourcePosition.of(where, offset or {})
+            return where, offset
+    except JSONDecodeError:
+        pass
+    except DataException as error:
+        raise ConfigException(f"'{text}': {error}") from error
+    raise ConfigException(
+        f"""'{text}' is no change of a source's offset: write two JSON objects, PARTITION=OFFSET, as in """
+        f"""'{{"file":"a"}}={{"byte":8}}'"""
+    )
+
+
+def _show_commits(offsets: Mapping[TopicPartition, int], *, as_json: bool) -> None:
+    _show(
+        [{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()],
+        ("partition", "offset"),
+        lambda: [(str(partition), number(offset)) for partition, offset in offsets.items()],
+        right=1,
+        as_json=as_json,
+    )
+
+
+def _show_positions(positions: Sequence[SourcePosition], *, as_json: bool) -> None:
+    _show(
+        [{"partition": dict(partition), "offset": dict(offset)} for partition, offset in positions],
+        ("source partition", "offset"),
+        lambda: [(compact(partition), compact(offset)) for partition, offset in positions],
+        right=0,
+        as_json=as_json,
+    )
+
+
+def _show(
+    values: Sequence[Any],
+    columns: Sequence[str],
+    lines: Callable[[], Sequence[tuple[str, str]]],
+    *,
+    right: int,
+    as_json: bool,
+) -> None:
+    if as_json:
+        print_json(values)
+        return
+    if not values:
+        write(stdout(), "nothing is committed")
+        return
+    rows = table(*columns, right=right)
+    for cells in lines():
+        add_row(rows, *cells)
+    write_table(stdout(), rows)

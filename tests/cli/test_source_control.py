@@ -1,0 +1,159 @@
+"""Sources handled from the command line: a source that has run against a topic directory, and stands there now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sinksdk.cli.offsets import source_changes
+from sinksdk.errors import ConfigException
+from sinksdk.runtime.herder import Herder
+from sinksdk.sources.topic_directory.layout import local_root
+from sinksdk.store import Store, open_store
+from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from tests.cli.support import Here
+from tests.runtime.running_sources import CountingTask, Running, eventually
+
+DIRECTORY = ("--topic-directory", "topics")
+
+
+@pytest.fixture
+def store(here: Here) -> Iterator[Store]:
+    """The store that commands take by default; in it source ``c``, of which task 1 has failed, is driven."""
+    opened = open_store(f"sqlite:///{here.folder / 'sinksdk.sqlite'}", create=True)
+    target = TopicDirectoryTarget(str(local_root("topics").absolute()))
+    running = Running(opened, target, **{"restart.backoff.ms": 60_000})
+    running.connector.shares = [{"share": "[a]"}, {"share": "b", "fails": "true"}]
+    with running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        yield opened
+    opened.close()
+
+
+def _told(store: Store) -> bool:
+    info = Herder(store).info("c")
+    return bool(info.source_offsets) and info.tasks[1].trace is not None
+
+
+def said(here: Here, *command: str) -> Any:
+    """What a command says to programs."""
+    result = here.sinksdk(*command, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def stop(here: Here, store: Store) -> None:
+    here.sinksdk("stop", "c")
+    eventually(lambda: not Herder(store).info("c").driver)
+
+
+def test_it_is_listed_as_a_source(here: Here, store: Store) -> None:
+    """It has no lag: there is nothing that it could be behind of."""
+    (row,) = said(here, "list")
+    line = here.sinksdk("list").stdout.splitlines()[1].split()
+
+    assert (row["type"], row["lag"], row["tasks"]) == ("source", None, 2)
+    assert line[:5] == ["c", "source", "RUNNING", "2", "–"]
+
+
+def test_status_tells_of_tasks_and_source_partitions(here: Here, store: Store) -> None:
+    """What each task has committed, what one has failed with, and how far the source is read, markup or not."""
+    eventually(lambda: _told(store))
+    shown, found = here.sinksdk("status", "c").stdout, said(here, "status", "c")
+
+    assert shown.startswith("c: source, RUNNING, generation 1, ")
+    assert "task 0: RUNNING: " in shown
+    assert "task 1: RESTARTING: 0 records committed in 0 transactions" in shown
+    assert "the source is gone" in shown
+    assert '{"share":"[a]"}' in shown
+    assert "lag" not in shown
+    first, second = found["tasks"]
+    assert first["records"] > 0
+    assert (first["state"], first["source_state"], first["trace"]) == ("RUNNING", "RUNNING", None)
+    assert (second["state"], second["source_state"]) == ("RESTARTING", "STOPPED")
+    assert "the source is gone" in second["trace"]
+    (partition,) = found["source_partitions"]
+    assert (partition["partition"], partition["task"]) == ({"share": "[a]"}, 0)
+    assert partition["offset"]["next"] > 0
+    assert "partitions" not in found
+
+
+def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
+    """By source partition, as KIP-875 has them; altered only while it is stopped, and shown by status no more."""
+    change = '{"share":"b=2"}={"next":7}'
+    refused = here.sinksdk("offsets", "alter", "c", change, *DIRECTORY)
+    assert refused.exit_code == 1
+    assert "only while it is stopped" in refused.stderr
+    stop(here, store)
+    (row,) = said(here, "offsets", "show", "c", *DIRECTORY)
+    assert (row["partition"], list(row["offset"])) == ({"share": "[a]"}, ["next"])
+
+    altered = said(here, "offsets", "alter", "c", change, '{"share":"[a]"}=', *DIRECTORY)
+    assert altered == [{"partition": {"share": "b=2"}, "offset": {"next": 7}}]
+    assert '{"next":7}' in here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout
+    assert said(here, "status", "c")["source_partitions"] == []
+    reset = here.sinksdk("offsets", "reset", "c", *DIRECTORY)
+    assert reset.stdout == "c: nothing is committed any more; it begins anew when it is resumed\n"
+    assert here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout == "nothing is committed\n"
+
+
+def test_where_its_records_go_must_be_said(here: Here, store: Store) -> None:
+    """And be there: a mistyped directory must not look like a source that has read nothing."""
+    unsaid = here.sinksdk("offsets", "show", "c")
+    mistyped = here.sinksdk("offsets", "show", "c", "--topic-directory", "topisc")
+    both = here.sinksdk("offsets", "show", "c", *DIRECTORY, "--bootstrap-servers", "localhost:9092")
+
+    assert [result.exit_code for result in (unsaid, mistyped, both)] == [2, 2, 2]
+    assert "--topic-directory DIR, or --bootstrap-servers HOST:PORT" in unsaid.stderr
+    assert "topisc is not there" in mistyped.stderr
+    assert "name one source" in both.stderr
+    assert not (here.folder / "topisc").exists()
+
+
+def test_a_sinks_offsets_are_in_the_store(here: Here, store: Store) -> None:
+    """Topics that are named for one are refused: they would mean nothing."""
+    Herder(store).create("lines", {"connector.class": "linesink:Sink", "topics": "flights"})
+    refused = here.sinksdk("offsets", "show", "lines", *DIRECTORY)
+
+    assert refused.exit_code == 2
+    assert "connector 'lines' is no source" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "orders-0=5",
+        '{"file":"a"}',
+        '{"file":"a"}=8',
+        '{"file":"a"}:{"byte":8}',
+        '["a"]={}',
+        "",
+        "={}",
+        '{"a":1}={',
+    ],
+)
+def test_a_change_that_says_nothing_is_shown_how_to_write(text: str) -> None:
+    """Two JSON objects; which one is wrong is quoted."""
+    with pytest.raises(ConfigException, match="write two JSON objects, PARTITION=OFFSET") as refused:
+        source_changes([text])
+    assert repr(text) in str(refused.value)
+
+
+def test_a_change_must_be_able_to_be_kept() -> None:
+    """A nested value is refused as a task's own would be."""
+    with pytest.raises(ConfigException, match=r"has a list as 'byte'"):
+        source_changes(['{"file":"a"}={"byte":[1]}'])
+
+
+@pytest.mark.parametrize(
+    ("command", "target"), [("pause", "PAUSED"), ("resume", "RUNNING"), ("stop", "STOPPED")]
+)
+def test_wishes_are_the_same_as_for_sinks(here: Here, store: Store, command: str, target: str) -> None:
+    """Its driver sees to them."""
+    result = here.sinksdk(command, "c")
+
+    assert f"c: {command} is asked for; driver " in result.stdout
+    assert Herder(store).connector("c").target_state == target

@@ -1,0 +1,138 @@
+"""What a source has measured, compared with what its topics hold: over failures, restarts and drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sinksdk import ConnectException
+from sinksdk.metrics.prometheus import exposition
+from sinksdk.runtime import registry
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.info import ConnectorInfo
+from sinksdk.source import SourceRecord
+from sinksdk.sources import Subscription, TopicDirectory
+from sinksdk.store import MemoryStore
+from sinksdk.writers.memory import MemoryTopics
+from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryTarget
+from tests.runtime.running_sources import Counting, CountingTask, Running, eventually
+
+pytestmark = pytest.mark.usefixtures("at_once")
+
+
+class Stumbling(CountingTask):
+    """Of share b, every seventh poll of a task fails once it has polled six records that are committed."""
+
+    def poll(self) -> Sequence[SourceRecord]:
+        if self.config.share == "b" and self.next % 7 == 6 and not self.stumbled.get(self.next):
+            self.stumbled[self.next] = True
+            message = "the source is gone"
+            raise ConnectException(message)
+        return super().poll()
+
+    stumbled: dict[int, bool] = {}  # noqa: RUF012 - of all instances
+
+
+@pytest.fixture
+def stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counting, "task_class", Stumbling)
+    monkeypatch.setattr(Stumbling, "stumbled", {})
+
+
+def metric(store: MemoryStore, name: str) -> float:
+    """A metric's values of all tasks together."""
+    text = exposition(Herder(store), "")[0].decode()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    )
+
+
+def written(info: ConnectorInfo) -> int:
+    return sum(row.total.source.transactions.total for row in info.measures)
+
+
+def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Path) -> None:
+    """A task that fails again and again, an operator's restart of all, another driver: each record counts once."""
+    store, target = MemoryStore(), TopicDirectoryTarget(str(tmp_path))
+    for orders in (3, 1):
+        with Running(store, target, **{"restart.max.attempts": 100}) as running:
+            eventually(lambda running=running: running.launcher.plans)  # type: ignore[misc]
+            for _ in range(orders):
+                begun = len(CountingTask.started)
+                registry.order(store, "c", "rebalance")
+                eventually(lambda begun=begun: len(CountingTask.started) > begun)  # type: ignore[misc]
+            failed = len(Stumbling.stumbled)
+            eventually(lambda failed=failed: len(Stumbling.stumbled) > failed)  # type: ignore[misc]
+
+    ends = TopicDirectory(str(tmp_path)).partitions(Subscription(("numbers",), None))
+    there = sum(offsets.end for offsets in ends.values())
+    assert there > 20
+    assert metric(store, "kafka_connect_source_task_metrics_source_record_write_total") == there
+    assert metric(store, "kafka_connect_source_task_metrics_source_record_poll_total") == there
+    assert (
+        metric(store, "sinksdk_task_transactions_total") == there
+    )  # one record a poll, one poll a transaction
+    assert (
+        metric(store, "kafka_connect_task_error_metrics_total_record_errors") == len(Stumbling.stumbled) > 1
+    )
+
+    history = Herder(store).history("c")
+    assert sum(bucket.records for bucket in history.buckets) == there
+    assert sum(bucket.transactions for bucket in history.buckets) == there
+    (failure,) = history.failures
+    assert (failure.task, failure.times) == (1, len(Stumbling.stumbled))
+    assert "the source is gone" in failure.trace
+
+    committed = TopicDirectoryOffsets(tmp_path, "c").positions()
+    told = {str(row.partition): row.offset for row in Herder(store).info("c").source_offsets}
+    assert told == {str(position.partition): position.offset for position in committed}
+
+
+def test_what_is_polled_is_active_until_it_is_committed() -> None:
+    """A transaction that is open for long is seen as records that are active; its end commits all of them."""
+    store, topics = MemoryStore(), MemoryTopics()
+    running = Running(store, topics, **{"transaction.boundary": "interval", "restart.max.attempts": 9})
+    running.connector.shares = [{"share": "a"}]
+    with running:
+        eventually(lambda: len(CountingTask.started) == 1)
+        eventually(lambda: any(row.total.active.now > 1 for row in Herder(store).info("c").measures))
+
+    info = Herder(store).info("c")
+    there = len(topics.records("numbers"))
+    assert written(info) == there == info.measures[0].total.source.records
+    assert info.measures[0].total.source.transactions.count == 1
+    assert info.measures[0].total.active.now == 0
+
+
+def test_a_stopped_source_keeps_what_it_has_told() -> None:
+    """Totals, and how far it has read; nothing of a rate."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics):
+        eventually(lambda: len(topics.positions["c"]) == 2)
+    info = Herder(store).info("c")
+
+    assert (info.driver, info.rate) == ("", 0.0)
+    assert written(info) == len(topics.records("numbers")) > 0
+    assert [(row.partition["share"], row.task) for row in info.source_offsets] == [("a", 0), ("b", 1)]
+    assert not info.has_more_source_offsets
+
+
+def test_the_next_tasks_tell_of_what_they_have_only_read() -> None:
+    """A task knows its source partitions from asking for their offsets, before it commits anything of them."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics):
+        eventually(lambda: len(topics.positions["c"]) == 2)
+    before = {key: position.offset for key, position in topics.positions["c"].items()}
+    with Running(store, topics, **{"transaction.boundary": "interval"}) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        eventually(lambda: len(Herder(store).info("c").source_offsets) == 2)
+        told = {row.partition["share"]: row.offset for row in Herder(store).info("c").source_offsets}
+        assert running.error is None
+
+    assert told == {share: before[f'{{"share":"{share}"}}'] for share in "ab"}
