@@ -185,7 +185,7 @@ def test_packed_files_are_read_on(following: Following) -> None:
     assert following.lines == ["one", "three", "two"]
 
 
-@pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(b"one\ntwo\n")[:-6]])
+@pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(b"one\ntwo\n", mtime=0)[:-6]])
 def test_packed_files_that_are_broken_are_told_of(
     following: Following, caplog: pytest.LogCaptureFixture, packed: bytes
 ) -> None:
