@@ -36,7 +36,7 @@ def main() -> None:
         print("closing; the same command goes on")
     finally:
         pipeline.stop()
-    sys.exit("\n".join(verdict))
+    sys.exit("\n".join(verdict) or 0)
 
 
 def arguments() -> argparse.Namespace:
@@ -70,7 +70,7 @@ class Pipeline:
         self.sink = configuration("archive.json", {"store.url": self.endpoint})
         self.archive = Archive(self.sink)
         self.rest = Rest(f"http://127.0.0.1:{options.port}")
-        self.is_configured = False
+        self.is_configured, self.told = False, ""
 
         s3 = ["examples.pipeline.s3", str(options.s3_port), str(work / "s3.state")]
         topics = ["--topic-directory", str(work / "topics")]
@@ -109,7 +109,10 @@ class Pipeline:
         lines = sum(len(lines) for lines in self.lines().values())
         offsets = self.rest.end_of_topics(self.sink)
         files, records = self.archive.count()
-        print(f"{lines:9,} lines in files {offsets:9,} in the topic {records:9,} archived in {files} files")
+        told = f"{lines:9,} lines in files {offsets:9,} in the topic {records:9,} archived in {files} files"
+        if told != self.told:
+            print(told)
+        self.told = told
         return lines == records
 
     def compare(self) -> list[str]:

@@ -24,7 +24,7 @@ class Service:
     def ensure(self) -> None:
         """Start it, unless it runs."""
         if self.process is not None and self.process.poll() is not None:  # what nobody asks for stays, dead
-            print(f"{self.name} has ended with code {self.process.returncode}; {self.log} says why")
+            print(f"{self.name} has ended with code {self.process.returncode}; its log is {self.log}")
             self.process = None
         with self.pid_file.open("a+") as file:
             if is_locked(file):
@@ -49,6 +49,8 @@ class Service:
                 file.seek(0)
                 os.kill(int(file.read()), signal.SIGTERM)
                 fcntl.flock(file, fcntl.LOCK_EX)
+        if self.process is not None:
+            self.process.wait()
 
 
 def is_locked(file: TextIO) -> bool:

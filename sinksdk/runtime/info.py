@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from sinksdk.errors import ConnectException
@@ -26,6 +27,7 @@ from sinksdk.store.records import (
     GenerationPlan,
     PartitionProgress,
     PartitionStatus,
+    SourcePartitionOffset,
     SourceProgress,
     TargetState,
     TaskCountRecord,
@@ -192,7 +194,6 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
     kind = _type(record, count.value if count else None)
-    told = {n: row.source for n, row in rows.items() if row.source and row.generation == planned}
     return ConnectorInfo(
         connector,
         state,
@@ -214,8 +215,8 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         totals.tasks,
         status.heartbeat or None,
         kind,
-        _source_offsets(told),
-        any(source.has_more_offsets for source in told.values()),
+        _source_offsets(rows),
+        _has_more_offsets(rows),
     )
 
 
@@ -291,18 +292,31 @@ def _progress(running: Mapping[int, TaskProgress]) -> dict[TopicPartition, Parti
     return {p.topic_partition: p for row in running.values() for p in row.partitions}
 
 
-def _source_offsets(told: Mapping[int, SourceProgress]) -> tuple[SourceOffsetInfo, ...]:
-    """Each source partition once. What was only asked for may be old: another task may have got further."""
-    rows = [(as_json(row.partition), row, task) for task, source in told.items() for row in source.offsets]
-    found = {
-        key: SourceOffsetInfo(row.partition, row.offset, task) for key, row, task in rows if row.committed
-    }
-    if not any(source.has_more_offsets for source in told.values()):
-        askers = Counter(key for key, _, _ in rows)
-        for key, row, task in rows:
-            owner = task if askers[key] == 1 else None
-            found.setdefault(key, SourceOffsetInfo(row.partition, row.offset, owner))
+def _source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
+    """Each source partition once, as it was told last; what tasks have told stays until others tell of it.
+
+    What a task has only asked for may be old, and so may what a former one has committed: where tasks have
+    got too far to tell of all, only what those of the newest generation have committed is certain.
+    """
+    rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
+    if _has_more_offsets(told):
+        newest = max(row.generation for row in told.values())
+        rows = [row for row in rows if row[:2] == (newest, True)]
+    askers = Counter((generation, as_json(at.partition)) for generation, is_own, _, at in rows if not is_own)
+    found = {}
+    for generation, is_own, task, at in sorted(rows, key=itemgetter(0, 1, 2)):
+        key = as_json(at.partition)
+        owner = task if is_own or askers[generation, key] == 1 else None
+        found[key] = SourceOffsetInfo(at.partition, at.offset, owner)
     return tuple(info for _, info in sorted(found.items()))
+
+
+def _offsets(row: TaskProgress) -> tuple[SourcePartitionOffset, ...]:
+    return row.source.offsets if row.source else ()
+
+
+def _has_more_offsets(told: Mapping[int, TaskProgress]) -> bool:
+    return any(row.source.has_more_offsets for row in told.values() if row.source)
 
 
 def _source_tasks(

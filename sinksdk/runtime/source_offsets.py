@@ -6,7 +6,7 @@ own do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -106,16 +106,17 @@ class SourceOffsets:
             writer.commit(positions, forget)
         finally:
             writer.close()
-        self._forget_told(name)
+        self._forget_told(name, {partition_key(partition) for partition, _ in changes})
         return has_moved
 
-    def _forget_told(self, name: str) -> None:
-        """How far the tasks said last that they had read does not hold any more."""
+    def _forget_told(self, name: str, altered: Container[str]) -> None:
+        """How far the tasks said last that they had read these partitions does not hold any more."""
         for key in self._store.list(progress_prefix(name)):
             row = table.read(self._store, key, TaskProgress)
             if row is None or row.value.source is None:
                 continue
-            source = row.value.source.model_copy(update={"offsets": (), "has_more_offsets": False})
+            offsets = [at for at in row.value.source.offsets if partition_key(at.partition) not in altered]
+            source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
             with suppress(Conflict):  # a zombie has just written it: that is gone with the next task's
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)
 

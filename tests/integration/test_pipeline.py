@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +61,7 @@ class Writer(threading.Thread):
         for file in growing.values():
             file.close()
 
-    def content(self, name: str) -> Iterator[None]:
+    def content(self, name: str) -> Generator[None]:
         """Lines are written in pieces that end anywhere; when it is closed the last one gets its end."""
         lines: list[bytes] = []
         self.contents.append(lines)

@@ -11,11 +11,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from sinksdk import ConnectException
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.runtime import registry
+from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo
 from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory
-from sinksdk.store import MemoryStore
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.records import (
+    SourcePartitionOffset,
+    SourceProgress,
+    TaskPlan,
+    TaskProgress,
+    progress_key,
+)
 from sinksdk.writers.memory import MemoryTopics
 from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryTarget
 from tests.runtime.running_sources import Counting, CountingTask, Running, eventually
@@ -90,8 +98,8 @@ def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Pa
     assert "the source is gone" in failure.trace
 
     committed = TopicDirectoryOffsets(tmp_path, "c").positions()
-    told = {str(row.partition): row.offset for row in Herder(store).info("c").source_offsets}
-    assert told == {str(position.partition): position.offset for position in committed}
+    known = {str(row.partition): row.offset for row in Herder(store).info("c").source_offsets}
+    assert known == {str(position.partition): position.offset for position in committed}
 
 
 def test_what_is_polled_is_active_until_it_is_committed() -> None:
@@ -132,7 +140,54 @@ def test_the_next_tasks_tell_of_what_they_have_only_read() -> None:
     with Running(store, topics, **{"transaction.boundary": "interval"}) as running:
         eventually(lambda: len(CountingTask.started) == 2)
         eventually(lambda: len(Herder(store).info("c").source_offsets) == 2)
-        told = {row.partition["share"]: row.offset for row in Herder(store).info("c").source_offsets}
+        known = {row.partition["share"]: row.offset for row in Herder(store).info("c").source_offsets}
         assert running.error is None
 
-    assert told == {share: before[f'{{"share":"{share}"}}'] for share in "ab"}
+    assert known == {share: before[f'{{"share":"{share}"}}'] for share in "ab"}
+
+
+# -- source partitions -------------------------------------------------------------------------------
+
+
+def at(file: str, byte: int, *, committed: bool = True) -> SourcePartitionOffset:
+    return SourcePartitionOffset(partition={"file": file}, offset={"byte": byte}, committed=committed)
+
+
+def told(
+    *rows: tuple[int, Sequence[SourcePartitionOffset]], more: bool = False
+) -> dict[str, tuple[int, int | None]]:
+    """Byte and task of each file, where tasks have said this in those generations; the last one is planned."""
+    store = MemoryStore()
+    registry.create(store, "c", {"connector.class": "tests.runtime.running_sources:Counting"})
+    generations = Generations(store, "c")
+    for _ in range(max(generation for generation, _ in rows)):
+        generations.plan(generations.claim(), [TaskPlan(ranges=())] * len(rows), 1, transactional_tasks=2)
+    for task, (generation, offsets) in enumerate(rows):
+        source = SourceProgress(state="RUNNING", offsets=tuple(offsets), has_more_offsets=more)
+        row = TaskProgress(generation=generation, attempt=1, partitions=(), source=source)
+        table.write(store, progress_key("c", task), row, None)
+    found = Herder(store).info("c").source_offsets
+    return {str(row.partition["file"]): (int(row.offset["byte"]), row.task) for row in found}
+
+
+def test_what_a_task_has_committed_counts_more_than_what_another_was_answered() -> None:
+    """Tasks may ask for each other's offsets; whose a partition is that all have asked for is not known."""
+    rows = (
+        (1, [at("a", 9), at("b", 1, committed=False)]),
+        (1, [at("a", 3, committed=False), at("b", 1, committed=False)]),
+    )
+    assert told(*rows) == {"a": (9, 0), "b": (1, None)}
+    assert told(*reversed(rows)) == {"a": (9, 1), "b": (1, None)}
+
+
+def test_what_is_told_stays_until_the_next_tasks_have_said_something() -> None:
+    """Then what is newer counts, also where a partition is another task's now."""
+    assert told((1, [at("a", 5)]), (2, [])) == {"a": (5, 0)}
+    assert told((1, [at("a", 5)]), (2, [at("a", 5, committed=False)])) == {"a": (5, 1)}
+    assert told((2, [at("a", 7)]), (1, [at("a", 5)])) == {"a": (7, 0)}
+
+
+def test_where_not_all_can_be_told_only_what_is_certain_is() -> None:
+    """What is not told of may be newer than what somebody else was answered, or a former task had committed."""
+    rows = (2, [at("a", 9), at("b", 1, committed=False)]), (1, [at("c", 3)])
+    assert told(*rows, more=True) == {"a": (9, 0)}

@@ -138,7 +138,7 @@ def _run_source(store: Store, scene: Scene) -> None:
             failure=TRACE.splitlines()[-1] if fails else None,
             trace=TRACE if fails else None,
             offsets=tuple(offsets),
-            has_more_offsets=number > 0,
+            has_more_offsets=len(offsets) > 1,
         )
         progress = TaskProgress(
             generation=plan.generation, attempt=1, partitions=(), measures=POLLED, source=source
