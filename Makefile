@@ -41,8 +41,8 @@ JOBS ?= 2
 test: install ## All tests: Spark, servers, crashes, property tests (minutes); JOBS=2 files at a time
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --durations 30 tests property_tests examples
 
-soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C)
-	$(BIN)/python -m property_tests.simulation
+soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C); SOURCES=1 those of a source
+	$(BIN)/python -m property_tests.simulation $(if $(SOURCES),--sources)
 
 MINUTES ?= 5
 soak-kafka: install ## Kill broker, drivers, executors and workers for MINUTES=5, then compare

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -15,8 +14,9 @@ import pytest
 
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.mutations import MUTATIONS, ROLLING
-from property_tests.simulation.runs import run_all
-from property_tests.simulation.schedule import ScheduleFailed, run, run_rolling_deploy
+from property_tests.simulation.runs import run_all, run_for
+from property_tests.simulation.schedule import run, run_rolling_deploy
+from property_tests.simulation.seeds import ScheduleFailed
 
 SCHEDULES = 10_000 if os.environ.get("CI") else 500
 DEPLOYS = 100 if os.environ.get("CI") else 20
@@ -46,7 +46,7 @@ EXPECTED = (
 def test_whatever_happens_each_record_is_archived_once() -> None:
     """After each step what is visible is committed, once; in the end it is everything and nothing is left."""
     happened: Counter[str] = Counter()
-    for some in run_all(iter(range(SCHEDULES))):
+    for some in run_all(iter(range(SCHEDULES)), run):
         happened += some
     EXERCISED["the simulated cluster"].update(happened)
 
@@ -70,7 +70,7 @@ def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pyt
     MUTATIONS[name](monkeypatch)
 
     with pytest.raises(ScheduleFailed, match=r"again with: python -m property_tests.simulation --seed \d+"):
-        run_for_a_minute(f"schedules until {name} was noticed")
+        run_for(PATIENCE, run, itertools.count(), name)
 
 
 @pytest.mark.slow
@@ -98,11 +98,3 @@ def for_many(live: Callable[[int], object]) -> None:
     """A few seeds."""
     for seed in range(DEPLOYS):
         live(seed)
-
-
-def run_for_a_minute(counter: str) -> None:
-    """Run schedules, and count them."""
-    started = time.process_time()  # of this process: however much runs beside it
-    for seed in itertools.takewhile(lambda _: time.process_time() - started < PATIENCE, itertools.count()):
-        EXERCISED["the protocol with a piece left out"][counter] += 1
-        run(seed)

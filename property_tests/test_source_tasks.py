@@ -2,83 +2,30 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
-from sinksdk import RetriableException, TopicPartition
+from property_tests.simulation.places import Directory, Memory, Place
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End
-from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
+from sinksdk.engine.writer import transactional_id
 from sinksdk.source import SourceRecord, SourceTask
-from sinksdk.sources import Subscription, TopicDirectory
-from sinksdk.sources.topic_directory.disk import Disk
 from sinksdk.testing.simulation.world import Chaos, World
-from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
-from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
-
-T = TypeVar("T")
 
 exercised = EXERCISED["source tasks"]
 TASKS: Final = 2
 NUMBERS: Final = 9
 UNANSWERED: Final = r"failed \d+ times, the last time with|start raised RetriableException"
-TOPIC: Final = TopicPartition("numbers", 0)
-
-
-def lost(what: str) -> OSError:
-    return OSError(errno.EIO, what)
-
-
-class SimulatedDisk(Disk):
-    """The real file system, one step at a time: before and after each, others go on, or the process dies."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def step(self, what: str, effect: Callable[[], T]) -> T:
-        return self.world.operate(what, effect, lost=lost)
-
-    def make_folder(self, folder: Path) -> None:
-        self.step(f"makes {folder.name}", lambda: folder.mkdir(parents=True, exist_ok=True))
-
-    def write(self, path: Path, write: Callable[[Path], object]) -> None:
-        self.step(f"writes half of {path.name}", lambda: path.write_bytes(b"PAR1"))
-        self.step(f"writes {path.name}", lambda: write(path))
-
-    def link(self, existing: Path, name: Path) -> bool:
-        def effect() -> bool:
-            try:
-                os.link(existing, name)
-            except FileExistsError:
-                exercised["entries that somebody else was faster with"] += 1
-                return False
-            return True
-
-        return self.step(f"links {name.name}", effect)
-
-    def replace(self, path: Path, content: bytes) -> None:
-        self.step(f"replaces {path.name}", lambda: path.write_bytes(content))
-
-    def read(self, path: Path) -> bytes | None:
-        return self.step(f"reads {path.name}", lambda: super(SimulatedDisk, self).read(path))
-
-    def names(self, folder: Path) -> list[str]:
-        return self.step(f"lists {folder.name}", lambda: super(SimulatedDisk, self).names(folder))
-
-    def remove(self, path: Path) -> None:
-        self.step(f"removes {path.name}", lambda: super(SimulatedDisk, self).remove(path))
+TOPIC: Final = "numbers"
 
 
 class Numbers(SourceTask):
@@ -114,7 +61,7 @@ class Numbers(SourceTask):
 
     def record(self, number: int) -> SourceRecord:
         value = b"%d:%d" % (self.number, number)
-        return SourceRecord({"task": self.number}, {"next": number + 1}, TOPIC.topic, value)
+        return SourceRecord({"task": self.number}, {"next": number + 1}, TOPIC, value)
 
     def stop(self) -> None:
         self.calls.append("stop")
@@ -128,56 +75,10 @@ def is_taken_back(number: int) -> bool:
     return number % 5 == 4
 
 
-class Memory:
-    """Topics in memory, each look and each change a step."""
-
-    def __init__(self, world: World) -> None:
-        self.topics = MemoryTopics(lambda what, effect: world.operate(what, effect, lost=RetriableException))
-
-    def writer(self, name: TaskName) -> TransactionalWriter:
-        return MemoryWriter(self.topics, transactional_id("g", name), name.connector)
-
-    def offsets(self, name: TaskName) -> CommittedOffsets:
-        return MemoryOffsets(self.topics, name.connector)
-
-    def values(self) -> list[str]:
-        return [(record.value or b"").decode() for record in self.topics.records(TOPIC.topic)]
-
-
-class Directory:
-    """A topic directory, each operation on its files a step."""
-
-    def __init__(self, world: World, root: Path) -> None:
-        self.world = world
-        self.root = root
-
-    def writer(self, name: TaskName) -> TransactionalWriter:
-        identity, disk = transactional_id("g", name), SimulatedDisk(self.world)
-        return TopicDirectoryWriter(self.root, identity, name.connector, now=self.world.time, disk=disk)
-
-    def offsets(self, name: TaskName) -> CommittedOffsets:
-        return TopicDirectoryOffsets(self.root, name.connector)
-
-    def values(self) -> list[str]:
-        """What any reader sees, whose offsets leave no gap."""
-        if not (self.root / f"topic={TOPIC.topic}").is_dir():
-            return []
-        source = TopicDirectory(self.root)
-        source.partitions(Subscription(regex=".*"))
-        offsets: list[int] = []
-        values: list[str] = []
-        for file in source._last_look.get(TOPIC, ()):
-            table = pq.read_table(file.path, partitioning=None, columns=["offset", "value"])
-            offsets += table.column("offset").to_pylist()
-            values += [value.decode() for value in table.column("value").to_pylist()]
-        assert offsets == list(range(len(offsets)))
-        return values
-
-
 class Cluster:
     """Tasks as processes, each begun again until it has counted to the end."""
 
-    def __init__(self, world: World, place: Memory | Directory, options: SourceOptions) -> None:
+    def __init__(self, world: World, place: Place, options: SourceOptions) -> None:
         self.world = world
         self.place = place
         self.options = options
@@ -213,8 +114,8 @@ class Cluster:
                 task,
                 name,
                 None,
-                writer=self.place.writer(name),
-                offsets=self.place.offsets(name),
+                writer=self.place.writer(transactional_id("g", name), name.connector),
+                offsets=self.place.offsets(name.connector),
                 clock=self.world,
                 options=self.options,
             )
@@ -234,7 +135,7 @@ class Cluster:
 
     def check(self) -> list[str]:
         """Of each task a reader sees its first numbers, in order, each once."""
-        values = self.place.values()
+        values = [row.value for row in self.place.rows(TOPIC)]
         for task in range(TASKS):
             own = [value for value in values if value.startswith(f"{task}:")]
             assert own == [f"{task}:{n}" for n in self.expected()[: len(own)]]
@@ -246,11 +147,12 @@ boundaries = st.sampled_from(
 )
 
 
-def survive(world: World, place: Memory | Directory, options: SourceOptions) -> None:
+def survive(world: World, place: Place, options: SourceOptions) -> None:
     cluster = Cluster(world, place, options)
     try:
         cluster.run()
         values = cluster.check()
+        world.raise_violation()
     finally:
         world.end()
     assert len(values) == TASKS * len(cluster.expected())

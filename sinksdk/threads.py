@@ -42,6 +42,8 @@ class SystemThreads:
 
         return end
 
-    def beside(self, run: Callable[[], None]) -> None:
-        """A thread of its own: one that hangs keeps nobody from ending."""
-        threading.Thread(target=run, name=f"{self._name} aside", daemon=True).start()
+    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
+        """A thread of its own: one that hangs keeps nobody from ending. What is returned joins it."""
+        thread = threading.Thread(target=run, name=f"{self._name} aside", daemon=True)
+        thread.start()
+        return thread.join

@@ -8,8 +8,9 @@ import sys
 import time
 from collections import Counter
 
-from property_tests.simulation.runs import run_all
-from property_tests.simulation.schedule import ScheduleFailed, run
+from property_tests.simulation import schedule, source_schedule
+from property_tests.simulation.runs import Run, run_all
+from property_tests.simulation.seeds import ScheduleFailed
 
 _EVERY = 10.0  # seconds between two lines
 
@@ -17,17 +18,19 @@ _EVERY = 10.0  # seconds between two lines
 def main() -> int:
     """Exit code 1 when a schedule fails."""
     parser = argparse.ArgumentParser(prog="python -m property_tests.simulation", description=__doc__)
+    parser.add_argument("--sources", action="store_true", help="schedules of a source, not of a sink")
     parser.add_argument("--seed", type=int, help="replay this schedule, and tell its story")
     parser.add_argument(
         "--from", type=int, dest="first", default=None, help="first seed (default: the clock's)"
     )
     parser.add_argument("--count", type=int, help="how many schedules (default: until stopped)")
     options = parser.parse_args()
+    run = source_schedule.run if options.sources else schedule.run
     try:
         if options.seed is not None:
             _show(run(options.seed))
         else:
-            _soak(int(time.time()) if options.first is None else options.first, options.count)
+            _soak(run, int(time.time()) if options.first is None else options.first, options.count)
     except ScheduleFailed as error:
         print(error)
         return 1
@@ -36,19 +39,17 @@ def main() -> int:
     return 0
 
 
-def _soak(first: int, count: int | None) -> None:
+def _soak(run: Run, first: int, count: int | None) -> None:
     seeds = itertools.count(first) if count is None else iter(range(first, first + count))
     started = shown = time.monotonic()
     happened: Counter[str] = Counter()
     print(f"schedules from seed {first} on", flush=True)
-    for some in run_all(seeds):
+    for some in run_all(seeds, run):
         happened += some
         if time.monotonic() - shown > _EVERY:
             shown = time.monotonic()
-            schedules, records = happened["schedules"], happened["records archived"]
-            print(
-                f"{shown - started:7.0f} s  {schedules:,} schedules, {records:,} records archived", flush=True
-            )
+            schedules, records = happened["schedules"], happened["records archived"] + happened["rows copied"]
+            print(f"{shown - started:7.0f} s  {schedules:,} schedules, {records:,} records", flush=True)
     _show(happened)
 
 

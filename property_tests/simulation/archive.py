@@ -6,8 +6,7 @@ import bisect
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import fastavro
@@ -41,7 +40,7 @@ from sinksdk.store.records import (
     task_count_key,
     task_key,
 )
-from sinksdk.testing.simulation.cluster import Cluster
+from sinksdk.testing.simulation.sinks import SinkCluster
 from sinksdk.testing.simulation.store import Bystander
 from sinksdk.testing.simulation.world import Process, World
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
@@ -230,8 +229,13 @@ class Archive:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
             raw["rotate.schedule.interval.ms"] = dice.choice(("2000", "30000"))
-        self.cluster = Cluster(
-            world, CONNECTOR, SimulatedConnector, raw, partitions=dice.randint(1, 3), around=self._watched
+        self.cluster = SinkCluster(
+            world,
+            CONNECTOR,
+            SimulatedConnector,
+            raw,
+            partitions=dice.randint(1, 3),
+            on_end=self._expect_stopped,
         )
         self.cluster.records.on_change = self._on_change
         self._bystander = Bystander(self.cluster.records.stored)
@@ -242,18 +246,8 @@ class Archive:
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """A task process that ends by itself has closed everything and has stopped."""
-        process = self.world.current
-        try:
-            yield
-        except Exception:
-            self._expect_stopped(process)
-            raise
-        self._expect_stopped(process)
-
     def _expect_stopped(self, process: Process) -> None:
+        """A task process that ends by itself has closed everything and has stopped."""
         for task in self.tasks:
             if task._process is process and task.is_initialized and task.stops != 1:
                 self.world.violation(f"{process.name} has ended, and stop was called {task.stops} times")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 from property_tests.simulation.archive import Archive
+from property_tests.simulation.seeds import run_until, told
 from sinksdk import ClosingReason
-from sinksdk.testing.simulation.world import Chaos, Violation, World, in_words
+from sinksdk.testing.simulation.world import Chaos, Violation, World
 
 MOST_DRIVERS = 6
 WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure")
-ENOUGH = 40_000  # steps for all to end once nothing goes wrong any more
-
-
-class ScheduleFailed(AssertionError):
-    """A schedule broke the promise; the message is its story."""
 
 
 def run(seed: int) -> Counter[str]:
@@ -45,23 +40,13 @@ def run_rolling_deploy(seed: int) -> Counter[str]:
 def _told(
     seed: int, make: Callable[[World], Archive], live: Callable[[Archive], None], again: str
 ) -> Counter[str]:
-    world = World(seed)
-    logging.disable(logging.CRITICAL)
-    try:
+    def whole(world: World) -> None:
         archive = make(world)
         live(archive)
-        world.raise_violation()
-    except Violation as error:
-        message = f"seed {seed}: {error}\n{in_words(world.story)}\nagain with: {again}"
-        raise ScheduleFailed(message) from None
-    finally:
-        world.end()
-        logging.disable(logging.NOTSET)
-    world.happened["schedules"] += 1
-    world.happened["steps"] += world.steps
-    world.happened["records archived"] += sum(map(len, archive.visible().values()))
-    world.happened["files archived"] += len(archive.s3.visible())
-    return world.happened
+        world.happened["records archived"] += sum(map(len, archive.visible().values()))
+        world.happened["files archived"] += len(archive.s3.visible())
+
+    return told(seed, whole, again)
 
 
 def _random(archive: Archive) -> None:
@@ -175,12 +160,5 @@ def _catch_up(archive: Archive) -> None:
     raise Violation(message)
 
 
-def _run_until(archive: Archive, condition: object) -> None:
-    last = archive.world.steps + ENOUGH
-    while not condition():  # type: ignore[operator] # a function
-        if archive.world.steps >= last:
-            waiting = [process.name for process in archive.world.processes]
-            message = f"{ENOUGH} steps were not enough; still there: {waiting}"
-            raise Violation(message)
-        archive.world.step()
-        archive.cluster.reap()
+def _run_until(archive: Archive, condition: Callable[[], bool]) -> None:
+    run_until(archive.cluster, condition)

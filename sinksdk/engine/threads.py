@@ -44,8 +44,12 @@ class Threads(Protocol):
         """
         ...
 
-    def beside(self, run: Callable[[], None]) -> None:
-        """Call something once beside this thread, which does not wait for it."""
+    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
+        """Call something once beside this thread, which does not wait for it.
+
+        Returns:
+            What waits for its end, for who wants to.
+        """
         ...
 
 
@@ -71,9 +75,10 @@ class OneThread:
         """Nothing comes by itself."""
         return lambda: None
 
-    def beside(self, run: Callable[[], None]) -> None:
+    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
         """At once."""
         run()
+        return lambda: None
 
 
 class _Flag:

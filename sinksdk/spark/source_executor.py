@@ -14,6 +14,7 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.threads import Threads
 from sinksdk.logs import logging_about
 from sinksdk.measures import ErrorCounts, TaskMeasures
 from sinksdk.plugins import source_class
@@ -23,7 +24,7 @@ from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.orphans import end_with_parent
 from sinksdk.spark.source_progress import SourceProgressWriter
-from sinksdk.spark.source_watch import SourceTaskWatch, watching_in_thread
+from sinksdk.spark.source_watch import SourceTaskWatch, watching
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
 from sinksdk.store.records import TaskRecord, task_key
@@ -54,6 +55,7 @@ def run_source_attempt(
     *,
     clock: Clock | None = None,
     epoch: Callable[[], float] = time.time,
+    threads: Callable[[str], Threads] = SystemThreads,
 ) -> SourceTaskResult:
     """Run one attempt at a task: take its record over, work, report.
 
@@ -63,6 +65,7 @@ def run_source_attempt(
         task: its number.
         clock: time.
         epoch: seconds since the epoch.
+        threads: makes those of a task, given what they are called.
 
     Raises:
         FencedException: another attempt or a newer generation owns it, and this generation is over.
@@ -75,7 +78,7 @@ def run_source_attempt(
         taken = take_over(store, spec.connector, spec.generation, task)
         if taken is None:
             raise fenced(store, spec, task, clock)
-        attempt = _SourceAttempt(spec, store, task, taken, clock=clock, epoch=epoch)
+        attempt = _SourceAttempt(spec, store, task, taken, clock=clock, epoch=epoch, threads=threads)
         outcome, measures = attempt.run()
         if outcome.end in (End.FENCED, End.ABANDONED) and not attempt.owns_task():
             raise fenced(store, spec, task, clock)
@@ -94,6 +97,7 @@ class _SourceAttempt:
         *,
         clock: Clock,
         epoch: Callable[[], float],
+        threads: Callable[[str], Threads],
     ) -> None:
         self._spec = spec
         self._store = store
@@ -102,7 +106,7 @@ class _SourceAttempt:
         self._clock = clock
         self._epoch = epoch
         self._name = TaskName(spec.connector, task)
-        self._threads = SystemThreads(str(self._name))
+        self._threads = threads(str(self._name))
 
     def owns_task(self) -> bool:
         """Whether nobody else has taken the task over: another attempt, a newer generation."""
@@ -135,7 +139,7 @@ class _SourceAttempt:
                 clock=self._clock,
                 beside=self._threads.beside,
             )
-            with watching_in_thread(watch):
+            with watching(watch, self._threads):
                 outcome = worker.run()
             measures = worker.measures(self._epoch())
             self._tell(outcome, lambda: progress.write_last(outcome, measures, worker.known))

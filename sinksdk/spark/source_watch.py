@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.threads import Threads
 from sinksdk.errors import FencedException
 from sinksdk.logs import same_subject
 from sinksdk.spark.closing_watch import ClosingWatch
@@ -44,7 +44,7 @@ class SourceTaskWatch:
         *,
         interval: float,
         clock: Clock,
-        beside: Callable[[Callable[[], None]], None],
+        beside: Callable[[Callable[[], None]], object],
     ) -> None:
         self._worker = worker
         self._closing = closing
@@ -89,19 +89,18 @@ class SourceTaskWatch:
 
 
 @contextmanager
-def watching_in_thread(watch: SourceTaskWatch) -> Iterator[None]:
+def watching(watch: SourceTaskWatch, threads: Threads) -> Iterator[None]:
     """Let it take its turns in a thread, while the block runs."""
-    ended = threading.Event()
+    ended = threads.signal()
 
     def run() -> None:
         delay = watch.turn()
         while not ended.wait(delay):
             delay = watch.turn()
 
-    thread = threading.Thread(target=same_subject(run), name="source-task-watch", daemon=True)
-    thread.start()
+    join = threads.beside(same_subject(run))
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        join()

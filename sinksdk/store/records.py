@@ -492,7 +492,7 @@ class TaskProgress(Value):
     attempt: int
     partitions: tuple[PartitionProgress, ...]
     hangs: str | None = None
-    measures: TaskMeasures = TaskMeasures()
+    measures: TaskMeasures = Field(default_factory=TaskMeasures)
     source: SourceProgress | None = None
 
 

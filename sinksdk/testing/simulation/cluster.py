@@ -2,109 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
-from sinksdk.config import ConnectorConfig
-from sinksdk.connector import SinkConnector
+from sinksdk.connector import Connector
 from sinksdk.context import ClosingReason
-from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import OffsetRange, SinkRecord, TopicPartition
 from sinksdk.runtime.author import AtOnce
 from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.runner import Driver
+from sinksdk.runtime.tenure import Settings
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.sources import Subscription
-from sinksdk.spark.batches import RANGE
-from sinksdk.spark.closing_watch import ClosingWatch
-from sinksdk.spark.executor import run_attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult
-from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
+from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.testing.simulation.store import Bystander, Records, SimulatedStore
 from sinksdk.testing.simulation.world import Process, World
 
 _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
-
-
-class Log:
-    """The source: partitions that grow. Offsets may have gaps.
-
-    Args:
-        partitions: how many, of topic ``orders``.
-    """
-
-    def __init__(self, partitions: int) -> None:
-        self.records: dict[TopicPartition, list[SinkRecord]] = {
-            TopicPartition("orders", number): [] for number in range(partitions)
-        }
-        self.ends = dict.fromkeys(self.records, 0)
-
-    def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
-        """Append records after a gap of offsets that hold none."""
-        first = self.ends[partition] + gap
-        self.records[partition] += [
-            SinkRecord(*partition, offset=offset, value=b"%030d" % offset)
-            for offset in range(first, first + count)
-        ]
-        self.ends[partition] = first + count + gap // 2
-
-    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:  # noqa: ARG002
-        """See :meth:`sinksdk.sources.Source.partitions`."""
-        return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
-
-    @property
-    def reads_together(self) -> bool:
-        """Nothing is read here: the simulated tasks have the records at hand."""
-        return False
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
-        """None: no topic of the simulation is ever made again."""
-        return {}
-
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
-        """See :meth:`sinksdk.sources.Source.first_record`."""
-        inside = (r.offset for r in self.records[partition] if offsets.start <= r.offset < offsets.end)
-        return next(inside, offsets.end)
-
-    def read(self, spark: Any, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
-        """Never called: tasks of a simulation get their batches from :meth:`batches`."""
-        raise NotImplementedError
-
-    def batches(self, world: World, number: int, task: TaskPlan) -> Iterator[pa.RecordBatch | None]:
-        """A task's input as Spark would hand it over, in batches of any size."""
-        yield _batch(-1 - number, [SinkRecord("", 0, 0)])
-        for at, planned in enumerate(task.ranges):
-            rows = [
-                record
-                for record in self.records[planned.topic_partition]
-                if planned.start <= record.offset < planned.end
-            ]
-            while rows:
-                if world.dice.random() < 0.1:  # noqa: PLR2004 - now and then nothing came for a while
-                    world.sleep(0.1)
-                    yield None
-                count = world.dice.choice((1, 3, 9, 30))
-                yield _batch(at, rows[:count])
-                rows = rows[count:]
-
-
-def _batch(at: int, rows: Sequence[SinkRecord]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([at] * len(rows), pa.int32()),
-            pa.array([row.offset for row in rows], pa.int64()),
-            pa.array([row.value for row in rows], pa.binary()),
-        ],
-        names=[RANGE, "offset", "value"],
-    )
 
 
 @dataclass
@@ -114,7 +31,8 @@ class Slot:
     number: int
     attempts: list[Process] = field(default_factory=list)
     failures: int = 0
-    result: TaskResult | None = None
+    result: Any = None
+    """What its first attempt that ended well has reported."""
 
 
 class SimulatedGeneration:
@@ -152,18 +70,9 @@ class SimulatedGeneration:
         slot.attempts.append(process)
 
     def _run(self, slot: Slot) -> None:
-        cluster, world = self._cluster, self._world
+        world = self._world
         try:
-            with cluster.around():
-                result = run_attempt(
-                    GenerationSpec("simulated:", "simulated", cluster.name, self._plan.generation),
-                    cluster.store(),
-                    slot.number,
-                    cluster.log.batches(world, slot.number, self._plan.tasks[slot.number]),
-                    clock=world,
-                    epoch=world.time,
-                    watch=self._watch,
-                )
+            result = self._cluster.attempt(self._plan, slot.number)
         except Exception as error:  # noqa: BLE001 - as Spark sees it, whatever it is
             world.tell(f"ends: {type(error).__name__}: {error}")
             world.happened[f"attempt ended by {type(error).__name__}"] += 1
@@ -171,21 +80,7 @@ class SimulatedGeneration:
             if slot.result is None and not self._is_cancelled:
                 slot.result = result
                 world.tell("reports its result")
-
-    @contextmanager
-    def _watch(self, watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-        """Look between two batches, at the real interval."""
-        watch.look()
-        next_look = self._world.now() + interval
-
-        def request() -> ClosingRequest | None:
-            nonlocal next_look
-            if self._world.now() >= next_look:
-                watch.look_again()
-                next_look = self._world.now() + interval
-            return watch.request()
-
-        yield request
+        self._cluster.on_end(world.current)
 
     def wait(self, timeout: float) -> bool:
         """See :class:`~sinksdk.runtime.supervisor.RunningGeneration`. Here Spark notices what has ended."""
@@ -200,7 +95,7 @@ class SimulatedGeneration:
             self._leave()
         return self.is_over
 
-    def results(self) -> Sequence[TaskResult]:
+    def results(self) -> Sequence[Any]:
         """What its tasks reported."""
         if self._is_cancelled or any(slot.result is None for slot in self.slots):
             message = "the simulated job failed"
@@ -220,34 +115,28 @@ class SimulatedGeneration:
                     self._cluster.abandon(process)
 
 
-class Cluster:
-    """Everything one connector needs, any number of drivers for it, and a log that grows.
+class Cluster(ABC):
+    """Everything one connector needs, and any number of drivers for it.
 
     Args:
         world: the scheduler.
         name: the connector's name.
-        connector: makes the connector.
         raw: its configuration.
-        partitions: of the source.
-        around: entered in each task process around everything it does.
+        on_end: told of each task process that has ended by itself, in it.
     """
 
     def __init__(
         self,
         world: World,
         name: str,
-        connector: Callable[[], SinkConnector],
         raw: Mapping[str, str],
         *,
-        partitions: int,
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_end: Callable[[Process], None] = lambda _: None,
     ) -> None:
         self.world = world
         self.name = name
         self.records = Records()
-        self.log = Log(partitions)
-        self.around = around
-        self._connector = connector
+        self.on_end = on_end
         self._raw = raw
         self._drivers: dict[Process, ClosingSignal] = {}
         self._generations: list[SimulatedGeneration] = []
@@ -255,6 +144,29 @@ class Cluster:
         self.started = 0
         self.ended: dict[str, str] = {}
         """How each driver that has ended did so: ``well``, or what it raised."""
+
+    @abstractmethod
+    def driver(
+        self,
+        raw: Mapping[str, str],
+        record: ConnectorRecord | None,
+        wishes: Wishes,
+        signal: ClosingSignal,
+        launcher: SimulatedLauncher,
+    ) -> Driver:
+        """What drives the connector in one driver process.
+
+        Args:
+            raw: its configuration.
+            record: where that comes from, if it is the store's own.
+            wishes: what an operator wants.
+            signal: asks to close.
+            launcher: starts its generations.
+        """
+
+    @abstractmethod
+    def attempt(self, plan: GenerationPlan, task: int) -> Any:
+        """Run one attempt at a task of a generation in a process of its own; what it reports."""
 
     def store(self) -> SimulatedStore:
         """The store as one process reaches it."""
@@ -265,6 +177,11 @@ class Cluster:
         """Those that run."""
         return [process for process in self._drivers if process.is_alive]
 
+    def attempts(self) -> list[Process]:
+        """Processes of tasks that run, of all generations."""
+        slots = [slot for generation in self._generations for slot in generation.slots]
+        return [process for slot in slots for process in slot.attempts if process.is_alive]
+
     def start_driver(self, *, until_caught_up: bool = False, **settings: str) -> Process:
         """Start one more driver for the same connector, maybe with another configuration."""
         self.started += 1
@@ -272,24 +189,9 @@ class Cluster:
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+        def driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:
             written = raw if record is None else record.config
-            connector = self._connector()
-            return ConnectorDriver(
-                store=self.store(),
-                source=self.log,
-                connector=connector,
-                config=connector.config_class.parse(written),
-                raw=written,
-                launcher=_Launcher(self, name),
-                clock=self.world,
-                signal=signal,
-                background=_at_once,
-                callers=AtOnce,
-                jitter=lambda: 1.0,
-                wishes=wishes,
-                record=record,
-            )
+            return self.driver(written, record, wishes, signal, SimulatedLauncher(self, name))
 
         def run() -> None:
             try:
@@ -372,23 +274,26 @@ class Cluster:
         self._orphans.clear()
 
 
-class _Launcher:
+class SimulatedLauncher:
+    """Starts generations as jobs of the simulated Spark.
+
+    Args:
+        cluster: where.
+        driver: whose.
+    """
+
     def __init__(self, cluster: Cluster, driver: str) -> None:
         self._cluster = cluster
         self._driver = driver
 
     def launch(self, plan: GenerationPlan) -> SimulatedGeneration:
+        """Start one."""
         generation = SimulatedGeneration(self._cluster, plan, self._driver)
         self._cluster.launched(generation)
         return generation
 
 
-def _at_once(run: Callable[[], None]) -> None:
-    """The only thread is the scheduler's."""
-    run()
-
-
-def _never_deleted(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
+def _never_deleted(record: ConnectorRecord) -> tuple[Connector, Settings]:
     raise NotImplementedError
 
 

@@ -1,13 +1,15 @@
 """Processes that share one thread: who goes on, who waits, who dies is drawn from one seed.
 
-Each simulated process is a greenlet that runs ordinary, synchronous code. Whatever it does outside of
-its own memory goes through :meth:`World.operate`, and there the scheduler may let others go on, freeze
-the process for a while, or kill it, before the operation or after its effect. Time is virtual: it moves
-when operations take some, and jumps when everybody sleeps. The same seed gives the same story.
+Each simulated process is a greenlet that runs ordinary, synchronous code, or several, which are its
+threads. Whatever it does outside of its own memory goes through :meth:`World.operate`, and there the
+scheduler may let others go on, freeze the process for a while, or kill it, before the operation or after
+its effect. Time is virtual: it moves when operations take some, and jumps when everybody sleeps. The same
+seed gives the same story.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -67,17 +69,24 @@ class Chaos:
 
 
 class Process:
-    """One simulated process.
+    """One simulated process, or one more thread of a process.
 
     Args:
         name: for the story.
         target: what it runs.
         scheduler: where control goes when it yields or ends, whoever started it.
+        beside: a thread of the process that this is a thread of; None: it is a process of its own.
     """
 
-    def __init__(self, name: str, target: Callable[[], object], scheduler: greenlet) -> None:
+    def __init__(
+        self, name: str, target: Callable[[], object], scheduler: greenlet, beside: Process | None = None
+    ) -> None:
         self.name = name
+        self.threads: list[Process] = beside.threads if beside is not None else []
+        """All threads of this process, the first one first. They are killed, frozen and cut off together."""
+        self.threads.append(self)
         self.wakes_at = 0.0
+        self.is_frozen_until = 0.0
         self.is_cut_off_until = 0.0
         self.is_alive = True
         self.is_fenced = False
@@ -116,10 +125,14 @@ class World:
         return 1_700_000_000.0 + self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let others go on for so long."""
+        """Let others go on for so long, or until :meth:`wake`."""
         process = self._alive()
         process.wakes_at = self._now + seconds
         self._yield(process)
+
+    def wake(self, process: Process) -> None:
+        """Who sleeps goes on, as soon as nothing else keeps it."""
+        process.wakes_at = min(process.wakes_at, max(self._now, process.is_frozen_until))
 
     @property
     def current(self) -> Process:
@@ -177,8 +190,8 @@ class World:
 
     # -- for who watches over them -------------------------------------------------------------------
 
-    def spawn(self, name: str, target: Callable[[], object]) -> Process:
-        """A new process, which begins at its first turn."""
+    def spawn(self, name: str, target: Callable[[], object], beside: Process | None = None) -> Process:
+        """A new process, or thread of one, which begins at its first turn."""
 
         def body() -> None:
             try:
@@ -188,31 +201,35 @@ class World:
             except Violation as error:
                 self.violation(str(error))
 
-        process = Process(name, body, self._scheduler)
+        process = Process(name, body, self._scheduler, beside)
         process.wakes_at = self._now
         self.processes.append(process)
         return process
 
     def kill(self, process: Process) -> None:
-        """End a process at once, wherever it stands. Only from outside of all processes."""
-        if not process.is_alive:
-            return
-        process.is_alive = False
-        self._running = process
-        try:
-            if process.greenlet:
-                process.greenlet.throw(Killed)
-        finally:
-            self._running = None
-        self.processes.remove(process)
+        """End a process at once, wherever its threads stand. Only from outside of all processes."""
+        alive = [thread for thread in process.threads if thread.is_alive]
+        for thread in alive:
+            thread.is_alive = False
+        for thread in alive:
+            self._running = thread
+            try:
+                if thread.greenlet:
+                    thread.greenlet.throw(Killed)
+            finally:
+                self._running = None
+            self.processes.remove(thread)
 
     def freeze(self, process: Process, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after so long."""
-        process.wakes_at = max(process.wakes_at, self._now) + seconds
+        for thread in process.threads:
+            thread.wakes_at = max(thread.wakes_at, self._now) + seconds
+            thread.is_frozen_until = self._now + seconds
 
     def cut_off(self, process: Process, seconds: float) -> None:
         """The network loses whatever this process asks for so long; the process itself goes on."""
-        process.is_cut_off_until = self._now + seconds
+        for thread in process.threads:
+            thread.is_cut_off_until = self._now + seconds
 
     def run(self, until: Callable[[], bool], *, at_most: int) -> None:
         """Let processes go on, until it is so.
@@ -234,8 +251,11 @@ class World:
         if not ready:
             if not self.processes:
                 self._now += 1.0
-            else:
-                self._now = min(process.wakes_at for process in self.processes)
+                return
+            self._now = min(process.wakes_at for process in self.processes)
+            if math.isinf(self._now):
+                message = f"all wait for each other: {[process.name for process in self.processes]}"
+                raise Violation(message)
             return
         process = self.dice.choice(ready)
         if self._chance("crash", self.chaos.crash):

@@ -1,0 +1,106 @@
+"""A source's drivers, tasks and zombies, reconfigured and crashing: each row in the topic once, on thousands of schedules.
+
+And the test of the tests: with one piece of the protocol left out, the simulation must fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+
+import pytest
+
+from property_tests.exercised import EXERCISED
+from property_tests.simulation.fencing_table import ROWS, Case, run_case
+from property_tests.simulation.runs import run_all, run_for
+from property_tests.simulation.seeds import ScheduleFailed
+from property_tests.simulation.source_mutations import IN_DIRECTORIES, MUTATIONS
+from property_tests.simulation.source_schedule import IN_A_DIRECTORY, run
+
+SCHEDULES = 10_000 if os.environ.get("CI") else 500
+PATIENCE = 60.0  # seconds of computing until a mutation must have been noticed
+
+OFTEN = (
+    "crash",
+    "pause",
+    "lost before the effect",
+    "lost after the effect",
+    "lost in a network partition",
+    "refused",
+    "another driver is started beside",
+    "driver killed",
+    "second copy of a task",
+    "task left behind",
+    "frozen in a transaction",
+    "frozen about to fence its predecessor",
+    "frozen before it is its task's owner",
+    "frozen in its round of fencing",
+    "fencing failed",
+    "asked: REBALANCE",
+    "asked: SHUTDOWN",
+    "operator: configure",
+    "driver ended: FencedException",
+    "attempt ended by FencedException",
+    "round: nothing pending",
+    "round: no record",
+    "round: from one task to one",
+    "round: from one task to more",
+    "round: from several tasks to fewer",
+    "round: from several tasks to as many",
+    "round: from several tasks to more",
+    "task abandoned before it had a writer",
+    "task abandoned after its writer was made",
+)
+"""What one schedule in twenty must have met, at least: every row of KIP-618's table is among it."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # minutes on a busy machine
+def test_whatever_happens_each_row_is_in_the_topic_once() -> None:
+    """A read_committed reader sees whole transactions of the newest tasks, in order, in the end all of them once."""
+    happened: Counter[str] = Counter()
+    for some in run_all(iter(range(SCHEDULES)), run):
+        happened += some
+    EXERCISED["the simulated cluster of a source"].update(happened)
+
+    assert happened["schedules"] == SCHEDULES
+    assert not [what for what in OFTEN if happened[what] < SCHEDULES // 20], "something hardly ever happened"
+
+
+def test_a_seed_is_a_story() -> None:
+    """The same seed gives the same schedule, step by step; another one gives another."""
+    assert run(7) == run(7)
+    assert run(7) != run(8)
+
+
+@pytest.mark.parametrize("case", ROWS, ids=Case.in_words)
+def test_the_decision_table(case: Case) -> None:
+    """KIP-618, with the tasks before frozen in mid-transaction: whom a round fences, what it records, who is seen."""
+    seen = run_case(case)
+
+    assert seen.fenced == case.fenced
+    assert seen.recorded == case.after
+    assert seen.zombies == case.before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
+    MUTATIONS[name](monkeypatch)
+
+    with pytest.raises(ScheduleFailed, match=r"again with: .* --sources --seed \d+"):
+        run_for(PATIENCE, run, itertools.count(), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_DIRECTORIES)
+def test_a_topic_directory_with_a_piece_left_out_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is each piece of a topic directory's log."""
+    IN_DIRECTORIES[name](monkeypatch)
+
+    with pytest.raises(ScheduleFailed):
+        run_for(PATIENCE, run, itertools.count(step=IN_A_DIRECTORY), name)

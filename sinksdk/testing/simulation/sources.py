@@ -1,0 +1,86 @@
+"""A source's cluster: where its records go, and the source's own driver and task code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sinksdk.engine.threads import Threads
+from sinksdk.engine.writer import Target
+from sinksdk.runtime.author import AtOnce
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.source.connector import SourceConnector
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_executor import run_source_attempt
+from sinksdk.spark.task_result import SourceTaskResult
+from sinksdk.store.records import ConnectorRecord, GenerationPlan
+from sinksdk.testing.simulation.cluster import Cluster, SimulatedLauncher
+from sinksdk.testing.simulation.threads import SimulatedThreads
+from sinksdk.testing.simulation.world import Process, World
+
+
+class SourceCluster(Cluster):
+    """A cluster whose tasks poll a source and write to a target.
+
+    Args:
+        world: the scheduler.
+        name: the connector's name.
+        connector: makes the connector; tasks find it by its ``connector.class``.
+        raw: its configuration.
+        target: where its records go; whatever it does outside of a process's memory is the world's to delay.
+        on_end: told of each task process that has ended by itself, in it.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        connector: Callable[[], SourceConnector],
+        raw: Mapping[str, str],
+        *,
+        target: Target,
+        on_end: Callable[[Process], None] = lambda _: None,
+    ) -> None:
+        super().__init__(world, name, raw, on_end=on_end)
+        self._connector = connector
+        self._target = target
+
+    def driver(
+        self,
+        raw: Mapping[str, str],
+        record: ConnectorRecord | None,
+        wishes: Wishes,
+        signal: ClosingSignal,
+        launcher: SimulatedLauncher,
+    ) -> SourceDriver:
+        """See :meth:`Cluster.driver`."""
+        connector = self._connector()
+        return SourceDriver(
+            store=self.store(),
+            connector=connector,
+            config=connector.config_class.parse(raw),
+            raw=raw,
+            target=self._target,
+            launcher=launcher,
+            clock=self.world,
+            signal=signal,
+            callers=AtOnce,
+            jitter=lambda: 1.0,
+            wishes=wishes,
+            record=record,
+        )
+
+    def attempt(self, plan: GenerationPlan, task: int) -> SourceTaskResult:
+        """See :meth:`Cluster.attempt`."""
+        return run_source_attempt(
+            GenerationSpec("simulated:", "simulated", self.name, plan.generation, target=self._target),
+            self.store(),
+            task,
+            clock=self.world,
+            epoch=self.world.time,
+            threads=self._threads,
+        )
+
+    def _threads(self, name: str) -> Threads:
+        return SimulatedThreads(self.world, name)
