@@ -88,9 +88,10 @@ def test_executors_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSessi
     site.reconfigure(tasks=2)
     site.await_successors(driver, held, frozen)
     expect_nothing_seen(site)
-    wake(frozen)
-
+    wake([transaction.worker for transaction in held.values()])
     site.await_ends(driver, held)
+    wake(frozen)  # now Spark may kill them: it has wanted to since their job was cancelled
+
     for task, log in zip(held, logs, strict=True):
         site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023
     site.finish(driver)
