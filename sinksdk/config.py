@@ -86,15 +86,6 @@ class ConnectorConfig(
     Field(alias="flush.size", description="…")``. The description becomes the reference page.
     """
 
-    task_hang_timeout_ms: int = Field(
-        default=300_000,
-        ge=0,
-        alias="task.hang.timeout.ms",
-        description="Milliseconds a task's own code (`put`, `pre_commit`, ...) may take without coming back; "
-        "then it is reported, the other tasks close, the job is cancelled, and its partitions are opened "
-        "again. Kafka's `max.poll.interval.ms`. 0: for ever.",
-    )
-
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
         found = [*super().problems(), *self.name_problems()]

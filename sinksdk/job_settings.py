@@ -81,6 +81,15 @@ class PaceSettings(BaseModel):
         description="Milliseconds the connector's own `start`, `subscribed` or `task_configs` may take; then "
         "it is left behind, and the connector is FAILED.",
     )
+    task_hang_timeout_ms: int = Field(
+        default=300_000,
+        ge=0,
+        alias="task.hang.timeout.ms",
+        description="Milliseconds a task's own code (`put`, `pre_commit`, ...; of a source `start`, "
+        "`commit`, `stop`, ..., but not `poll`, which may wait) may take without coming back; then it is "
+        "reported and has failed: the other tasks close, the job is cancelled, and it begins again. Kafka's "
+        "`max.poll.interval.ms`. 0: for ever.",
+    )
     restart_max_attempts: int = Field(
         default=5,
         ge=0,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
 from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.clock import WallClock
@@ -92,6 +92,7 @@ class SourceSupervisor:
         self._must_close = must_close
         self._on_closing = on_closing
         self._clock = clock
+        self._hung: set[int] = set()
         self.measures: Mapping[int, TaskMeasures] = {}
         """What the tasks have measured, by their numbers, once the generation has ended."""
 
@@ -127,25 +128,37 @@ class SourceSupervisor:
         rows = self._rows(plan)
         self.measures = {task: row.measures for task, row in rows.items()}
         self.measures |= {result.task: result.measures for result in results if result.attempt}
-        reported, progress = {result.task: result.outcome for result in results}, _of_source(rows)
+        reported = {result.task: result.outcome for result in results}
         return [
-            reported.get(task) or _unheard(progress.get(task), failure, is_cancelled=is_cancelled)
+            reported.get(task) or _unheard(rows.get(task), failure, is_cancelled=is_cancelled)
             for task in range(len(plan.tasks))
         ]
 
     def _rows(self, plan: GenerationPlan) -> dict[int, TaskProgress]:
-        """What the generation's tasks have reported so far."""
+        """What the generation's tasks have reported so far; where one of them hangs is logged."""
         rows = task_progress(self._store, self._connector, len(plan.tasks))
-        return {task: row for task, row in rows.items() if row.generation == plan.generation}
+        found = {task: row for task, row in rows.items() if row.generation == plan.generation}
+        for task, row in found.items():
+            if row.hangs is not None and task not in self._hung:
+                self._hung.add(task)
+                log.error("%s", row.hangs)
+        return found
 
 
 def _of_source(rows: Mapping[int, TaskProgress]) -> Progress:
     return {task: row.source for task, row in rows.items() if row.source is not None}
 
 
-def _unheard(
-    known: SourceProgress | None, failure: Failure | None, *, is_cancelled: bool
-) -> SourceTaskOutcome:
-    """Of a task that reported nothing; what it had committed is known from its progress."""
-    end = End.FAILED if failure is not None else End.CANCELLED if is_cancelled else End.ABANDONED
-    return SourceTaskOutcome(end, known.records if known else 0, known.transactions if known else 0, failure)
+def _unheard(row: TaskProgress | None, failure: Failure | None, *, is_cancelled: bool) -> SourceTaskOutcome:
+    """Of a task that reported nothing: what is known from its progress, and what became of the job."""
+    known = row.source if row is not None and row.source is not None else SourceProgress(state="")
+    if known.failure is not None:
+        failure = Failure(ConnectException.__name__, known.failure, known.trace or known.failure)
+    has_ended = known.state == SourceTaskState.STOPPED and row is not None and row.hangs is None
+    if failure is not None:
+        end = End.FAILED
+    elif not is_cancelled:
+        end = End.ABANDONED
+    else:
+        end = End.STOPPED if has_ended else End.CANCELLED  # what it reported was lost with the job
+    return SourceTaskOutcome(end, known.records, known.transactions, failure)

@@ -25,6 +25,9 @@ _ONE_CLUSTER: Final = Verdict.unsupported(
     "the cluster where the connector is run"
 )
 
+TRANSACTION_TIMEOUT: Final = "producer.override.transaction.timeout.ms"
+"""After how many milliseconds Kafka aborts a transaction that is open."""
+
 SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "topics": _EACH_NAMES_ITS_TOPIC,
@@ -134,6 +137,14 @@ class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, Na
         found = [*super().problems(), *self.name_problems()]
         if self.offset_storage_replication_factor == 0:
             found.append("'offset.storage.replication.factor' must be 1 or more, or -1")
+        allowed = str((self._written or {}).get(TRANSACTION_TIMEOUT, ""))
+        is_interval = self.transaction_boundary == "interval"
+        if is_interval and allowed.isdecimal() and int(allowed) <= self.transaction_interval_ms:
+            found.append(
+                f"'{TRANSACTION_TIMEOUT}' is {allowed}, so Kafka would end transactions that are to be open "
+                f"for {self.transaction_interval_ms} ms: take the former out, raise it, or lower "
+                f"'transaction.boundary.interval.ms'"
+            )
         return found
 
     @classmethod

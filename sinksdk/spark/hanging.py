@@ -19,6 +19,11 @@ _LINES: Final = 12  # of its stack: the innermost are the author's
 T = TypeVar("T")
 
 
+def whereabouts(thread: int) -> str:
+    """Tells at which lines of code a thread is, the innermost last."""
+    return "it is at\n{}".format("".join(stack_of(thread)[-_LINES:]).rstrip())
+
+
 class HangWatch:
     """Watches the thread that makes it, from one of its own, while the block runs.
 
@@ -67,8 +72,7 @@ class HangWatch:
         if silent < self._limit or self._is_told:
             return
         self._is_told = True
-        where = "".join(stack_of(self._watched)[-_LINES:])
-        text = f"{self._label}: its code has not come back for {silent:.1f} s; it is at\n{where}".rstrip()
+        text = f"{self._label}: its code has not come back for {silent:.1f} s; {whereabouts(self._watched)}"
         log.error("%s", text)
         self._report(text)
 

@@ -13,7 +13,7 @@ ATTEMPTS: Final = 4
 """How often a task is tried; Spark's default on clusters. Its local masters try once unless told."""
 
 _LOCAL = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,\s*(?P<attempts>\d+)\s*)?\])?")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
 _STANDALONE = re.compile(r"spark://(?P<addresses>[^/]+)")
 _KNOWN = (
     "local[*], local[N], local-cluster[workers,cores,megabytes], spark://host:port, yarn or k8s://host:port"
@@ -46,6 +46,18 @@ def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT00
 def is_local(master: str) -> bool:
     """Whether Spark itself starts everything on this host."""
     return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master))
+
+
+def places_of(master: str, now: int) -> int:
+    """How many tasks a Spark runs at the same time.
+
+    Args:
+        master: its master URL.
+        now: how many it says itself. A local cluster's executors come one after the other: until then it
+            says too few.
+    """
+    match = _LOCAL_CLUSTER.fullmatch(master)
+    return int(match["workers"]) * int(match["cores"]) if match else now
 
 
 def is_loopback(master: str) -> bool:

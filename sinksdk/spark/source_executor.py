@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from sinksdk.spark.batches import task_number
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.orphans import end_with_parent
+from sinksdk.spark.source_calls import WatchedSourceTask
 from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch, watching
 from sinksdk.spark.task_result import SourceTaskResult
@@ -80,6 +82,8 @@ def run_source_attempt(
             raise fenced(store, spec, task, clock)
         attempt = _SourceAttempt(spec, store, task, taken, clock=clock, epoch=epoch, threads=threads)
         outcome, measures = attempt.run()
+        if outcome.end is End.FENCED and outcome.failure is not None:
+            log.warning("the task was fenced; what it had open is never seen: %s", outcome.failure.message)
         if outcome.end in (End.FENCED, End.ABANDONED) and not attempt.owns_task():
             raise fenced(store, spec, task, clock)
         return SourceTaskResult(task, taken.ledger.attempt, outcome, peak_memory(), measures)
@@ -125,34 +129,29 @@ class _SourceAttempt:
             epoch=self._epoch,
         )
         try:
-            worker, interval = self._worker()
+            worker, watch = self._made(progress)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's class may fail anyhow
             outcome = SourceTaskOutcome(End.FAILED, failure=Failure.of(error))
             measures = TaskMeasures(errors=ErrorCounts(record_errors=1, last=self._epoch()))
             self._tell(outcome, lambda: progress.write_last(outcome, measures))
         else:
-            watch = SourceTaskWatch(
-                worker,
-                ClosingWatch(self._store, self._spec, self._clock, self._epoch),
-                progress,
-                interval=interval,
-                clock=self._clock,
-                beside=self._threads.beside,
-            )
             with watching(watch, self._threads):
                 outcome = worker.run()
+            if watch.hang is not None:  # it was told to have failed, whatever came of it afterwards
+                outcome = replace(outcome, end=End.FAILED, failure=watch.hang)
             measures = worker.measures(self._epoch())
             self._tell(outcome, lambda: progress.write_last(outcome, measures, worker.known))
         return outcome, measures
 
-    def _worker(self) -> tuple[WorkerSourceTask, float]:
-        """Who does it, and how often it looks whether it shall close."""
+    def _made(self, progress: SourceProgressWriter) -> tuple[WorkerSourceTask, SourceTaskWatch]:
+        """Who does it, and who looks after it."""
         raw = {**self._taken.plan.config, **self._taken.plan.tasks[self._task].config}
         connector = source_class(raw.get("connector.class", ""))
         assert self._spec.target is not None  # noqa: S101 - a source's generation has one
         config = connector.config_class.parse(raw)
+        task = WatchedSourceTask(connector.task_class(), self._clock)
         worker = WorkerSourceTask(
-            connector.task_class(),
+            task,
             self._name,
             config,
             writer=self._spec.target.writer(config, self._name),
@@ -164,7 +163,18 @@ class _SourceAttempt:
             may_run=self._may_run,
         )
         poll = config.closing_poll_ms
-        return worker, self._store.closing_poll if poll is None else poll / 1000
+        watch = SourceTaskWatch(
+            worker,
+            task,
+            ClosingWatch(self._store, self._spec, self._clock, self._epoch),
+            progress,
+            label=str(self._name),
+            hang_timeout=config.task_hang_timeout_ms / 1000,
+            interval=self._store.closing_poll if poll is None else poll / 1000,
+            clock=self._clock,
+            beside=self._threads.beside,
+        )
+        return worker, watch
 
     def _may_run(self) -> bool:
         """Whether this generation is the newest, this attempt the task's owner, and nobody wants an end."""

@@ -10,7 +10,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.generation_job import SparkGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.master import is_local
+from sinksdk.spark.master import is_local, places_of
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store.records import GenerationPlan
@@ -54,10 +54,11 @@ def control_frame(spark: SparkSession, tasks: int) -> DataFrame:
 
 def _expect_room(context: SparkContext, tasks: int) -> None:
     """Tasks of a source run for as long as it does: one that finds no place now never will."""
-    places = context.defaultParallelism
+    master = context.master or ""
+    places = places_of(master, context.defaultParallelism)
     if tasks <= places:
         return
-    if is_local(context.master or ""):
+    if is_local(master):
         raise ConfigException(
             f"{tasks} tasks of a source run at the same time, but Spark on {context.master} has places for "
             f"{places}: lower 'tasks.max', or give it more (--master 'local[N]')"

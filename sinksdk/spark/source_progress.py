@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.known_positions import KnownPositions
+from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
 from sinksdk.measures import TaskMeasures
@@ -14,6 +16,8 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressRow
 from sinksdk.store import Store
 from sinksdk.store.records import SourcePartitionOffset, SourceProgress, TaskProgress
+
+log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 2.0  # seconds
 
@@ -46,6 +50,8 @@ class SourceProgressWriter:
         self._clock = clock
         self._epoch = epoch
         self._last = clock.now(), 0
+        self._failure: Failure | None = None
+        self._hangs: str | None = None
         self.next = clock.now()
         """When the next time is, on the clock."""
 
@@ -59,16 +65,19 @@ class SourceProgressWriter:
         records = worker.records
         self._last = now, records
         rate = (records - before) / max(now - since, 1.0)
-        self._write(
-            SourceProgress(
-                state=worker.state,
-                records=records,
-                transactions=worker.transactions,
-                rate=rate,
-                **_offsets(worker.known),
-            ),
-            worker.measures(self._epoch()),
-        )
+        source = _said(worker.state, worker, self._failure, worker.known, rate)
+        self._write(source, worker.measures(self._epoch()))
+
+    def tell_of_hang(self, where: str, failure: Failure | None = None) -> None:
+        """From now on say where the task is that does not come back, the first time soon.
+
+        Args:
+            where: at which lines of code.
+            failure: the same as the task's failure, if it has failed by it.
+        """
+        log.error("%s", where)
+        self._hangs, self._failure = where, self._failure or failure
+        self.next = self._clock.now()
 
     def write_last(
         self, outcome: SourceTaskOutcome, measures: TaskMeasures, known: KnownPositions | None = None
@@ -80,18 +89,8 @@ class SourceProgressWriter:
             measures: what it has measured.
             known: how far it has read the source; None: it never came to ask.
         """
-        failure = outcome.failure
-        return self._write(
-            SourceProgress(
-                state=SourceTaskState.STOPPED,
-                records=outcome.records,
-                transactions=outcome.transactions,
-                failure=failure.message if failure else None,
-                trace=failure.trace if failure else None,
-                **_offsets(known or KnownPositions()),
-            ),
-            measures,
-        )
+        source = _said(SourceTaskState.STOPPED, outcome, outcome.failure, known or KnownPositions())
+        return self._write(source, measures)
 
     def _write(self, source: SourceProgress, measures: TaskMeasures) -> bool:
         return self._row.write(
@@ -99,19 +98,32 @@ class SourceProgressWriter:
                 generation=self._generation,
                 attempt=self._attempt,
                 partitions=(),
+                hangs=self._hangs,
                 measures=measures,
                 source=source,
             )
         )
 
 
-def _offsets(known: KnownPositions) -> dict[str, Any]:
-    return {
-        "offsets": tuple(
+def _said(
+    state: SourceTaskState,
+    done: WorkerSourceTask | SourceTaskOutcome,
+    failure: Failure | None,
+    known: KnownPositions,
+    rate: float = 0.0,
+) -> SourceProgress:
+    return SourceProgress(
+        state=state,
+        records=done.records,
+        transactions=done.transactions,
+        rate=rate,
+        failure=failure.message if failure else None,
+        trace=failure.trace if failure else None,
+        offsets=tuple(
             SourcePartitionOffset(
                 partition=dict(at.partition), offset=dict(at.offset), committed=is_committed
             )
             for at, is_committed in known.told()
         ),
-        "has_more_offsets": known.has_more,
-    }
+        has_more_offsets=known.has_more,
+    )

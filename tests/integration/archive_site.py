@@ -86,8 +86,12 @@ class Site:
     _started: list[subprocess.Popen[str]] = field(default_factory=list, init=False, repr=False)
 
     @property
+    def store_file(self) -> Path:
+        return self.folder / "store.sqlite"
+
+    @property
     def store(self) -> str:
-        return f"sqlite:///{self.folder}/store.sqlite"
+        return f"sqlite:///{self.store_file}"
 
     @property
     def topics(self) -> Path:
@@ -182,7 +186,7 @@ class Site:
 
     def committed(self) -> dict[int, int]:
         """Committed offset of each partition; empty before there is a store."""
-        if not (self.folder / "store.sqlite").exists():
+        if not self.store_file.exists():
             return {}
         try:
             return {

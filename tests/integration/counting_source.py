@@ -17,6 +17,7 @@ class CountingConfig(SourceConnectorConfig):
     folder: Path = Field(description="Where process ids go.")
     share: int = Field(default=0, description="Which of the tasks it is.")
     fail_at: int = Field(default=-1, alias="fail.at", description="At which number task 0 fails, once.")
+    hangs: str = Field(default="", alias="hangs.in", description="In which method task 0 hangs, once.")
 
 
 class CountingTask(SourceTask):
@@ -28,8 +29,10 @@ class CountingTask(SourceTask):
         offset = self.context.offset_storage_reader().offset(self.partition)
         self.next = int(offset["next"]) if offset else 0  # type: ignore[arg-type]
         (config.folder / f"{config.share}.pid").write_text(str(os.getpid()))
+        self.hang_in("start")
 
     def poll(self) -> Sequence[SourceRecord]:
+        self.hang_in("poll")
         self.stopping.wait(0.02)
         numbers = range(self.next, self.next + 10)
         failed = self.config.folder / f"{self.config.share}.failed"
@@ -43,6 +46,13 @@ class CountingTask(SourceTask):
             )
             for n in numbers
         ]
+
+    def hang_in(self, method: str) -> None:
+        """For ever, whoever wants the task to stop."""
+        hung = self.config.folder / "hung"
+        if self.config.share == 0 and self.config.hangs == method and not hung.exists():
+            hung.write_text(str(os.getpid()))
+            threading.Event().wait()
 
     def stop(self) -> None:
         self.stopping.set()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tests.integration.archive_site import Site, descendants
+from tests.integration.archive_site import descendants
 
 _PATIENCE = 30.0  # seconds until a process that does not stop is an error
 
@@ -44,8 +44,23 @@ def executors_of(process: subprocess.Popen[str]) -> Pids:
     return executors
 
 
-def freeze(archive: Site, pids: Pids) -> list[int]:
+def executor_of(driver: subprocess.Popen[str], worker: int) -> Pids:
+    """The executor of a driver on a local cluster that a Python worker belongs to, with all that is below it."""
+
+    def executor() -> list[int]:
+        jvms = [pid for pid, command in descendants(driver.pid) if "CoarseGrainedExecutorBackend" in command]
+        groups = [[jvm, *(child for child, _ in descendants(jvm))] for jvm in jvms]
+        return next((group for group in groups if worker in group), [])
+
+    return executor
+
+
+def freeze(store: Path, pids: Pids) -> list[int]:
     """Stop processes, but none that holds a lock of the store's file: SQLite would let nobody else write.
+
+    Args:
+        store: the file.
+        pids: which processes.
 
     Returns:
         What was stopped.
@@ -53,7 +68,7 @@ def freeze(archive: Site, pids: Pids) -> list[int]:
     deadline = time.monotonic() + _PATIENCE
     while True:
         frozen = _stop(pids)
-        if _is_writable(archive):
+        if _is_writable(store):
             return frozen
         wake(frozen)
         assert time.monotonic() < deadline, "the store is never writable while they are frozen"
@@ -100,8 +115,8 @@ def _stop(pids: Pids) -> list[int]:
     return sorted(stopped)
 
 
-def _is_writable(archive: Site) -> bool:
-    connection = sqlite3.connect(archive.folder / "store.sqlite", timeout=0.1, isolation_level=None)
+def _is_writable(store: Path) -> bool:
+    connection = sqlite3.connect(store, timeout=0.1, isolation_level=None)
     with contextlib.closing(connection):
         try:
             connection.execute("BEGIN IMMEDIATE")

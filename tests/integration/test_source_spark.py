@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sinksdk import ClosingReason, OffsetRange, TopicPartition
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime import registry
@@ -130,4 +132,30 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkSession) 
     assert site.listener.reasons[0] is ClosingReason.FAILURE
     assert End.FAILED in {end for _, end in site.listener.ends[0]}
     assert site.listener.ends[1:] == [[(0, End.STOPPED), (1, End.STOPPED)]] * 2
+    site.expect_each_once()
+
+
+@pytest.mark.parametrize("method", ["start", "poll"])
+def test_a_task_that_does_not_come_back_is_cut_off(
+    tmp_path: Path, spark: SparkSession, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hanging in start it has failed; a poll may wait, until somebody wants it to stop. Its worker is killed."""
+    settings = {"hangs.in": method, "task.hang.timeout.ms": 1_000, "task.shutdown.graceful.timeout.ms": 3_000}
+    site = Site(tmp_path, spark, **settings)
+    eventually((tmp_path / "hung").exists)
+    if method == "poll":
+        eventually(lambda: site.counts() and max(site.counts()) > 50)
+        assert site.listener.ends == []
+        registry.order(site.store, "numbers", "rebalance")
+    eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
+    site.close()
+
+    ended = End.FAILED if method == "start" else End.CANCELLED
+    assert site.listener.ends == [
+        [(0, ended), (1, End.STOPPED)],
+        [(0, End.STOPPED), (1, End.STOPPED)],
+    ]
+    assert "threading.Event().wait()" in caplog.text
+    worker = int((tmp_path / "hung").read_text())
+    eventually(lambda: not Path(f"/proc/{worker}").exists())
     site.expect_each_once()

@@ -102,7 +102,7 @@ def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when
     """SIGSTOP to all of it in mid-upload, a second run to the end, SIGCONT: it ends with code 3."""
     first = start("--until-caught-up")
     in_mid_upload(archive, first)
-    frozen = freeze(archive, everything_of(first))
+    frozen = freeze(archive.store_file, everything_of(first))
     assert_replaced_while_frozen(archive, start, frozen)
 
     wake(frozen)
@@ -117,7 +117,7 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
     """Both are in mid-upload then: the first ends with code 3, the second archives everything."""
     first = start("--until-caught-up")
     in_mid_upload(archive, first)
-    frozen = freeze(archive, everything_of(first))
+    frozen = freeze(archive.store_file, everything_of(first))
     before = set(archive.uploads())
     second = start("--until-caught-up")
     wait_until(
@@ -145,7 +145,7 @@ def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     """It ends with code 3 though its tasks answer nothing; what is left of them and wakes changes nothing."""
     first = start("--until-caught-up", master=master)
     in_mid_upload(archive, first)
-    frozen = freeze(archive, part(first))
+    frozen = freeze(archive.store_file, part(first))
     assert archive.uploads_with_data(), "no upload was open when they froze"
     archive.s3.heal()
 

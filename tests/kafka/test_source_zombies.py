@@ -1,6 +1,13 @@
-"""Zombies on a real broker: what a frozen task had open is never seen once its successors run; no Spark."""
+"""Zombies on a real broker: what a frozen task had open is never seen once its successors run.
+
+First as threads, then as processes on Spark that are frozen by SIGSTOP, and woken.
+"""
 
 from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +15,17 @@ from sinksdk.source import SourceConnectorConfig
 from sinksdk.sources.kafka import KafkaClient
 from sinksdk.store import MemoryStore
 from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic
+from tests.integration.freezing import everything_of, executor_of, wake
+from tests.integration.held_site import (
+    HeldSite,
+    Transaction,
+    all_of,
+    expect_each_once,
+    held_site,
+    output_of,
+    says_fenced,
+)
+from tests.integration.held_source import SHARES
 from tests.kafka.topics import consume, create_topic, unused_name
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
@@ -48,3 +66,99 @@ def test_a_frozen_transaction_is_never_visible(bootstrap: str, before: int, afte
     for task in range(after):
         mine = [int(value.split()[1]) for value in values if value.startswith(b"new-%d " % task)]
         assert mine == list(range(len(mine)))
+
+
+class KafkaZombies:
+    """A topic that tasks fill which are frozen in mid-transaction.
+
+    Args:
+        site: with their drivers.
+        bootstrap: of the broker.
+        topic: where numbers go.
+    """
+
+    def __init__(self, site: HeldSite, bootstrap: str, topic: str) -> None:
+        self.site = site
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def values(self, isolation: str = "read_committed") -> list[bytes]:
+        """What a consumer reads."""
+        return [record.value or b"" for record in consume(self._bootstrap, self._topic, isolation=isolation)]
+
+    def run_until_open(self, driver: subprocess.Popen[str]) -> Mapping[int, Transaction]:
+        """Let two tasks hold a transaction open, until all of its records are in the topic's log."""
+        held = self.site.run_until_held(driver)
+        sent = frozenset[bytes]().union(*(transaction.values for transaction in held.values()))
+        self.site.wait(lambda: sent <= set(self.values("read_uncommitted")), driver, "records are in the log")
+        self.expect_unseen(held)
+        return held
+
+    def expect_unseen(self, held: Mapping[int, Transaction]) -> None:
+        """None of the records that are held is there for a read_committed consumer."""
+        seen = set(self.values())
+        for transaction in held.values():
+            assert not transaction.values & seen
+
+
+@pytest.fixture
+def zombies(bootstrap: str, tmp_path: Path) -> Iterator[KafkaZombies]:
+    """Only fencing can end their transactions in time: the broker itself would wait for ten minutes."""
+    topic = create_topic(bootstrap, unused_name("frozen"), SHARES)
+    settings = {
+        "group.id": topic,
+        "offsets.storage.topic": f"{topic}-offsets",
+        "offset.storage.partitions": 2,
+        "producer.override.transaction.timeout.ms": 600_000,
+    }
+    with held_site(tmp_path, ["--bootstrap-servers", bootstrap], topic, **settings) as site:
+        yield KafkaZombies(site, bootstrap, topic)
+
+
+@pytest.mark.spark
+def test_executors_that_are_frozen_with_open_transactions(zombies: KafkaZombies) -> None:
+    """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
+    site = zombies.site
+    driver = site.start("local-cluster[4,1,1024]")
+    held = zombies.run_until_open(driver)
+    logs = [output_of(transaction.worker) for transaction in held.values()]
+    frozen = site.freeze(all_of([executor_of(driver, transaction.worker) for transaction in held.values()]))
+    site.release()
+
+    site.reconfigure(tasks=2)
+    site.await_successors(driver, held, frozen)
+    zombies.expect_unseen(held)
+    wake([transaction.worker for transaction in held.values()])
+    site.await_ends(driver, held)
+    wake(frozen)  # now Spark may kill them: it has wanted to since their job was cancelled
+
+    for task, log in zip(held, logs, strict=True):
+        site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023
+    zombies.expect_unseen(held)
+    site.finish(driver)
+    expect_each_once(zombies.values())
+
+
+@pytest.mark.spark
+def test_a_driver_that_is_frozen_with_its_tasks(zombies: KafkaZombies) -> None:
+    """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""
+    site = zombies.site
+    first = site.start("local[3]")
+    held = zombies.run_until_open(first)
+    frozen = site.freeze(everything_of(first))
+    site.release()
+
+    site.configure(tasks=2)
+    second = site.start("local[2]")
+    site.await_successors(second, held, frozen)
+    zombies.expect_unseen(held)
+    wake([transaction.worker for transaction in held.values()])
+    site.await_ends(second, held)
+    wake(frozen)
+
+    site.expect_replaced(first)
+    for task in held:
+        assert says_fenced(task, site.printed(first)), site.printed(first)
+    site.finish(second)
+    zombies.expect_unseen(held)
+    expect_each_once(zombies.values())

@@ -139,6 +139,7 @@ def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") ->
             "group.id": unused_name("reader"),
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 5,  # the end of a partition that grows all the time is told of, too
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
         }

@@ -28,6 +28,7 @@ class CountingConfig(SourceConnectorConfig):
     share: str = Field(default="all", description="Which numbers a task counts.")
     fails: bool = Field(default=False, description="Whether its poll raises.")
     topic: str = Field(default="numbers", description="Where they go.")
+    hangs: str = Field(default="", description="In which method a task hangs, the first time.")
 
 
 class CountingTask(SourceTask):
@@ -35,9 +36,12 @@ class CountingTask(SourceTask):
 
     started: list[str] = []  # noqa: RUF012 - of all instances
     stops: list[str] = []  # noqa: RUF012 - the same
+    hung: list[str] = []  # noqa: RUF012 - the same
+    let_go = threading.Event()
 
     def start(self, config: CountingConfig) -> None:
         self.config, self.stopping = config, threading.Event()
+        self.hang_in("start")
         self.partition = {"share": config.share}
         offset = self.context.offset_storage_reader().offset(self.partition)
         self.next = int(offset["next"]) if offset else config.first  # type: ignore[arg-type]
@@ -45,6 +49,7 @@ class CountingTask(SourceTask):
 
     def poll(self) -> Sequence[SourceRecord]:
         self.stopping.wait(0.005)
+        self.hang_in("poll")
         if self.config.fails:
             message = "the source is gone"
             raise ConnectException(message)
@@ -52,11 +57,20 @@ class CountingTask(SourceTask):
         value = b"%s %d" % (self.config.share.encode(), self.next - 1)
         return [SourceRecord(self.partition, {"next": self.next}, self.config.topic, value)]
 
+    def commit(self) -> None:
+        self.hang_in("commit")
+
     def stop(self) -> None:
         self.stopping.set()
 
     def stopped(self) -> None:
         self.stops.append(self.config.share)
+
+    def hang_in(self, method: str) -> None:
+        """Hang there if it is to, and has not yet."""
+        if self.config.hangs == method and not self.hung:
+            self.hung.append(self.config.share)
+            self.let_go.wait(20)
 
 
 class Counting(SourceConnector):
@@ -101,6 +115,7 @@ class ThreadsOfTasks:
 
     def __init__(self, spec: GenerationSpec, store: Store, tasks: int) -> None:
         self._results: list[SourceTaskResult] = []
+        self._is_cancelled = False
         self._threads = [
             threading.Thread(target=self._run, args=(spec, store, task), name=f"task-{task}", daemon=True)
             for task in range(tasks)
@@ -114,14 +129,19 @@ class ThreadsOfTasks:
     def wait(self, timeout: float) -> bool:
         until = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(max(until - time.monotonic(), 0))
-        return not any(thread.is_alive() for thread in self._threads)
+            if not self._is_cancelled:
+                thread.join(max(until - time.monotonic(), 0))
+        return self._is_cancelled or not any(thread.is_alive() for thread in self._threads)
 
     def results(self) -> Sequence[SourceTaskResult]:
+        if self._is_cancelled:
+            message = "the job was cancelled"
+            raise ConnectException(message)
         return self._results
 
     def cancel(self) -> None:
-        """Threads cannot be."""
+        """Threads cannot be: they are left behind, and their results are lost, as Spark's are."""
+        self._is_cancelled = True
 
 
 class InThreads:
@@ -169,7 +189,8 @@ class Running:
     """
 
     def __init__(self, store: Store, topics: MemoryTopics | Target, **settings: object) -> None:
-        CountingTask.started, CountingTask.stops = [], []
+        CountingTask.started, CountingTask.stops, CountingTask.hung = [], [], []
+        CountingTask.let_go.clear()
         self.store = store
         self.topics = topics
         target = MemoryTarget(topics) if isinstance(topics, MemoryTopics) else topics

@@ -100,7 +100,7 @@ def test_paused_and_resumed(life: Life) -> None:
     life.herder.pause("c")
     eventually(lambda: life.herder.info("c").state == "PAUSED")
     assert sorted(CountingTask.stops) == ["a", "b"]
-    assert life.connectors[0].life == ["start", "stop(False)"]
+    eventually(lambda: life.connectors[0].life == ["start", "stop(False)"])
     assert [task.state for task in life.herder.info("c").tasks] == ["PAUSED", "PAUSED"]
     life.herder.resume("c")
     life.await_tasks(4)

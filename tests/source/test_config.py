@@ -45,6 +45,20 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
+def test_kafka_must_allow_transactions_as_long_as_they_are_to_be() -> None:
+    """An interval that Kafka does not allow would fail each time; with other boundaries nobody knows how long."""
+    written = {
+        **BASE,
+        "transaction.boundary": "interval",
+        "transaction.boundary.interval.ms": "30000",
+        "producer.override.transaction.timeout.ms": "30000",
+    }
+    with pytest.raises(ConfigException, match=r"is 30000, .* to be open for 30000 ms: take"):
+        SourceConnectorConfig.parse(written)
+    SourceConnectorConfig.parse({**written, "producer.override.transaction.timeout.ms": "30001"})
+    SourceConnectorConfig.parse({**written, "transaction.boundary": "poll"})
+
+
 def test_a_configuration_travels_as_text() -> None:
     """As a sink's does."""
     config = SourceConnectorConfig.parse(BASE)

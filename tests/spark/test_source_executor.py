@@ -18,7 +18,14 @@ from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.source_job import _expect_room
 from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.records import Closing, GenerationPlan, TaskPlan, TaskProgress, progress_key
+from sinksdk.store.records import (
+    Closing,
+    GenerationPlan,
+    SourceProgress,
+    TaskPlan,
+    TaskProgress,
+    progress_key,
+)
 from sinksdk.writers.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import eventually
 
@@ -51,6 +58,16 @@ class Patient(SourceTask):
         self.stopping.set()
 
 
+class Late(Patient):
+    """Its start comes back when nobody waits for it any more."""
+
+    release = threading.Event()
+
+    def start(self, config: Any) -> None:
+        super().start(config)
+        self.release.wait(20)
+
+
 class Unmakeable(SourceTask):
     def __init__(self) -> None:
         message = "no licence"
@@ -68,6 +85,10 @@ class PatientSource(SourceConnector):
     config_class, task_class = SourceConnectorConfig, Patient
 
 
+class LateSource(SourceConnector):
+    config_class, task_class = SourceConnectorConfig, Late
+
+
 class UnmakeableSource(SourceConnector):
     config_class, task_class = SourceConnectorConfig, Unmakeable
 
@@ -75,7 +96,7 @@ class UnmakeableSource(SourceConnector):
 class Scene:
     """A generation with one task."""
 
-    def __init__(self, connector: type[SourceConnector]) -> None:
+    def __init__(self, connector: type[SourceConnector], **settings: str) -> None:
         Patient.starts = []
         self.store, self.topics = MemoryStore(), MemoryTopics()
         self.generations = Generations(self.store, "c")
@@ -83,6 +104,7 @@ class Scene:
             "name": "c",
             "connector.class": f"{__name__}:{connector.__name__}",
             "closing.poll.ms": "10",
+            **settings,
         }
         self.plan: GenerationPlan = self.generations.plan(
             self.generations.claim(), [TaskPlan(ranges=())], 1, raw, transactional_tasks=1
@@ -112,6 +134,11 @@ class Scene:
         (end,) = self.ends
         assert isinstance(end, SourceTaskResult), end
         return end
+
+    def told(self) -> SourceProgress:
+        """What the driver sees of it."""
+        row = table.read(self.store, progress_key("c", 0), TaskProgress)
+        return row.value.source if row and row.value.source else SourceProgress(state="")
 
     def values(self) -> list[bytes | None]:
         return [record.value for record in self.topics.records("t")]
@@ -163,10 +190,25 @@ def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
     outcome = scene.ended().outcome
     assert outcome.end is End.FAILED
     assert outcome.failure is not None
-    row = table.read(scene.store, progress_key("c", 0), TaskProgress)
-    assert row is not None
-    assert row.value.source is not None
-    assert row.value.source.failure == outcome.failure.message == "no licence"
+    assert scene.told().failure == outcome.failure.message == "no licence"
+
+
+def test_a_start_that_hangs_has_failed_even_if_it_comes_back() -> None:
+    """Told while it hangs: others run on, and the job with them. What was told stays true: nothing is polled."""
+    Late.release.clear()
+    scene = Scene(LateSource, **{"task.hang.timeout.ms": "50"})
+    scene.begin()
+    eventually(lambda: scene.told().failure)
+    assert scene.ends == []
+    Late.release.set()
+
+    outcome = scene.ended().outcome
+    assert (outcome.end, outcome.records) == (End.FAILED, 0)
+    assert outcome.failure is not None
+    assert scene.told().failure == outcome.failure.message
+    assert "task 0: start has not returned for 0." in outcome.failure.message
+    assert "self.release.wait(20)" in outcome.failure.trace
+    assert scene.values() == []
 
 
 def test_the_latest_attempt_owns_the_task() -> None:
@@ -218,6 +260,11 @@ def test_more_tasks_than_a_local_spark_has_places_for_are_refused(master: str) -
     _expect_room(context, 2)
     with pytest.raises(ConfigException, match="places for 2"):
         _expect_room(context, 3)
+
+
+def test_a_local_cluster_whose_executors_are_still_to_come_has_room() -> None:
+    """Spark counts those that are there, or says two."""
+    _expect_room(SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]"), 4)  # type: ignore[arg-type]
 
 
 def test_a_cluster_may_get_more_places(caplog: pytest.LogCaptureFixture) -> None:

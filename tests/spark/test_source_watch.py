@@ -1,8 +1,10 @@
-"""What looks after a source's task while it runs: asks it to stop, gives it up, says how far it is."""
+"""What looks after a source's task while it runs: asks it to stop, gives it up, says how far and where it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.runtime.generation import Generations
+from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_calls import WatchedSourceTask
 from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch
 from sinksdk.store import MemoryStore, table
@@ -50,6 +54,41 @@ class Worker:
         self.calls.append("cancel")
 
 
+class AuthorsTask(SourceTask):
+    """Does, in whichever method is called, what it is told to."""
+
+    def __init__(self) -> None:
+        self.does: Callable[[], None] = lambda: None
+
+    def start(self, config: object) -> None:
+        self.does()
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        self.does()
+        return None
+
+    def commit(self) -> None:
+        self.does()
+
+    def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
+        self.does()
+
+    def stop(self) -> None:
+        self.does()
+
+    def stopped(self) -> None:
+        self.does()
+
+
+CALLS: Mapping[str, Callable[[SourceTask], object]] = {
+    "start": lambda task: task.start(None),
+    "commit": lambda task: task.commit(),
+    "commit_record": lambda task: task.commit_record(SourceRecord({"p": 1}, {"o": 1}, "t", b""), None),
+    "stop": lambda task: task.stop(),
+    "stopped": lambda task: task.stopped(),
+}
+
+
 class Scene:
     """A task of generation 1, its watch, and a clock that is moved by hand."""
 
@@ -62,8 +101,18 @@ class Scene:
         self.worker: Any = Worker()
         self.progress = self.writer(attempt=1)
         closing = ClosingWatch(self.store, self.spec, self.clock, self.clock.time)
+        self.author = AuthorsTask()
+        self.task = WatchedSourceTask(self.author, self.clock)
         self.watch = SourceTaskWatch(
-            self.worker, closing, self.progress, interval=1.0, clock=self.clock, beside=self.beside
+            self.worker,
+            self.task,
+            closing,
+            self.progress,
+            label="connector c, task 0",
+            hang_timeout=30.0,
+            interval=1.0,
+            clock=self.clock,
+            beside=self.beside,
         )
         self.beside_runs = True
 
@@ -171,6 +220,101 @@ def test_a_later_attempts_progress_stays(scene: Scene) -> None:
     scene.worker.records = 1
     scene.pass_(5)
     assert scene.written().records == 30
+
+
+@pytest.mark.parametrize("method", CALLS)
+def test_a_method_that_does_not_return_has_failed(scene: Scene, method: str) -> None:
+    """After task.hang.timeout.ms, with the lines it is at; the task is given up, and it stays said."""
+    scene.author.does = lambda: scene.pass_(29)
+    CALLS[method](scene.task)
+    assert (scene.worker.calls, scene.written().failure) == ([], None)
+
+    scene.author.does = lambda: scene.pass_(33)
+    CALLS[method](scene.task)
+    scene.pass_(100)
+
+    assert scene.worker.calls == ["cancel"]
+    assert scene.watch.hang is not None
+    told = scene.written()
+    assert (told.failure, told.trace) == (scene.watch.hang.message, scene.watch.hang.trace)
+    assert re.fullmatch(
+        rf"connector c, task 0: {method} has not returned for 3[012]\.\d s", told.failure or ""
+    )
+    assert "scene.author.does = lambda: scene.pass_(33)" in (told.trace or "")
+
+
+def test_a_poll_may_wait_for_ever(scene: Scene) -> None:
+    """It is no hang, and nobody is told of one."""
+    scene.author.does = lambda: scene.pass_(10_000)
+    scene.task.poll()
+    assert (scene.worker.calls, scene.written().failure, scene.row().hangs) == ([], None, None)
+
+
+def test_a_hang_counts_from_each_call(scene: Scene) -> None:
+    """A thousand records are acknowledged, each in its time."""
+    scene.author.does = lambda: scene.pass_(20)
+    for _ in range(10):
+        CALLS["commit_record"](scene.task)
+    assert scene.worker.calls == []
+
+
+def test_where_a_poll_is_that_ignores_stop_is_told(scene: Scene) -> None:
+    """When the task is given up: its operator sees the line, and the generation ends without it."""
+
+    def deaf() -> None:
+        scene.ask(timeout=10)
+        scene.pass_(60)
+
+    scene.author.does = deaf
+    scene.task.poll()
+
+    assert scene.worker.calls == ["stop", "cancel"]
+    assert "in deaf\n    scene.pass_(60)" in (scene.row().hangs or "")
+    assert scene.written().failure is None
+
+
+def test_where_a_stop_is_that_hangs_is_told_too(scene: Scene) -> None:
+    """All threads that are in the author's code are told of, each with its lines."""
+    inside, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        inside.set()
+        release.wait(20)
+
+    scene.author.does = hang
+    stopping = threading.Thread(target=scene.task.stop)
+    stopping.start()
+    assert inside.wait(20)
+
+    def deaf() -> None:
+        scene.ask(timeout=10)
+        scene.pass_(15)
+
+    scene.author.does = deaf
+    scene.task.poll()
+    release.set()
+    stopping.join()
+
+    assert "release.wait(20)" in (scene.row().hangs or "")
+    assert "scene.pass_(15)" in (scene.row().hangs or "")
+
+
+def test_without_a_hang_timeout_everything_may_wait(scene: Scene) -> None:
+    """`task.hang.timeout.ms=0`."""
+    scene.watch = SourceTaskWatch(
+        scene.worker,
+        scene.task,
+        ClosingWatch(scene.store, scene.spec, scene.clock, scene.clock.time),
+        scene.progress,
+        label="c",
+        hang_timeout=0,
+        interval=1.0,
+        clock=scene.clock,
+        beside=scene.beside,
+    )
+    scene.author.does = lambda: scene.pass_(10_000)
+    CALLS["start"](scene.task)
+    assert scene.worker.calls == []
 
 
 def test_whether_the_last_word_was_heard_is_known() -> None:

@@ -93,8 +93,7 @@ class KafkaWriter:
         Raises:
             ConfigException: a reference cannot be resolved, or a security setting not be translated.
         """
-        asked = config.overrides(PRODUCER)
-        longest = int(asked.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION))
+        longest = _longest_transaction(config)
         properties = producer_properties(config, kafka)
         properties[_TRANSACTION_TIMEOUT] = longest
         properties[_DELIVERY_TIMEOUT] = min(int(properties[_DELIVERY_TIMEOUT]), longest)
@@ -263,3 +262,12 @@ class KafkaWriter:
             f"newer task writes with this id ({error.str()}); end transactions earlier, or raise "
             f"'{PRODUCER}{_TRANSACTION_TIMEOUT}'"
         )
+
+
+def _longest_transaction(config: SourceConnectorConfig) -> int:
+    """Milliseconds that a transaction may be open: as asked for, else longer than it is meant to be."""
+    asked = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
+    if asked is not None:
+        return int(asked)
+    meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
+    return max(_LONGEST_TRANSACTION, 2 * meant)

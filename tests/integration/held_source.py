@@ -1,0 +1,119 @@
+"""A source that counts, and holds a transaction open when it is told to: for tests that freeze its tasks.
+
+Three shares are counted, by as many tasks as there are. All that is told and seen goes through files, as the
+tasks are processes of their own: ``<share>.pid`` says who reads a share, ``<share>.committed`` up to which
+number it has heard to be committed; ``<share>.hold`` lets it send one more batch and then wait for the file
+to go away, and ``<share>.held`` says that it waits, up to which number it has sent; ``<share>.stopped`` says
+whose task has ended last.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from sinksdk.source import (
+    ConnectorTransactionBoundaries,
+    SourceConnector,
+    SourceConnectorConfig,
+    SourceRecord,
+    SourceTask,
+)
+
+SHARES = 3
+_BATCH = 10
+
+
+class HeldConfig(SourceConnectorConfig):
+    folder: Path = Field(description="Where the files are.")
+    topic: str = Field(description="Where numbers go.")
+    shares: str = Field(default="", description="Which shares a task counts.")
+    spread: int = Field(default=0, description="Over how many partitions of its own a held batch goes.")
+
+
+class HeldTask(SourceTask):
+    """A batch of each share a poll, in one transaction."""
+
+    def start(self, config: HeldConfig) -> None:
+        self.config, self.stopping = config, threading.Event()
+        self.shares = [int(share) for share in config.shares.split()]
+        found = self.context.offset_storage_reader().offsets([{"share": share} for share in self.shares])
+        self.next = {
+            share: int(offset["next"]) if offset else 0  # type: ignore[arg-type]
+            for share, offset in zip(self.shares, found, strict=True)
+        }
+        self.held: int | None = None
+        for share in self.shares:
+            self.tell(share, "pid", os.getpid())
+
+    def poll(self) -> Sequence[SourceRecord]:
+        if self.held is not None:
+            self.tell(self.held, "held", self.next[self.held])
+            while self.file(self.held, "hold").exists() and not self.stopping.wait(0.02):
+                pass
+            self.commit_now()
+            return ()
+        self.stopping.wait(0.02)
+        self.held = next((share for share in self.shares if self.file(share, "hold").exists()), None)
+        if self.held is not None:
+            return list(self.batch(self.held, max(self.config.spread, _BATCH)))
+        self.commit_now()
+        return [record for share in self.shares for record in self.batch(share, _BATCH)]
+
+    def commit_now(self) -> None:
+        transactions = self.context.transaction_context()
+        assert transactions is not None
+        transactions.commit_transaction()
+
+    def batch(self, share: int, size: int) -> Iterator[SourceRecord]:
+        """The next numbers of a share, each with who has read it."""
+        for number in range(self.next[share], self.next[share] + size):
+            spread = self.config.spread if self.held is not None else 0
+            place = SHARES + share * spread + number % spread if spread else share
+            value = b"%d %d %d" % (share, number, os.getpid())
+            yield SourceRecord(
+                {"share": share}, {"next": number + 1}, self.config.topic, value, partition=place
+            )
+        self.next[share] += size
+
+    def commit(self) -> None:
+        for share in self.shares:
+            self.tell(share, "committed", self.next[share])
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def stopped(self) -> None:
+        for share in self.shares:
+            self.tell(share, "stopped", os.getpid())
+
+    def file(self, share: int, what: str) -> Path:
+        return self.config.folder / f"{share}.{what}"
+
+    def tell(self, share: int, what: str, number: int) -> None:
+        fresh = self.file(share, f"{what}.new")
+        fresh.write_text(str(number))
+        fresh.replace(self.file(share, what))
+
+
+class HeldSource(SourceConnector):
+    """A task alone with a share does not look whether to close: it shall wake up knowing nothing."""
+
+    config_class, task_class = HeldConfig, HeldTask
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        shares = [list(range(task, SHARES, max_tasks)) for task in range(max_tasks)]
+        return [
+            {
+                "shares": " ".join(map(str, mine)),
+                "closing.poll.ms": "600000" if max_tasks == SHARES and mine != [0] else "100",
+            }
+            for mine in shares
+        ]
+
+    def can_define_transaction_boundaries(self, config: HeldConfig) -> ConnectorTransactionBoundaries:
+        return ConnectorTransactionBoundaries.SUPPORTED

@@ -1,0 +1,136 @@
+"""Tasks frozen by SIGSTOP in the middle of a commit, replaced, and woken: nothing of it is ever seen.
+
+The target is a topic directory; ``tests/kafka/test_source_zombies.py`` has Kafka.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sinksdk import OffsetRange, TopicPartition
+from sinksdk.sources import Subscription, TopicDirectory
+from tests.integration.freezing import Pids, everything_of, executor_of, python_workers_of, wake
+from tests.integration.held_site import (
+    FROZEN,
+    HeldSite,
+    all_of,
+    expect_each_once,
+    held_site,
+    output_of,
+    says_fenced,
+)
+from tests.integration.held_source import SHARES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+TOPIC = "numbers"
+SPREAD = 400  # files of a held transaction: writing them takes long enough to be frozen half-way
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[HeldSite]:
+    with held_site(tmp_path, ["--topic-directory", str(tmp_path / "topics")], TOPIC, spread=SPREAD) as made:
+        yield made
+
+
+def files_of(site: HeldSite, share: int) -> Collection[Path]:
+    """What is on disk of a share's held transaction, which is the only one to write to these partitions."""
+    first = SHARES + share * SPREAD
+    folders = (site.folder / f"topics/topic={TOPIC}/partition={first + at}" for at in range(SPREAD))
+    return [path for folder in folders for path in folder.glob("*.parquet")]
+
+
+def freeze_in_commit(site: HeldSite, driver: subprocess.Popen[str], pids: Pids) -> list[int]:
+    """Let what is held be committed, and freeze processes when some of its files are on disk."""
+    site.release()
+    site.wait(lambda: all(files_of(site, share) for share in FROZEN), driver, "files were on disk")
+    frozen = site.freeze(pids)
+    for share in FROZEN:
+        assert 0 < len(files_of(site, share)) < SPREAD
+    return frozen
+
+
+def available(site: HeldSite) -> dict[TopicPartition, OffsetRange]:
+    """What sinks see: each partition that has records."""
+    there = TopicDirectory(str(site.folder / "topics")).partitions(Subscription([TOPIC]))
+    return {partition: offsets for partition, offsets in there.items() if offsets.end}
+
+
+def expect_nothing_seen(site: HeldSite) -> None:
+    """No record of what was held counts, whatever files there are."""
+    assert {partition.partition for partition in available(site)} == set(range(SHARES))
+
+
+def expect_all_in_the_topic(site: HeldSite, spark: SparkSession) -> None:
+    """Each number is there once, as sinks read the topic."""
+    expect_nothing_seen(site)
+    rows = TopicDirectory(str(site.folder / "topics")).read(spark, available(site))
+    expect_each_once([row.value for row in rows.select("value").collect()])
+
+
+def test_executors_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSession) -> None:
+    """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
+    driver = site.start("local-cluster[4,1,1024]")
+    held = site.run_until_held(driver)
+    executors = [executor_of(driver, transaction.worker) for transaction in held.values()]
+    logs = [output_of(transaction.worker) for transaction in held.values()]
+    frozen = freeze_in_commit(site, driver, all_of(executors))
+    expect_nothing_seen(site)
+
+    site.reconfigure(tasks=2)
+    site.await_successors(driver, held, frozen)
+    expect_nothing_seen(site)
+    wake([transaction.worker for transaction in held.values()])
+    site.await_ends(driver, held)
+    wake(frozen)  # now Spark may kill them: it has wanted to since their job was cancelled
+
+    for task, log in zip(held, logs, strict=True):
+        site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023
+    site.finish(driver)
+    expect_all_in_the_topic(site, spark)
+
+
+def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSession) -> None:
+    """Their job is cancelled after the graceful time, and Spark kills them: nobody waits for them for ever."""
+    driver = site.start("local[3]")
+    held = site.run_until_held(driver)
+    workers = {transaction.worker for transaction in held.values()}
+    everyone = python_workers_of(driver)
+    frozen = freeze_in_commit(site, driver, lambda: workers & set(everyone()))
+
+    site.reconfigure(tasks=2)
+    site.await_successors(driver, held, frozen)
+    wake(frozen)
+
+    site.wait(lambda: not workers & set(everyone()), driver, "the frozen workers are gone")
+    site.finish(driver)
+    expect_all_in_the_topic(site, spark)
+
+
+def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite, spark: SparkSession) -> None:
+    """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""
+    first = site.start("local[3]")
+    held = site.run_until_held(first)
+    frozen = freeze_in_commit(site, first, everything_of(first))
+
+    site.configure(tasks=2)
+    second = site.start("local[2]")
+    site.await_successors(second, held, frozen)
+    expect_nothing_seen(site)
+    wake([transaction.worker for transaction in held.values()])
+    site.await_ends(second, held)
+    wake(frozen)
+
+    site.expect_replaced(first)
+    for task in held:
+        assert says_fenced(task, site.printed(first)), site.printed(first)
+    site.finish(second)
+    expect_all_in_the_topic(site, spark)

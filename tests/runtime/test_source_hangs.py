@@ -1,0 +1,122 @@
+"""A source's task whose code does not come back: it is told where, and neither its driver nor its siblings wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sinksdk import ClosingReason
+from sinksdk.engine.source_outcome import End
+from sinksdk.runtime import registry
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.records import ConnectorStatus, status_key
+from sinksdk.writers.memory import MemoryTopics
+from tests.runtime.running_sources import CountingTask, Running, counted, eventually
+
+pytestmark = pytest.mark.usefixtures("at_once")
+
+
+@pytest.fixture(autouse=True)
+def let_go() -> Iterator[None]:
+    """No thread that hangs outlives its test for long."""
+    yield
+    CountingTask.let_go.set()
+
+
+def running(store: MemoryStore, topics: MemoryTopics, hangs: str, **settings: object) -> Running:
+    more = {"task.hang.timeout.ms": 100, "task.shutdown.graceful.timeout.ms": 1_500, **settings}
+    return Running(store, topics, hangs=hangs, **more)
+
+
+def expect_each_once(running: Running) -> None:
+    for share in "ab":
+        assert (found := counted(running.values(), share)) == list(range(len(found)))
+
+
+@pytest.mark.parametrize("method", ["start", "commit"])
+def test_a_method_that_hangs_fails_its_task(method: str) -> None:
+    """It is cut off with its generation after its back-off; its sibling commits, both go on in the next one."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with running(store, topics, method) as it:
+        eventually(lambda: it.listener.ends)
+        (hung,) = CountingTask.hung
+        before = len(counted(it.values(), hung))
+        eventually(lambda: len(counted(it.values(), hung)) > before + 5)
+        row = table.read(store, status_key("c"), ConnectorStatus)
+
+    number = "ab".index(hung)
+    assert it.error is None
+    assert it.listener.reasons[0] is ClosingReason.FAILURE
+    assert it.listener.ends[0] == [(task, End.FAILED if task == number else End.STOPPED) for task in range(2)]
+    assert row is not None
+    (failed,) = row.value.tasks
+    assert f"task {number}: {method} has not returned for " in (failed.error or "")
+    assert "self.let_go.wait(20)" in (failed.trace or "")
+    CountingTask.let_go.set()
+    expect_each_once(it)
+
+
+def test_what_always_hangs_fails_the_connector() -> None:
+    """As any failure does, once restart.max.attempts are used up; the cause has the line."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with running(store, topics, "start", **{"restart.max.attempts": 0}) as it:
+        it.join()
+
+    assert "start has not returned for " in str(it.error)
+    assert "self.let_go.wait(20)" in "".join(getattr(it.error, "__notes__", []))
+
+
+def test_a_poll_that_waits_is_no_hang() -> None:
+    """For ten times as long as anything else may take."""
+    store, topics = MemoryStore(), MemoryTopics()
+    patience = {"task.hang.timeout.ms": 20, "task.shutdown.graceful.timeout.ms": 20_000}
+    with running(store, topics, "poll", **patience) as it:
+        eventually(lambda: CountingTask.hung)
+        sibling = "ab".replace(CountingTask.hung[0], "")
+        before = len(counted(it.values(), sibling))
+        eventually(lambda: len(counted(it.values(), sibling)) > before + 20)
+        assert it.listener.ends == []
+        CountingTask.let_go.set()
+
+    assert it.listener.ends == [[(0, End.STOPPED), (1, End.STOPPED)]]
+    expect_each_once(it)
+
+
+def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Given up after the graceful time, and told of with its line; what it still polls goes nowhere."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with running(store, topics, "poll") as it:
+        eventually(lambda: CountingTask.hung)
+        eventually(it.values)
+        it.driver.rebalance()
+        eventually(lambda: len(it.launcher.plans) == 2)
+        (hung,) = CountingTask.hung
+        eventually(lambda: counted(it.values(), hung))
+        CountingTask.let_go.set()
+
+    ends = dict(it.listener.ends[0])
+    number = "ab".index(hung)
+    assert ends == {number: End.CANCELLED, 1 - number: End.STOPPED}
+    told = [line.getMessage() for line in caplog.records if line.name.startswith("sinksdk.runtime")]
+    (where,) = [text for text in told if "it did not stop in time" in text]
+    assert where.startswith(f"connector c, task {number}: ")
+    assert "self.let_go.wait(20)" in where
+    assert [text.split(" did not ")[0] for text in told if "task.shutdown" in text] == [
+        f"connector c: task {number}"
+    ]
+    expect_each_once(it)
+
+
+def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_deleted() -> None:
+    """The driver ends with the connector's own stop(True), as if the task had ended."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with running(store, topics, "poll") as it:
+        eventually(lambda: CountingTask.hung)
+        registry.mark_deleted(store, "c")
+        it.join()
+
+    assert (it.error, it.reason) == (None, ClosingReason.DELETE)
+    assert it.connector.life == ["start", "stop(True)"]
