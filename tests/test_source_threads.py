@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sinksdk.engine.clock import SystemClock
+from sinksdk.engine.clock import Clock, SystemClock
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
+from sinksdk.testing.clock import ManualClock
 from sinksdk.threads import SystemThreads
 from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 from tests.engine.sources import ID, NAME, lines
@@ -128,7 +129,13 @@ class HoldingWriter(MemoryWriter):
 class Running:
     """A worker in a thread of its own."""
 
-    def __init__(self, task: SourceTask, folder: Path, options: SourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        task: SourceTask,
+        folder: Path,
+        options: SourceOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.topics = MemoryTopics()
         self.writer = HoldingWriter(self.topics, folder)
         self.worker = WorkerSourceTask(
@@ -137,7 +144,7 @@ class Running:
             None,
             writer=self.writer,
             offsets=MemoryOffsets(self.topics, NAME.connector),
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             threads=SystemThreads(str(NAME)),
             options=options,
         )
@@ -199,7 +206,10 @@ def test_stop_does_not_wait_for_a_commit_and_stopped_does(server: socket.socket,
 
     task = Committing(server, tmp_path)
     task.batches.append(lines(0))
-    it = Running(task, tmp_path, OFTEN)
+    clock = ManualClock()
+    it = Running(task, tmp_path, OFTEN, clock)
+    wait(lambda: task.names.count("poll") == 2)
+    clock.advance(1.0)  # the transaction is due, while the task polls
     wait(lambda: "commit" in task.names)
 
     it.worker.stop()
@@ -292,6 +302,7 @@ def test_a_poll_that_fails_while_another_thread_commits(server: socket.socket, t
         def poll(self) -> Sequence[SourceRecord] | None:
             if self.batches:
                 return super().poll()
+            clock.advance(1.0)  # the transaction is due, while the task polls
             inside.wait()
             raise ConnectionResetError("the other side hung up")
 
@@ -303,7 +314,8 @@ def test_a_poll_that_fails_while_another_thread_commits(server: socket.socket, t
 
     task = Failing(server, tmp_path)
     task.batches.append(lines(0))
-    it = Running(task, tmp_path, OFTEN)
+    clock = ManualClock()
+    it = Running(task, tmp_path, OFTEN, clock)
     outcome = it.outcome()
     assert outcome.end is End.FAILED
     assert outcome.failure is not None
@@ -426,10 +438,9 @@ def test_acknowledgements_never_meet_each_other(server: socket.socket, tmp_path:
 
     task = Counting(server, tmp_path)
     it = Running(task, tmp_path, SourceOptions("interval", interval=0.004))
-    time.sleep(0.3)
+    wait(lambda: it.worker.transactions > 20)
     it.worker.stop()
     outcome = it.outcome()
-    assert outcome.transactions > 5
     assert task.most == 1
     offsets = [record.source_offset["line"] for record in it.topics.records("lines")]
     assert offsets == list(range(1, outcome.records + 1))
