@@ -26,19 +26,19 @@ demo: install ## See it work: archive real records to S3, with a rebalance in th
 pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--follow'
 	$(BIN)/python -m examples.pipeline $(OPTIONS)
 
-check: install ## Lint, types, import rules, fast tests (seconds; before every commit)
+JOBS ?= 2
+check: install ## Lint, types, import rules, fast tests (minutes; before every commit); JOBS=2 files at a time
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m 'not slow and not spark' tests
+	$(BIN)/pytest -q --numprocesses $(JOBS) --dist loadfile -m 'not slow and not spark' tests
 	$(BIN)/pytest -qq --collect-only property_tests examples >/dev/null
 
 format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-JOBS ?= 2
-test: install ## All tests: Spark, servers, crashes, property tests (minutes); JOBS=2 files at a time
+test: install ## All tests: Spark, servers, crashes, property tests (half an hour); JOBS=2 files at a time
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --durations 30 tests property_tests examples
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C); SOURCES=1 those of a source
