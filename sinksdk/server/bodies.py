@@ -31,18 +31,13 @@ def _number(value: object) -> object:
     raise ValueError(message)
 
 
-Partition = Annotated[
-    int,
-    Field(ge=0, lt=2**31),
-    BeforeValidator(_number, json_schema_input_type=Annotated[int, Field(ge=0, lt=2**31)] | _Digits),
-]
+_Int32 = Annotated[int, Field(ge=0, lt=2**31)]
+_Int64 = Annotated[int, Field(ge=0, lt=2**63)]
+
+Partition = Annotated[_Int32, BeforeValidator(_number, json_schema_input_type=_Int32 | _Digits)]
 """A partition's number, or its digits as text."""
 
-Offset = Annotated[
-    int,
-    Field(ge=0, lt=2**63),
-    BeforeValidator(_number, json_schema_input_type=Annotated[int, Field(ge=0, lt=2**63)] | _Digits),
-]
+Offset = Annotated[_Int64, BeforeValidator(_number, json_schema_input_type=_Int64 | _Digits)]
 """An offset in a topic partition, or its digits as text."""
 
 

@@ -68,11 +68,22 @@ def test_tree_of_an_ended_process_is_empty() -> None:
 
 
 def test_ended_child_still_counts() -> None:
-    """What a child used is still counted after it has ended and was waited for."""
-    before = sum(cpu_seconds(os.getpid()).values())
-    burn = "import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass"
-    subprocess.run([sys.executable, "-c", burn], check=True)
-    assert sum(cpu_seconds(os.getpid()).values()) - before >= 0.09
+    """What a child used is still counted after it has ended and was waited for.
+
+    The parent is a process of its own: below this one, other tests' processes may just be ending.
+    """
+    burn = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    wait_for = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}], check=True)"
+    parent_of_an_ended = f"{wait_for}\nprint('ended', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", parent_of_an_ended], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ended\n"
+        assert len(tree(parent.pid, running())) == 1
+        used = sum(cpu_seconds(parent.pid).values())
+        parent.communicate()
+    assert used >= 0.5
 
 
 def test_own_process_is_running() -> None:
