@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, TypeVar
@@ -98,7 +98,7 @@ class TaskInfo:
     Args:
         number: its number.
         state: Connect's.
-        partitions: what it has, or had.
+        partitions: what it has, or had; of the last one also those that wait while others are read.
         trace: what made it fail.
         source: how far it is, if it is a source's and runs.
     """
@@ -201,7 +201,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.deleted,
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
-        _source_tasks(plan, state, status, running) if kind == "source" else _tasks(plan, state, remembered),
+        _source_tasks(plan, state, status, running) if kind == "source" else _tasks(plan, state, status),
         _partitions(
             store,
             connector,
@@ -341,16 +341,29 @@ def _source_task_state(state: State, source: SourceProgress | None, *, is_failin
     return _task_state(state, is_failing=is_failing)
 
 
-def _tasks(
-    plan: GenerationPlan | None, state: State, remembered: dict[TopicPartition, PartitionStatus]
-) -> tuple[TaskInfo, ...]:
+def _tasks(plan: GenerationPlan | None, state: State, status: ConnectorStatus) -> tuple[TaskInfo, ...]:
+    shares = [[planned.topic_partition for planned in task.ranges] for task in (plan.tasks if plan else ())]
+    failing = {row.topic_partition: row for row in status.partitions if row.failures}
+    if shares:
+        shares[-1] += _left_out(failing, shares, status.missing_topics)
     found = []
-    for number, task in enumerate(plan.tasks if plan else ()):
-        partitions = tuple(planned.topic_partition for planned in task.ranges)
-        failed = [remembered[p] for p in partitions if p in remembered and remembered[p].failures]
+    for number, partitions in enumerate(shares):
+        failed = [failing[p] for p in partitions if p in failing]
         trace = (failed[0].trace or failed[0].error) if failed else None
-        found.append(TaskInfo(number, _task_state(state, is_failing=bool(failed)), partitions, trace))
+        task_state = _task_state(state, is_failing=bool(failed))
+        found.append(TaskInfo(number, task_state, tuple(partitions), trace))
     return tuple(found)
+
+
+def _left_out(
+    failing: Iterable[TopicPartition], shares: list[list[TopicPartition]], missing: Collection[str]
+) -> list[TopicPartition]:
+    """Partitions that wait to be opened again while others are read: they are in no task of the plan.
+
+    Whoever watches tasks' states alone, as Connect's tools do, must see that something waits.
+    """
+    planned = {partition for share in shares for partition in share}
+    return [p for p in failing if p not in planned and p.topic not in missing]
 
 
 def _task_state(state: State, *, is_failing: bool) -> State:
