@@ -54,7 +54,7 @@ from sinksdk.source import (
 )
 from sinksdk.source import records as source_records
 from sinksdk.source.config import SOURCE_OPTIONS
-from sinksdk.store import records
+from sinksdk.store import keys, records
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
 from sinksdk.testing.source_kit.moments import Event
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
@@ -100,7 +100,7 @@ def attribute_docs(thing: type | ModuleType) -> Iterator[tuple[str, str]]:
 # -- configuration -------------------------------------------------------------------------------------
 
 
-def keys(found: Iterable[ConfigKey]) -> str:
+def config_keys(found: Iterable[ConfigKey]) -> str:
     """A configuration reference."""
     return table(("key", "type", "default", "meaning"), map(_key_row, found))
 
@@ -114,19 +114,19 @@ def _key_row(key: ConfigKey) -> tuple[str, str, str, str]:
 
 def common_keys() -> str:
     """Keys of all connectors."""
-    return keys(ConnectorConfig.reference())
+    return config_keys(ConnectorConfig.reference())
 
 
 def source_keys() -> str:
     """Keys of all sources that sinks do not have, or that mean something else there."""
     common = list(ConnectorConfig.reference())
-    return keys(key for key in SourceConnectorConfig.reference() if key not in common)
+    return config_keys(key for key in SourceConnectorConfig.reference() if key not in common)
 
 
 def archiver_keys() -> str:
     """Keys of the archiver that not every connector has, or that mean something else there."""
     common = list(ConnectorConfig.reference())
-    return keys(key for key in S3ArchiverConfig.reference() if key not in common)
+    return config_keys(key for key in S3ArchiverConfig.reference() if key not in common)
 
 
 # -- what keys of others mean here ----------------------------------------------------------------------
@@ -186,14 +186,14 @@ def store_keys() -> str:
     """What is kept under which key."""
     name = "NAME"
     found: list[tuple[str, object]] = [
-        (records.STORE_KEY, records.StoreIdentity),
-        (records.config_key(name), records.config_key),
-        (records.task_count_key(name), records.task_count_key),
-        (records.plan_key(name, 7), records.plan_key),
-        (records.task_key(name, 0), records.task_key),
-        (records.status_key(name), records.status_key),
-        (records.progress_key(name, 0), records.progress_key),
-        (records.totals_key(name), records.totals_key),
+        (keys.STORE_KEY, records.StoreIdentity),
+        (keys.config_key(name), keys.config_key),
+        (keys.task_count_key(name), keys.task_count_key),
+        (keys.plan_key(name, 7), keys.plan_key),
+        (keys.task_key(name, 0), keys.task_key),
+        (keys.status_key(name), keys.status_key),
+        (keys.progress_key(name, 0), keys.progress_key),
+        (keys.totals_key(name), keys.totals_key),
     ]
     return table(("key", "value"), ((f"`{key}`", sentence(about)) for key, about in found))
 

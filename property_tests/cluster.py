@@ -33,7 +33,8 @@ from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
 from sinksdk.store import MemoryStore, Store, StoreUnavailable, read_commits, take_over
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import Closing, Entry, GenerationPlan, PartitionStatus, TaskPlan
+from sinksdk.store.records import Closing, Entry, GenerationPlan, TaskPlan
+from sinksdk.store.reports import PartitionStatus
 from sinksdk.testing import ManualClock
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer, slow_down
 

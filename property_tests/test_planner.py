@@ -13,7 +13,8 @@ from sinksdk import BatchPolicy, OffsetRange, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.runtime.assignment import assign
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
-from sinksdk.store.records import PartitionStatus, PlannedRange
+from sinksdk.store.records import PlannedRange
+from sinksdk.store.reports import PartitionStatus
 
 exercised = EXERCISED["the planner"]
 MOST_ROUNDS = 200

@@ -10,7 +10,8 @@ from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import MemoryStore, take_over
-from sinksdk.store.records import Closing, plan_key
+from sinksdk.store.keys import plan_key
+from sinksdk.store.records import Closing
 from sinksdk.testing import ManualClock
 from tests.store.protocol import P0, plan
 

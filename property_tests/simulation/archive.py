@@ -28,17 +28,19 @@ from sinksdk import (
 )
 from sinksdk.store import merge, table
 from sinksdk.store.base import Stored
+from sinksdk.store.keys import (
+    config_key,
+    plan_key,
+    plans_prefix,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     TaskCountRecord,
     TaskRecord,
     Value,
-    config_key,
-    plan_key,
-    plans_prefix,
-    task_count_key,
-    task_key,
 )
 from sinksdk.testing.simulation.sinks import SinkCluster
 from sinksdk.testing.simulation.store import Bystander

@@ -12,11 +12,13 @@ from property_tests.simulation.tables import Tables, TablesConnector, is_taken_b
 from property_tests.simulation.watched import WatchedTarget
 from sinksdk.store import table
 from sinksdk.store.base import Stored
-from sinksdk.store.records import (
-    GenerationPlan,
+from sinksdk.store.keys import (
     plan_key,
     task_count_key,
     task_key,
+)
+from sinksdk.store.records import (
+    GenerationPlan,
 )
 from sinksdk.testing.simulation.sources import SourceCluster
 from sinksdk.testing.simulation.store import Bystander

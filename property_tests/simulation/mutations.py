@@ -18,14 +18,16 @@ from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.succession import Succession
 from sinksdk.spark import executor
 from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
+from sinksdk.store.keys import (
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.ledger import Ledger
 from sinksdk.store.records import (
     ConnectorRecord,
     GenerationPlan,
     TaskCountRecord,
     TaskRecord,
-    task_count_key,
-    task_key,
 )
 from sinksdk.testing.simulation.store import SimulatedStore
 

@@ -20,13 +20,15 @@ from sinksdk.source.records import RecordMetadata
 from sinksdk.sources.topic_directory.log import Entry, TransactionLog
 from sinksdk.spark import closing_watch, source_executor
 from sinksdk.store import Store, TakenOver, TaskLedger, ledger, table
+from sinksdk.store.keys import (
+    plan_key,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.records import (
     GenerationPlan,
     TaskCountRecord,
     TaskRecord,
-    plan_key,
-    task_count_key,
-    task_key,
 )
 from sinksdk.writers.memory import MemoryWriter, _Transaction
 from sinksdk.writers.topic_directory import TopicDirectoryWriter

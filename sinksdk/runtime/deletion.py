@@ -10,7 +10,8 @@ import logging
 from sinksdk.errors import ConnectException
 from sinksdk.runtime.generation import Generations
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import ConnectorRecord, config_key
+from sinksdk.store.keys import config_key
+from sinksdk.store.records import ConnectorRecord
 
 log = logging.getLogger(__name__)
 

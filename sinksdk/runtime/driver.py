@@ -43,9 +43,11 @@ from sinksdk.store import Store
 from sinksdk.store.records import (
     ConnectorRecord,
     GenerationPlan,
-    PartitionProgress,
     PlannedRange,
     TaskPlan,
+)
+from sinksdk.store.reports import (
+    PartitionProgress,
 )
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,14 @@ from dataclasses import dataclass, field, replace
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import Conflict, Store, merge, table
+from sinksdk.store.keys import (
+    config_key,
+    connector_prefix,
+    plan_key,
+    plans_prefix,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.records import (
     Closing,
     Entry,
@@ -21,13 +29,7 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
-    config_key,
-    connector_prefix,
     noted,
-    plan_key,
-    plans_prefix,
-    task_count_key,
-    task_key,
 )
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,8 @@ from sinksdk.runtime.info import (
     connector_reports,
 )
 from sinksdk.store import Store, read_commits
-from sinksdk.store.records import ConnectorHistory, ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.reports import ConnectorHistory
 
 
 class ConnectorRunsException(ConnectException):

@@ -10,7 +10,7 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.views import Report, partition_of
-from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, SourceProgress
+from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, SourceProgress
 
 BUCKET: Final = 60
 """Seconds that a bucket stands for."""

@@ -11,7 +11,8 @@ from sinksdk.logs import Outage
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.history import Account, Amounts, Growth, together, with_amounts, with_failures
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import ConnectorHistory, history_key
+from sinksdk.store.keys import history_key
+from sinksdk.store.reports import ConnectorHistory
 
 log = logging.getLogger(__name__)
 

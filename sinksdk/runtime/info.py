@@ -19,25 +19,29 @@ from sinksdk.runtime.succession import SILENCE
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
 from sinksdk.source.positions import as_json
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
-from sinksdk.store.records import (
+from sinksdk.store.keys import (
     CONNECTORS,
-    ConnectorHistory,
-    ConnectorRecord,
-    ConnectorStatus,
-    GenerationPlan,
-    PartitionProgress,
-    PartitionStatus,
-    SourcePartitionOffset,
-    SourceProgress,
-    TargetState,
-    TaskCountRecord,
-    TaskProgress,
-    TaskTotals,
     connector_prefix,
     history_key,
     plan_key,
     status_key,
     task_count_key,
+)
+from sinksdk.store.records import (
+    ConnectorRecord,
+    GenerationPlan,
+    TargetState,
+    TaskCountRecord,
+)
+from sinksdk.store.reports import (
+    ConnectorHistory,
+    ConnectorStatus,
+    PartitionProgress,
+    PartitionStatus,
+    SourcePartitionOffset,
+    SourceProgress,
+    TaskProgress,
+    TaskTotals,
 )
 
 T = TypeVar("T")

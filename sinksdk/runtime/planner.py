@@ -17,7 +17,8 @@ from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.store.records import PartitionStatus, PlannedRange, Seen, Tail
+from sinksdk.store.records import PlannedRange
+from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import CONNECTORS, ConnectorRecord, TargetState, config_key, connector_of
+from sinksdk.store.keys import CONNECTORS, config_key, connector_of
+from sinksdk.store.records import ConnectorRecord, TargetState
 
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
 

@@ -13,7 +13,8 @@ from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import remember
 from sinksdk.runtime.status import StatusKeeper
-from sinksdk.store.records import GenerationPlan, PartitionProgress, PartitionStatus, PlannedRange
+from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.reports import PartitionProgress, PartitionStatus
 
 log = logging.getLogger(__name__)
 

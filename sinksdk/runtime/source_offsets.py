@@ -21,7 +21,8 @@ from sinksdk.source.connector import SourceConnector
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import TaskProgress, progress_prefix
+from sinksdk.store.keys import progress_prefix
+from sinksdk.store.reports import TaskProgress
 
 Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
 """Source partitions with their new offsets; None: as if nothing of them had been read."""

@@ -17,7 +17,8 @@ from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
 from sinksdk.runtime.totals import task_progress
 from sinksdk.store import Store
-from sinksdk.store.records import GenerationPlan, SourceProgress, TaskProgress
+from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress, TaskProgress
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import ConnectorStatus, PartitionStatus, TaskStatus, status_key
+from sinksdk.store.keys import status_key
+from sinksdk.store.reports import ConnectorStatus, PartitionStatus, TaskStatus
 
 log = logging.getLogger(__name__)
 

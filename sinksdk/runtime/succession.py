@@ -22,14 +22,18 @@ from typing import Final
 from sinksdk.context import ClosingReason
 from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import (
-    Closing,
-    ConnectorStatus,
-    GenerationPlan,
-    TaskCountRecord,
+from sinksdk.store.keys import (
     plan_key,
     status_key,
     task_count_key,
+)
+from sinksdk.store.records import (
+    Closing,
+    GenerationPlan,
+    TaskCountRecord,
+)
+from sinksdk.store.reports import (
+    ConnectorStatus,
 )
 
 log = logging.getLogger(__name__)

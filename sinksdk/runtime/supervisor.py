@@ -21,8 +21,10 @@ from sinksdk.runtime.trail import closing_trail
 from sinksdk.store import Store
 from sinksdk.store.records import (
     GenerationPlan,
-    PartitionProgress,
     PlannedRange,
+)
+from sinksdk.store.reports import (
+    PartitionProgress,
     TaskProgress,
 )
 

@@ -11,7 +11,7 @@ from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.store.records import TaskStatus
+from sinksdk.store.reports import TaskStatus
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,16 @@ from sinksdk.logs import Outage
 from sinksdk.measures import TaskMeasures, added
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import (
+from sinksdk.store.keys import (
+    progress_key,
+    progress_prefix,
+    totals_key,
+)
+from sinksdk.store.reports import (
     ConnectorTotals,
     PartitionTotals,
     TaskProgress,
     TaskTotals,
-    progress_key,
-    progress_prefix,
-    totals_key,
 )
 
 log = logging.getLogger(__name__)

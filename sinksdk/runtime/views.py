@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sinksdk.engine import PartitionOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.events import PartitionView
-from sinksdk.store.records import PartitionProgress
+from sinksdk.store.reports import PartitionProgress
 
 Report = PartitionProgress | PartitionOutcome
 """What a task says of a partition: while it runs, or once it has ended."""

@@ -10,7 +10,8 @@ from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
 from sinksdk.runtime.registry import Order
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
-from sinksdk.store.records import ConnectorRecord, TargetState, config_key
+from sinksdk.store.keys import config_key
+from sinksdk.store.records import ConnectorRecord, TargetState
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from sinksdk.server.bodies import Body, Scalar
 from sinksdk.server.errors import errors
 from sinksdk.server.paths import Name
 from sinksdk.server.state import the_herder
-from sinksdk.store.records import Bucket, ConnectorHistory, PastFailure, TargetState
+from sinksdk.store.records import TargetState
+from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 

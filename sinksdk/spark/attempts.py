@@ -15,7 +15,8 @@ from sinksdk.errors import FencedException
 from sinksdk.logs import configure_logging
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Store, current_plan, table
-from sinksdk.store.records import TaskRecord, progress_key, task_key
+from sinksdk.store.keys import progress_key, task_key
+from sinksdk.store.records import TaskRecord
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.records import PartitionProgress, TaskProgress, progress_key
+from sinksdk.store.keys import progress_key
+from sinksdk.store.reports import PartitionProgress, TaskProgress
 
 log = logging.getLogger(__name__)
 

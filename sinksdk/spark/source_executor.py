@@ -29,7 +29,8 @@ from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch, watching
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
-from sinksdk.store.records import TaskRecord, task_key
+from sinksdk.store.keys import task_key
+from sinksdk.store.records import TaskRecord
 from sinksdk.threads import SystemThreads
 
 log = logging.getLogger(__name__)

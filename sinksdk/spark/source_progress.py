@@ -15,7 +15,7 @@ from sinksdk.measures import TaskMeasures
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressRow
 from sinksdk.store import Store
-from sinksdk.store.records import SourcePartitionOffset, SourceProgress, TaskProgress
+from sinksdk.store.reports import SourcePartitionOffset, SourceProgress, TaskProgress
 
 log = logging.getLogger(__name__)
 

@@ -9,17 +9,19 @@ from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.references import resolve_references
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
+from sinksdk.store.keys import (
+    STORE_KEY,
+    plan_key,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.ledger import Ledger, Merged, TakenOver, TaskLedger, current_plan, merge, take_over
 from sinksdk.store.memory import MemoryStore
 from sinksdk.store.records import (
-    STORE_KEY,
     GenerationPlan,
     StoreIdentity,
     TaskCountRecord,
     TaskRecord,
-    plan_key,
-    task_count_key,
-    task_key,
 )
 
 __all__ = [

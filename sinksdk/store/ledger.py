@@ -14,6 +14,11 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store
+from sinksdk.store.keys import (
+    plan_key,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
@@ -21,9 +26,6 @@ from sinksdk.store.records import (
     TaskRecord,
     by_partition,
     noted,
-    plan_key,
-    task_count_key,
-    task_key,
 )
 
 Tokens = Mapping[TopicPartition, Mapping[str, Token]]

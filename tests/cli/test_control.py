@@ -15,7 +15,8 @@ from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store import Store, open_store, take_over
-from sinksdk.store.records import PartitionStatus, PlannedRange, TaskPlan
+from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.reports import PartitionStatus
 from tests.cli.support import Here
 
 T0 = TopicPartition("flights", 0)

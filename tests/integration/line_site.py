@@ -17,7 +17,9 @@ from sinksdk.sources import Source
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store, table
-from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
+from sinksdk.store.keys import status_key
+from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import ConnectorStatus
 from tests.integration.line_sink import LineSink, LineSinkConfig
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from sinksdk.server.app import create_app
 from sinksdk.server.auth import Credentials
 from sinksdk.store import MemoryStore, Store
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import Bucket, history_key
+from sinksdk.store.keys import history_key
+from sinksdk.store.reports import Bucket
 from tests.needs import missing
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 

@@ -20,15 +20,19 @@ from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import (
-    PartitionProgress,
-    PartitionStatus,
-    PlannedRange,
-    SourceProgress,
-    TaskPlan,
-    TaskProgress,
+from sinksdk.store.keys import (
     plan_key,
     progress_key,
+)
+from sinksdk.store.records import (
+    PlannedRange,
+    TaskPlan,
+)
+from sinksdk.store.reports import (
+    PartitionProgress,
+    PartitionStatus,
+    SourceProgress,
+    TaskProgress,
 )
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -37,18 +37,22 @@ from sinksdk.runtime.totals import read_totals
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, committed_offsets, table, take_over
 from sinksdk.store.base import Lost
-from sinksdk.store.records import (
-    Closing,
-    ConnectorHistory,
-    ConnectorRecord,
-    ConnectorStatus,
-    GenerationPlan,
-    TaskProgress,
+from sinksdk.store.keys import (
     config_key,
     history_key,
     plans_prefix,
     progress_key,
     status_key,
+)
+from sinksdk.store.records import (
+    Closing,
+    ConnectorRecord,
+    GenerationPlan,
+)
+from sinksdk.store.reports import (
+    ConnectorHistory,
+    ConnectorStatus,
+    TaskProgress,
 )
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

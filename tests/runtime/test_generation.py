@@ -7,17 +7,19 @@ from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.registry import register
 from sinksdk.store import MemoryStore, StoreUnavailable, TaskLedger, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
+from sinksdk.store.keys import (
+    config_key,
+    plan_key,
+    plans_prefix,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.records import (
     Closing,
     PlannedRange,
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
-    config_key,
-    plan_key,
-    plans_prefix,
-    task_count_key,
-    task_key,
 )
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

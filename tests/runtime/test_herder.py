@@ -17,7 +17,9 @@ from sinksdk.runtime.registry import (
     mark_deleted,
 )
 from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_over
-from sinksdk.store.records import ConnectorHistory, PlannedRange, TaskPlan, history_key, task_count_key
+from sinksdk.store.keys import history_key, task_count_key
+from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.reports import ConnectorHistory
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

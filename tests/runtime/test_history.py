@@ -26,7 +26,7 @@ from sinksdk.runtime.history import (
 from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
+from sinksdk.store.reports import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
 from sinksdk.testing import ManualClock
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,7 +9,9 @@ from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.info import TaskInfo, connector_info
 from sinksdk.runtime.registry import create
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.records import ConnectorStatus, PartitionStatus, PlannedRange, TaskPlan, status_key
+from sinksdk.store.keys import status_key
+from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.reports import ConnectorStatus, PartitionStatus
 
 NOW = 1_800_000_000.0
 

@@ -25,7 +25,9 @@ from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.sources import Subscription
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.records import ConnectorStatus, GenerationPlan, status_key
+from sinksdk.store.keys import status_key
+from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import ConnectorStatus
 from tests.runtime.test_driver import Connector, Finished, InProcess, Task
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

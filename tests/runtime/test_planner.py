@@ -9,7 +9,8 @@ from sinksdk import BatchPolicy, OffsetOutOfRangeException, OffsetRange, TopicPa
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
-from sinksdk.store.records import PartitionStatus, PlannedRange, Seen, Tail
+from sinksdk.store.records import PlannedRange
+from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 TP = TopicPartition("t", 0)
 HUNDRED = Planner(BatchPolicy(max_records=100, max_wait=None))

@@ -8,7 +8,9 @@ from sinksdk import ClosingReason, ConfigException, ConnectException, RetriableE
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime import registry
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.records import ConnectorStatus, TaskCountRecord, status_key, task_count_key
+from sinksdk.store.keys import status_key, task_count_key
+from sinksdk.store.records import TaskCountRecord
+from sinksdk.store.reports import ConnectorStatus
 from sinksdk.writers.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 

@@ -10,7 +10,8 @@ from sinksdk import ClosingReason
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime import registry
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.records import ConnectorStatus, status_key
+from sinksdk.store.keys import status_key
+from sinksdk.store.reports import ConnectorStatus
 from sinksdk.writers.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 

@@ -17,12 +17,16 @@ from sinksdk.runtime.info import ConnectorInfo
 from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.store import MemoryStore, table
+from sinksdk.store.keys import (
+    progress_key,
+)
 from sinksdk.store.records import (
+    TaskPlan,
+)
+from sinksdk.store.reports import (
     SourcePartitionOffset,
     SourceProgress,
-    TaskPlan,
     TaskProgress,
-    progress_key,
 )
 from sinksdk.writers.memory import MemoryTopics
 from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryTarget

@@ -15,13 +15,17 @@ from sinksdk.runtime.supervisor import Supervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored
+from sinksdk.store.keys import (
+    progress_key,
+)
 from sinksdk.store.records import (
     GenerationPlan,
-    PartitionProgress,
     PlannedRange,
     TaskPlan,
+)
+from sinksdk.store.reports import (
+    PartitionProgress,
     TaskProgress,
-    progress_key,
 )
 from sinksdk.testing import ManualClock
 

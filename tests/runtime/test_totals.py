@@ -14,19 +14,23 @@ from sinksdk.runtime.registry import create
 from sinksdk.runtime.totals import TotalsKeeper, read_totals, with_generation, with_progress
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.records import (
-    ConnectorTotals,
-    GenerationPlan,
-    PartitionProgress,
-    PlannedRange,
-    TaskCountRecord,
-    TaskPlan,
-    TaskProgress,
-    TaskTotals,
+from sinksdk.store.keys import (
     plan_key,
     progress_key,
     task_count_key,
     totals_key,
+)
+from sinksdk.store.records import (
+    GenerationPlan,
+    PlannedRange,
+    TaskCountRecord,
+    TaskPlan,
+)
+from sinksdk.store.reports import (
+    ConnectorTotals,
+    PartitionProgress,
+    TaskProgress,
+    TaskTotals,
 )
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from sinksdk import OffsetRange, RetriableException, TopicPartition
 from sinksdk.runtime.planner import Backlog
 from sinksdk.runtime.trailing import TrailingGaps
-from sinksdk.store.records import PartitionStatus, Tail
+from sinksdk.store.reports import PartitionStatus, Tail
 
 TP = TopicPartition("t", 0)
 

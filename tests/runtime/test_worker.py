@@ -19,7 +19,8 @@ from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
-from sinksdk.store.records import ConnectorRecord, status_key
+from sinksdk.store.keys import status_key
+from sinksdk.store.records import ConnectorRecord
 from tests.runtime.test_driver import P0, InProcess, Source, Task
 from tests.runtime.test_worker_connector import RAW, soon
 

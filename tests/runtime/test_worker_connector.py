@@ -27,7 +27,9 @@ from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
-from sinksdk.store.records import ConnectorRecord, ConnectorStatus, status_key, task_count_key
+from sinksdk.store.keys import status_key, task_count_key
+from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.reports import ConnectorStatus
 from tests.runtime.test_driver import P0, InProcess, Source, Task
 
 RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "restart.backoff.ms": "1"}

@@ -11,23 +11,27 @@ from sinksdk.measures import Sizes, SourceMeasures, TaskMeasures
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.registry import aim, create, mark_deleted
 from sinksdk.store import Store, table, take_over
+from sinksdk.store.keys import (
+    history_key,
+    progress_key,
+    status_key,
+)
 from sinksdk.store.records import (
+    PlannedRange,
+    TargetState,
+    TaskPlan,
+)
+from sinksdk.store.reports import (
     Bucket,
     ConnectorHistory,
     ConnectorStatus,
     PartitionProgress,
     PartitionStatus,
     PastFailure,
-    PlannedRange,
     SourcePartitionOffset,
     SourceProgress,
-    TargetState,
-    TaskPlan,
     TaskProgress,
     TaskStatus,
-    history_key,
-    progress_key,
-    status_key,
 )
 
 TRACE = """Traceback (most recent call last):

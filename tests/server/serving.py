@@ -16,7 +16,8 @@ from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store import Store, take_over
-from sinksdk.store.records import PartitionStatus, PlannedRange, TaskPlan
+from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.reports import PartitionStatus
 
 T0 = TopicPartition("orders", 0)
 

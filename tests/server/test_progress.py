@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Stored
-from sinksdk.store.records import Bucket, connector_prefix, history_key
+from sinksdk.store.keys import connector_prefix, history_key
+from sinksdk.store.reports import Bucket
 from tests.server.filled_store import TRACE, Scene, failure, fill
 
 MINUTE = 60

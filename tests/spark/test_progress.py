@@ -13,14 +13,18 @@ from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressWriter
 from sinksdk.store import MemoryStore, table
+from sinksdk.store.keys import (
+    plan_key,
+    progress_key,
+    task_count_key,
+)
 from sinksdk.store.records import (
     Closing,
     GenerationPlan,
     TaskCountRecord,
+)
+from sinksdk.store.reports import (
     TaskProgress,
-    plan_key,
-    progress_key,
-    task_count_key,
 )
 from sinksdk.testing import ManualClock
 

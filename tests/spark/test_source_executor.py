@@ -18,13 +18,17 @@ from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.source_job import _expect_room
 from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
 from sinksdk.store import MemoryStore, table
+from sinksdk.store.keys import (
+    progress_key,
+)
 from sinksdk.store.records import (
     Closing,
     GenerationPlan,
-    SourceProgress,
     TaskPlan,
+)
+from sinksdk.store.reports import (
+    SourceProgress,
     TaskProgress,
-    progress_key,
 )
 from sinksdk.writers.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import eventually

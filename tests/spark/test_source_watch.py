@@ -23,13 +23,17 @@ from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost
+from sinksdk.store.keys import (
+    progress_key,
+)
 from sinksdk.store.records import (
     Closing,
+    TaskPlan,
+)
+from sinksdk.store.reports import (
     SourcePartitionOffset,
     SourceProgress,
-    TaskPlan,
     TaskProgress,
-    progress_key,
 )
 from sinksdk.testing import ManualClock
 

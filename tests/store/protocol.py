@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from sinksdk import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import Store, table
+from sinksdk.store.keys import (
+    plan_key,
+    task_count_key,
+    task_key,
+)
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
@@ -12,9 +17,6 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
-    plan_key,
-    task_count_key,
-    task_key,
 )
 
 P0, P1, P2 = (TopicPartition("flights", partition) for partition in range(3))

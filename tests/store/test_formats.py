@@ -13,35 +13,37 @@ from pydantic import ValidationError
 
 from sinksdk import ClosingReason, Token
 from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.store import MemoryStore, records, table
+from sinksdk.store import MemoryStore, keys, table
 from sinksdk.store.records import (
-    Bucket,
     Closing,
-    ConnectorHistory,
     ConnectorRecord,
-    ConnectorStatus,
-    ConnectorTotals,
     Entry,
     GenerationPlan,
     Noted,
     Orders,
+    PlannedRange,
+    StoreIdentity,
+    TaskCountRecord,
+    TaskPlan,
+    TaskRecord,
+    Value,
+)
+from sinksdk.store.reports import (
+    Bucket,
+    ConnectorHistory,
+    ConnectorStatus,
+    ConnectorTotals,
     PartitionProgress,
     PartitionStatus,
     PartitionTotals,
     PastFailure,
-    PlannedRange,
     Seen,
     SourcePartitionOffset,
     SourceProgress,
-    StoreIdentity,
     Tail,
-    TaskCountRecord,
-    TaskPlan,
     TaskProgress,
-    TaskRecord,
     TaskStatus,
     TaskTotals,
-    Value,
 )
 
 # -- keys --------------------------------------------------------------------------------------------
@@ -50,19 +52,19 @@ from sinksdk.store.records import (
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        (records.STORE_KEY, "store"),
-        (records.config_key("archive"), "connectors/archive/config"),
-        (records.task_count_key("archive"), "connectors/archive/tasks-count"),
-        (records.plans_prefix("archive"), "connectors/archive/generations/"),
-        (records.plan_key("archive", 7), "connectors/archive/generations/000000000007"),
-        (records.task_key("archive", 12), "connectors/archive/tasks/12"),
-        (records.status_key("archive"), "connectors/archive/status"),
-        (records.progress_key("archive", 3), "connectors/archive/progress/3"),
-        (records.history_key("archive"), "connectors/archive/history"),
-        (records.progress_prefix("archive"), "connectors/archive/progress/"),
-        (records.totals_key("archive"), "connectors/archive/totals"),
-        (records.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
-        (records.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
+        (keys.STORE_KEY, "store"),
+        (keys.config_key("archive"), "connectors/archive/config"),
+        (keys.task_count_key("archive"), "connectors/archive/tasks-count"),
+        (keys.plans_prefix("archive"), "connectors/archive/generations/"),
+        (keys.plan_key("archive", 7), "connectors/archive/generations/000000000007"),
+        (keys.task_key("archive", 12), "connectors/archive/tasks/12"),
+        (keys.status_key("archive"), "connectors/archive/status"),
+        (keys.progress_key("archive", 3), "connectors/archive/progress/3"),
+        (keys.history_key("archive"), "connectors/archive/history"),
+        (keys.progress_prefix("archive"), "connectors/archive/progress/"),
+        (keys.totals_key("archive"), "connectors/archive/totals"),
+        (keys.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
+        (keys.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
     ],
 )
 def test_keys(key: str, text: str) -> None:
@@ -72,8 +74,8 @@ def test_keys(key: str, text: str) -> None:
 
 def test_plans_sort_by_generation() -> None:
     """Keys: plans sort by their generation, as text, up to a million million."""
-    keys = [records.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
-    assert sorted(keys) == keys
+    found = [keys.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
+    assert sorted(found) == found
 
 
 # -- values ------------------------------------------------------------------------------------------

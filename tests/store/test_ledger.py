@@ -14,11 +14,13 @@ from sinksdk.store import (
     table,
     take_over,
 )
+from sinksdk.store.keys import (
+    plan_key,
+    task_key,
+)
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
-    plan_key,
-    task_key,
 )
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, entry, note, plan, recorded

@@ -13,12 +13,14 @@ from sinksdk.store import (
     read_commits,
     take_over,
 )
+from sinksdk.store.keys import (
+    plan_key,
+)
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     Noted,
     TaskRecord,
-    plan_key,
 )
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, claim, entry, fence, note, plan

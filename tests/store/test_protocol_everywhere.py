@@ -12,7 +12,8 @@ import pytest
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
 from sinksdk.runtime.generation import Generations
 from sinksdk.store import Store, TaskLedger, open_store, read_commits, take_over
-from sinksdk.store.records import Closing, Entry, PlannedRange, TaskPlan, plans_prefix
+from sinksdk.store.keys import plans_prefix
+from sinksdk.store.records import Closing, Entry, PlannedRange, TaskPlan
 from tests.integration.fault_proxy import (
     CUT_AFTER,
     CUT_BEFORE,

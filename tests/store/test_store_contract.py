@@ -14,7 +14,7 @@ import pytest
 from sinksdk.errors import ConnectException
 from sinksdk.store import Conflict, MemoryStore, Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.base import FORMAT, Stored
-from sinksdk.store.records import ConnectorStatus
+from sinksdk.store.reports import ConnectorStatus
 from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
 

@@ -11,9 +11,11 @@ from sinksdk.store import (
     take_over,
 )
 from sinksdk.store.base import Lost
+from sinksdk.store.keys import (
+    task_key,
+)
 from sinksdk.store.records import (
     TaskRecord,
-    task_key,
 )
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, claim, entry, fence, note, plan, recorded
