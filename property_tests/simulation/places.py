@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 
-from sinksdk import RetriableException, TopicPartition
+from sinksdk import ConnectException, RetriableException, TopicPartition
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.source.positions import SourcePosition
 from sinksdk.sources import Subscription, TopicDirectory
@@ -146,7 +146,10 @@ class Directory(Place):
         if not (self._root / f"topic={topic}").is_dir():
             return []
         source = TopicDirectory(self._root)
-        source.partitions(Subscription(regex=topic))
+        try:
+            source.partitions(Subscription(regex=topic))
+        except ConnectException as error:
+            self._world.violation(f"the topic cannot be read any more: {error}")
         found = []
         for at in sorted(source._last_look):
             self._ends[at] = 0
