@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -49,11 +50,30 @@ def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
     assert original is not None
     ask_to_close(store, 30.0)
 
-    result = run_attempt(SPEC, store, 0, iter(()), clock=clock)
+    result = run_attempt(replace(SPEC, speculates=True), store, 0, iter(()), clock=clock)
     original.ledger.commit({P0: OffsetAndMetadata(60)})
 
     assert result.outcomes == []
     assert clock.now() == pytest.approx(1_030, abs=1)
+
+
+def test_nobody_waits_for_the_closing_commit_of_the_dead() -> None:
+    """Regression: after an attempt was killed just before, a closing took its whole graceful time.
+
+    Without speculation a second attempt means that Spark has given the first one up. Should that live on,
+    it may commit until the next generation has begun.
+    """
+    store, clock = MemoryStore(), Clock()
+    plan(store, 1, [P0])
+    original = take_over(store, "c", 1, 0)
+    assert original is not None
+    ask_to_close(store, 30.0)
+
+    result = run_attempt(SPEC, store, 0, iter(()), clock=clock)
+    original.ledger.commit({P0: OffsetAndMetadata(60)})
+
+    assert result.outcomes == []
+    assert clock.now() == 1_000
 
 
 def test_a_task_that_nobody_has_begun_opens_nothing_once_closing_was_asked() -> None:

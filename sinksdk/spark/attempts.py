@@ -70,10 +70,11 @@ def _signs_of_life(store: Store, spec: GenerationSpec, task: int) -> tuple[str |
 
 
 def leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> bool:
-    """Whether another attempt is just closing; if so, wait for as long as it has for that.
+    """Whether another attempt has the task that is to close; a copy of it waits for as long as that may take.
 
-    Taking its record over would throw away what it is about to commit. Spark kills this copy once the
-    other one has reported.
+    Taking its record over would throw away what it is about to commit. Spark kills a copy once the other
+    one has reported. Without speculation there are no copies: Spark has given the other one up, and
+    nobody waits for it.
     """
     plan = current_plan(store, spec.connector, spec.generation)
     if plan is None or plan.closing is None:
@@ -81,7 +82,7 @@ def leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: C
     record = table.read(store, task_key(spec.connector, task), TaskRecord)
     if record is None or record.value.generation != spec.generation or not record.value.attempt:
         return False
-    give_up = clock.now() + plan.closing.timeout
+    give_up = clock.now() + (plan.closing.timeout if spec.speculates else 0.0)
     while clock.now() < give_up and current_plan(store, spec.connector, spec.generation) is not None:
         clock.sleep(_FENCED_POLL)
     return True

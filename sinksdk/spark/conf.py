@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _NEEDED: Final[Mapping[str, str]] = {
     # A union of one-partition frames would be one partition, and so would all tasks.
@@ -48,6 +51,11 @@ def check_conf(conf: Mapping[str, str]) -> None:
 def needed_conf() -> Mapping[str, str]:
     """Settings that every session has, whatever else is set."""
     return _NEEDED
+
+
+def speculates(spark: SparkSession) -> bool:
+    """Whether a session runs second copies of slow tasks."""
+    return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
 
 
 def _problem(key: str, value: str) -> str | None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users k
 from sinksdk.errors import ConnectException
 from sinksdk.logs import same_subject
 from sinksdk.spark.batches import RANGE
+from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
@@ -124,7 +125,7 @@ class SparkLauncher:
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation."""
-        spec = replace(self._template, generation=plan.generation)
+        spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
         frame = generation_frame(self._spark, self._source, plan.tasks, self._columns)
         return SparkGeneration(self._spark, frame, spec, run_task, TaskResult)
 

@@ -26,6 +26,7 @@ class GenerationSpec:
         kafka: the cluster that takes dead letters, if the connector has any.
         source: the Kafka cluster that records come from, if they come from one.
         target: where the records of a source connector go.
+        speculates: whether Spark may run two copies of a task at once (``spark.speculation``).
     """
 
     store_url: str
@@ -37,3 +38,4 @@ class GenerationSpec:
     kafka: KafkaClient | None = None
     source: KafkaClient | None = None
     target: Target | None = None
+    speculates: bool = False

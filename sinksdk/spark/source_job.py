@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark.batches import RANGE
+from sinksdk.spark.conf import speculates
 from sinksdk.spark.generation_job import SparkGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.master import is_local, places_of
@@ -41,7 +42,7 @@ class SparkSourceLauncher:
             ConfigException: a local Spark will never run all its tasks at once.
         """
         _expect_room(self._spark.sparkContext, len(plan.tasks))
-        spec = replace(self._template, generation=plan.generation)
+        spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
         frame = control_frame(self._spark, len(plan.tasks))
         return SparkGeneration(self._spark, frame, spec, run_source_task, SourceTaskResult)
 

@@ -19,7 +19,7 @@ from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_job import SparkSourceLauncher
-from sinksdk.store import identify, open_store
+from sinksdk.store import current_plan, identify, open_store
 from sinksdk.writers.topic_directory import TopicDirectoryTarget
 from tests.integration.counting_source import CountingConfig, CountingSource
 from tests.runtime.running_sources import Watching
@@ -74,6 +74,10 @@ class Site:
         assert self.error is None
         self.store.close()
 
+    def is_asked_to_close(self) -> bool:
+        plan = current_plan(self.store, "numbers", 1)
+        return plan is not None and plan.closing is not None
+
     def available(self) -> dict[TopicPartition, OffsetRange]:
         if not (self.topics / "topic=numbers").is_dir():
             return {}
@@ -115,6 +119,30 @@ def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkSess
     site.close()
 
     assert site.listener.ends == [[(0, End.STOPPED), (1, End.STOPPED)]]
+    site.expect_each_once()
+
+
+def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Regression: Spark's next attempt waited for the dead one to close, for the whole graceful time."""
+    site = Site(tmp_path, spark, **{"closing.poll.ms": 5_000, "task.shutdown.graceful.timeout.ms": 60_000})
+    eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
+    site.driver.rebalance()
+    eventually(site.is_asked_to_close)
+    asked = time.monotonic()
+    os.kill(int((tmp_path / "0.pid").read_text()), signal.SIGKILL)
+    eventually(lambda: len(site.listener.ends) == 1)
+    took = time.monotonic() - asked
+    before = max(site.counts())
+    eventually(lambda: min(site.counts()) > before)
+    site.close()
+
+    assert took < 20
+    assert site.listener.ends == [
+        [(0, End.ABANDONED), (1, End.STOPPED)],
+        [(0, End.STOPPED), (1, End.STOPPED)],
+    ]
     site.expect_each_once()
 
 
