@@ -129,6 +129,21 @@ def test_a_task_that_cannot_start_is_told_with_its_reason() -> None:
         check(Refuses)
 
 
+class Deaf(PartSource):
+    """Does not hear that it is to stop, and looks at its origin again and again."""
+
+    def wait(self) -> None:
+        while True:
+            self.origin.read("a", 0)
+
+
+def test_a_task_that_comes_back_when_it_is_given_up_is_left_behind() -> None:
+    """Regression: it dies of its next look, in the very moment in which it is told of; the kit died with it."""
+    for _ in range(20):
+        with pytest.raises(SourceContractError, match=r"poll\(\) still waits 0.01 s after stop"):
+            replay_source([], Deaf, expected=MemoryOrigin.everything, task_configs=share, patience=0.01)
+
+
 class Late(PartSource):
     """Goes on in a thread of its own when it is over."""
 

@@ -136,9 +136,18 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str])
 
 
 def _shortened(subject: SourceSubject, failure: SourceContractError) -> SourceContractError:
-    """Shorter in haste, and only if that holds with patience too."""
+    """Shorter in haste, and only if that holds with patience too.
+
+    What seems to hang in haste says nothing: the failure does not hang, and the machine may be busy.
+    """
     hasty = replace(subject, patience=subject.patience / _HASTE)
-    shorter = shorten(failure, lambda steps: SourceTrial(hasty).play(steps))
+
+    def hastily(steps: Sequence[Step]) -> SourceContractError | None:
+        trial = SourceTrial(hasty)
+        found = trial.play(steps)
+        return None if trial.is_hanging else found
+
+    shorter = shorten(failure, hastily)
     return SourceTrial(subject).play(shorter.steps) or failure
 
 

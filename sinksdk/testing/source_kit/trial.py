@@ -283,8 +283,9 @@ class SourceTrial:
         thread.start()
         while not done.wait(_LOOK) and not self._is_hanging:
             self._look_at_the_stage()
-        if not self._is_hanging:
-            thread.join()
+        if self._is_hanging:
+            return  # whatever it still raises, should it come back: it is left behind
+        thread.join()
         if raised:
             raise raised[0]
 
