@@ -4,8 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# Tests start hundreds of Python processes: without compiled files each of them would compile the whole SDK again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo pipeline check format test soak soak-kafka kafka bench docs clean
+.PHONY: help install demo pipeline check lint types fast format test nightly coverage soak soak-kafka soak-server kafka bench docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -27,19 +30,40 @@ pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--f
 	$(BIN)/python -m examples.pipeline $(OPTIONS)
 
 JOBS ?= 2
-check: install ## Lint, types, import rules, fast tests (minutes; before every commit); JOBS=2 files at a time
+PYTEST_OPTIONS := --numprocesses $(JOBS) --dist loadgroup
+ALL := --no-loadscope-reorder property_tests examples tests
+check: install ## Lint, types, import rules, fast tests; before every commit (2 to 3 minutes)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types fast
+
+lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types:
 	$(BIN)/mypy
-	$(BIN)/pytest -q --numprocesses $(JOBS) --dist loadfile -m 'not slow and not spark' tests
-	$(BIN)/pytest -qq --collect-only property_tests examples >/dev/null
+
+fast:
+	$(BIN)/pytest $(PYTEST_OPTIONS) -q -p no:schemathesis -m 'not slow and not spark' --ignore tests/integration --ignore tests/kafka tests
 
 format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: install ## All tests: Spark, servers, crashes, property tests (half an hour); JOBS=2 files at a time
-	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --durations 30 tests property_tests examples
+SPARK_ARCHIVE := $(VENV)/spark.jsa
+$(SPARK_ARCHIVE): $(INSTALLED)
+	$(BIN)/python -m tests.spark_archive $@
+
+test: check $(SPARK_ARCHIVE) ## What check does, then all other tests: Spark, servers, crashes, thousands of random schedules
+	$(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 -m '(slow or spark) and not nightly' $(ALL)
+
+nightly: install $(SPARK_ARCHIVE) ## Every test at full depth: all kills, all positions, 10,000 schedules of each kind, long pipelines
+	SINKSDK_TEST_DEPTH=nightly $(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 $(ALL)
+
+coverage: install $(SPARK_ARCHIVE) ## What the tests of make test run of engine, store and runtime, line by line
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m 'not nightly' $(ALL)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --show-missing
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C); SOURCES=1 those of a source
 	$(BIN)/python -m property_tests.simulation $(if $(SOURCES),--sources)
@@ -47,6 +71,9 @@ soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-
 MINUTES ?= 5
 soak-kafka: install ## Kill broker, drivers, executors and workers for MINUTES=5, then compare
 	$(BIN)/python -m property_tests.soak_kafka --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+soak-server: install ## A server with 20 connectors: S3, Kafka and its store go away and come back, it is killed; then compare
+	$(BIN)/python -m property_tests.soak_server
 
 kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars through Maven)
 	$(BIN)/python -m tests.kafka.broker

@@ -24,12 +24,12 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.s3_archiver.coalesce import BatchCoalescer
-from connectors.s3_archiver.codecs import codec
-from connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from connectors.s3_archiver.encoder import RecordEncoder
-from connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.coalesce import BatchCoalescer
+from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import RECORD_COLUMNS
 
 ROWS: Final = 10_000  # Spark's spark.sql.execution.arrow.maxRecordsPerBatch

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.null_s3 import null_s3
 from benchmarks.table import Row, show
-from connectors.s3_archiver import S3ArchiverConnector
 from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.sources import TopicDirectory
 from sinksdk.sources.topic_directory import write_records
@@ -163,7 +163,7 @@ class Job:
             import boto3
             import fastavro
 
-            from connectors.s3_archiver.schema import RECORD_SCHEMA
+            from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
 
             def records() -> Iterator[dict[str, Any]]:
                 for batch in batches:

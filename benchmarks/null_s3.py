@@ -2,7 +2,7 @@
 
 Answers what an archiver asks: buckets exist, uploads are taken and forgotten, small objects (owner
 markers) are kept so that they can be read back. Counts requests, body bytes, and the size of each object.
-It can be told to refuse some objects' data.
+It can be told to refuse some objects' data, and to take requests without ever answering them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _OURS = "/-/"
 _STATISTICS = _OURS + "statistics"
 _OBJECTS = _OURS + "objects"
 _REFUSE = _OURS + "refuse/"
+_HANG = _OURS + "hang"
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,12 @@ class NullS3:
         """Answer 403 to data of objects whose path contains this, until :meth:`heal`."""
         self._ask(_REFUSE + urllib.parse.quote(part))
 
+    def hang(self) -> None:
+        """Take requests, and answer none of them, until :meth:`heal`: those that wait then are cut off."""
+        self._ask(_HANG)
+
     def heal(self) -> None:
-        """Refuse nothing any more."""
+        """Refuse nothing any more, and answer again."""
         self._ask(_REFUSE)
 
     def _ask(self, what: str) -> dict[str, int]:
@@ -74,6 +79,7 @@ class _Seen:
     uploading: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
     refused: str = ""
+    answers: threading.Event = field(default_factory=threading.Event)
 
     def refuses(self, path: str) -> bool:
         """Whether data of this object is refused."""
@@ -130,6 +136,9 @@ class _Connection:
         decoded = headers.get("x-amz-decoded-content-length")
         if decoded is not None:  # chunks within the body, each with a line before it
             self._size, body = int(decoded), _without_chunks(body)
+        if not self._seen.answers.is_set() and not target.startswith(_OURS):
+            self._seen.answers.wait()
+            return False  # its client has given it up, or may ask again
         self._answer(method, target, body, headers.get("range", ""))
         return True
 
@@ -198,6 +207,10 @@ class _Connection:
         """What the benchmark itself asks for, or wants to be done."""
         if path.startswith(_REFUSE):
             self._seen.refused = urllib.parse.unquote(path.removeprefix(_REFUSE))
+            self._seen.answers.set()
+            return b"{}"
+        if path == _HANG:
+            self._seen.answers.clear()
             return b"{}"
         return _told(self._seen.counts if path == _STATISTICS else self._seen.whole)
 
@@ -267,6 +280,7 @@ def _serve(certificate: str | None) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
     seen = _Seen()
+    seen.answers.set()
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         print(listener.getsockname()[1], flush=True)
         while True:

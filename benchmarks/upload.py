@@ -24,11 +24,11 @@ from typing import Any, Final
 import boto3
 
 from benchmarks.null_s3 import NullS3, null_s3
-from connectors.s3_archiver.boto_client import BotoS3, connect
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.config import MIB, S3ArchiverConfig
-from connectors.s3_archiver.part import PartPool
-from connectors.s3_archiver.upload import Upload, complete
+from sinksdk.connectors.s3_archiver.boto_client import BotoS3, connect
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.part import PartPool
+from sinksdk.connectors.s3_archiver.upload import Upload, complete
 
 PART = 8 * MIB
 BLOCK = os.urandom(64 * 1024)

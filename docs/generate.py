@@ -21,9 +21,6 @@ from typing import Any, Final
 
 import sinksdk
 import sinksdk.source
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
-from connectors.s3_archiver.schema import RECORD_SCHEMA
 from examples import exactly_once_folder_sink, folder_sink, queue_sink
 from sinksdk import (
     ClosingReason,
@@ -39,6 +36,9 @@ from sinksdk import (
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
 from sinksdk.connect_options import CONNECT_OPTIONS
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
 from sinksdk.measures import Phase
 from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
 from sinksdk.metrics.metric import Metric
@@ -190,6 +190,7 @@ def store_keys() -> str:
         (keys.config_key(name), keys.config_key),
         (keys.task_count_key(name), keys.task_count_key),
         (keys.plan_key(name, 7), keys.plan_key),
+        (keys.dropped_key(name, 7), keys.dropped_key),
         (keys.task_key(name, 0), keys.task_key),
         (keys.status_key(name), keys.status_key),
         (keys.progress_key(name, 0), keys.progress_key),

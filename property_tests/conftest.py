@@ -1,21 +1,24 @@
-"""How many cases the property tests try: ``HYPOTHESIS_PROFILE`` is dev (default), ci or nightly."""
+"""How many cases the property tests try, and what they have met: printed at the end of each run."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from property_tests.exercised import EXERCISED
+from tests.depth import DEPTH, SEED
 
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=200, derandomize=True, deadline=None, print_blob=True)
-settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
+settings.register_profile("sinksdk", max_examples=DEPTH.examples, deadline=None, print_blob=True)
+settings.load_profile("sinksdk")
 
-_DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """What Hypothesis draws follows from the run's seed, too."""
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(SEED)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -29,8 +29,8 @@ PARTITIONS = tuple(TopicPartition("flights", partition) for partition in range(3
 STRANGER = TopicPartition("strangers", 0)
 
 FAULTS: Mapping[str, Sequence[str]] = {
-    "open": ("error", "move", "fail"),
-    "put": ("retriable", "error", "move", "fail", "request"),
+    "open": ("error", "forward", "back", "fail"),
+    "put": ("retriable", "partly", "error", "move", "fail", "request"),
     "pre_commit": (
         *("error", "retriable", "None", "beyond", "below", "stranger", "foreign token"),
         *("request", "move", "fail"),
@@ -76,6 +76,8 @@ class World:
         self.undone: set[str] = set()
         self.written: dict[TopicPartition, set[int]] = defaultdict(set)
         self.durable = TaskRecord(generation=1)
+        self.ends: Mapping[TopicPartition, int | None] = {}
+        self.moved_to: dict[TopicPartition, int] = {}
         self.may_close: Collection[ClosingReason | None] = ()
 
     def take(self, method: str) -> str | None:
@@ -106,7 +108,9 @@ class World:
         before, self.durable = self.committed(), record
         after = self.committed()
         for partition, old in before.items():
-            demand(after[partition].offset >= old.offset, "a commit went back")
+            went_back = after[partition].offset < old.offset
+            asked_for = after[partition].offset == self.moved_to.get(partition)
+            demand(not went_back or asked_for, "a commit went back")
             waiting = {token.id for token in old.tokens} - set(self.visible)
             kept = {token.id for token in after[partition].tokens}
             demand(waiting <= kept, f"{waiting} were overwritten before they were published")
@@ -157,6 +161,8 @@ class ModelSink(SinkTask):
         self.opened |= set(partitions)
         for partition in partitions:
             self.request(fault, partition)
+            if fault in ("forward", "back"):
+                self.move(partition, fault)
 
     def put(self, records: SinkRecords) -> None:
         self.check_not_closing()
@@ -167,9 +173,13 @@ class ModelSink(SinkTask):
         offsets = records.arrow.column("offset").to_pylist()
         rest = self.world.rows(partition, self.position(partition))
         demand(offsets == rest[: len(offsets)], "records are missing, repeated or out of order")
-        self.keep(partition, offsets)
-        self.accepted[partition] += offsets
+        taken = len(offsets) // 2 if fault == "partly" else len(offsets)
+        if taken:
+            self.keep(partition, offsets[:taken])
+            self.accepted[partition] += offsets[:taken]
         self.request(fault, partition)
+        if fault == "partly":
+            raise RetriableException("busy", accepted=taken)
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         reason = self.context.closing_reason()
@@ -255,6 +265,10 @@ class ModelSink(SinkTask):
             return {p: OffsetAndMetadata(offset.offset, publish=["foreign"]) for p, offset in offsets.items()}
         return False
 
+    def move(self, partition: TopicPartition, where: str) -> None:
+        """Ask for another position; a sink that keeps no offsets of its own asks for the one it has."""
+        self.context.offset({partition: self.begin[partition]})
+
     def keep(self, partition: TopicPartition, offsets: list[int]) -> None:
         raise NotImplementedError
 
@@ -279,6 +293,20 @@ class Buffering(ModelSink):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.buffered: dict[TopicPartition, list[int]] = defaultdict(list)
+
+    def move(self, partition: TopicPartition, where: str) -> None:
+        """It has the next two records already, or lost all but the first two of those it had."""
+        begin, end = self.begin[partition], self.world.ends.get(partition)
+        if where == "forward":
+            has = self.world.rows(partition, begin, end)[:2]
+            self.world.written[partition] |= set(has)
+        else:
+            has = self.world.rows(partition, 0, begin)[:2]
+        if has:
+            self.begin[partition] = has[-1] + 1
+            self.world.moved_to[partition] = self.begin[partition]
+            self.world.happened[f"moved {where}"] += 1
+            self.context.offset({partition: self.begin[partition]})
 
     def keep(self, partition: TopicPartition, offsets: list[int]) -> None:
         self.buffered[partition] += offsets

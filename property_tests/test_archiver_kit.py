@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import fastavro
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
-from connectors.s3_archiver.client import S3
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.connecting import connect
-from connectors.s3_archiver.task import S3ArchiverTask
 from property_tests.exercised import EXERCISED
 from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException
+from sinksdk.connectors.s3_archiver.client import S3
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.connecting import connect
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.testing import (
     Capabilities,
     FaultKind,
@@ -32,13 +32,14 @@ from sinksdk.testing import (
 )
 from sinksdk.testing.faults import DESTINATION
 from sinksdk.testing.machine import DEFAULTS
+from tests.depth import DEPTH
 from tests.integration.archive_site import client
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import FINE, config
 
-CASES_ON_A_SERVER = 40
-AS_MANY_AS_USUAL = settings(stateful_step_count=30, database=None, suppress_health_check=list(HealthCheck))
+CASES = settings(DEFAULTS, max_examples=DEPTH.cases, derandomize=False)
+CASES_ON_A_SERVER = max(DEPTH.cases // 5, 20)
 
 KEYS = {"topics": "records", "flush.size": "3", "s3.retry.backoff.ms": "10", "errors.retry.timeout": "2000"}
 PROMISE = Capabilities(Guarantee.EXACTLY_ONCE, ordered=True)
@@ -107,7 +108,7 @@ IN_MEMORY: SinkOptions = {
 def test_the_archiver_is_exactly_once() -> None:
     """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
     make = functools.partial(make_archiver, S3ArchiverTask)
-    report = check_sink(make, read_back=archived, settings=AS_MANY_AS_USUAL, **IN_MEMORY)
+    report = check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
     count("the kit on the archiver, S3 in memory", report)
     assert report.guarantee is Guarantee.EXACTLY_ONCE
     assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_ANSWER}"] >= report.cases // 50
@@ -134,7 +135,7 @@ class Aborting(S3ArchiverTask):
 def test_an_archiver_that_aborts_when_it_is_fenced_has_to_go_back() -> None:
     """Its last commit may have happened: then it is withdrawn and archived again, and the report counts it."""
     make = functools.partial(make_archiver, Aborting)
-    report = check_sink(make, read_back=archived, settings=settings(DEFAULTS, max_examples=40), **IN_MEMORY)
+    report = check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
     assert report.exercised["commit withdrawn"] > 0
 
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.s3_archiver.coalesce import BatchCoalescer
-from connectors.s3_archiver.codecs import codec
-from connectors.s3_archiver.container import ContainerWriter
-from connectors.s3_archiver.encoder import RecordEncoder
-from connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.coalesce import BatchCoalescer
+from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.container import ContainerWriter
+from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
 
 MARKER = sync_marker("property")

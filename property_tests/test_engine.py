@@ -41,7 +41,9 @@ from sinksdk.engine.retry import RetryPolicy
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing import ManualClock, MemoryCommitLog
 
-OPTIONS = EngineOptions(commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0))
+OPTIONS = EngineOptions(
+    commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0), max_poll_records=3
+)
 PERIODIC = (None, ClosingReason.FAILURE)
 """Besides the periodic commit itself, a put that fails for good closes its partition."""
 
@@ -51,7 +53,7 @@ CASES = 200
 EVENTS = {
     *(f"a zombie tried to {step}" for step in ("commit", "tick", "close", "settle")),
     *("crash", "fence", "lost", "closed", "finished", "finished early", "opened again", "in range"),
-    *("buffering", "two-phase"),
+    *("buffering", "two-phase", "next portion"),
 }
 happened: Counter[str] = Counter()
 
@@ -127,6 +129,7 @@ class Engine(RuleBasedStateMachine):
             self.sink.accepted.pop(partition, None)
             happened["opened again"] += start > 0
             happened["in range"] += end is not None
+        self.world.ends = self.ends
         self.step(lambda: self.worker.open(ranges))
 
     @rule(which=st.integers(0, 2), count=st.integers(1, 8))
@@ -158,7 +161,8 @@ class Engine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 0.3, 1.0, 5.0]))
     def tick(self, seconds: float) -> None:
-        happened["redelivered"] += self.worker.pending
+        happened["redelivered"] += self.worker.is_put_off
+        happened["next portion"] += self.worker.pending and not self.worker.is_put_off
         self.clock.advance(min(seconds, self.worker.wait()) if seconds < 5 else seconds)
         self.step(self.worker.tick)
 
@@ -298,6 +302,8 @@ class Engine(RuleBasedStateMachine):
         for partition in PARTITIONS:
             rest = self.world.rows(partition, self.worker.committed(partition) or 0)
             self.worker.deliver(batch(partition, rest))
+            while self.worker.pending:
+                self.worker.tick()
         self.worker.close(ClosingReason.SHUTDOWN)
         self.worker.settle()
         self.worker.stop()
@@ -344,3 +350,4 @@ def test_the_engine_keeps_its_promises(failing: str, caplog: pytest.LogCaptureFi
     expected = EVENTS if failing == "anything" else {f"{failing}: {fault}" for fault in FAULTS[failing]}
     assert expected - {name for name, count in happened.items() if count} == set(), "never happened"
     assert failing != "put" or happened["redelivered"]
+    assert failing != "open" or (happened["moved forward"] and happened["moved back"])

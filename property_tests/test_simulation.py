@@ -5,22 +5,15 @@ And the test of the tests: with one piece of the protocol left out, the simulati
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
 from property_tests.exercised import EXERCISED
-from property_tests.simulation.mutations import MUTATIONS, ROLLING
-from property_tests.simulation.runs import run_all, run_for
+from property_tests.simulation.pins import DEPLOYS, SINK
+from property_tests.simulation.runs import AT_ONCE, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
-from property_tests.simulation.seeds import ScheduleFailed
-
-SCHEDULES = 10_000 if os.environ.get("CI") else 500
-DEPLOYS = 100 if os.environ.get("CI") else 20
-PATIENCE = 60.0  # seconds of computing until a mutation must have been noticed
+from tests.depth import DEPTH, SEED
 
 EXPECTED = (
     "crash",
@@ -34,27 +27,31 @@ EXPECTED = (
     "second copy of a task",
     "task left behind",
     "closing commit",
+    "commits set apart",
     "asked: REBALANCE",
     "asked: SHUTDOWN",
     "driver ended: FencedException",
     "attempt ended by FencedException",
+    "connector deleted",
+    "connector created again",
+    "group written",
 )
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # minutes on a busy machine
-def test_whatever_happens_each_record_is_archived_once() -> None:
+@pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
+def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     """After each step what is visible is committed, once; in the end it is everything and nothing is left."""
-    happened: Counter[str] = Counter()
-    for some in run_all(iter(range(SCHEDULES)), run):
-        happened += some
+    happened = run_some(run, seeds)
     EXERCISED["the simulated cluster"].update(happened)
 
-    assert happened["schedules"] == SCHEDULES
-    assert happened["commit withdrawn"] >= SCHEDULES // 100
-    assert not [what for what in EXPECTED if happened[what] < SCHEDULES // 10], (
-        "something hardly ever happened"
-    )
+    assert happened["schedules"] == AT_ONCE
+    assert happened["commit withdrawn"] >= AT_ONCE // 100
+    assert happened["order violated"] >= AT_ONCE // 50
+    assert happened["late row was passed over before it came"] >= AT_ONCE // 500
+    assert happened["deletion asked for while something is unpublished"] >= AT_ONCE // 30
+    assert happened["left so by several generations"] >= AT_ONCE // 150
+    assert not [what for what in EXPECTED if happened[what] < AT_ONCE // 10], "something hardly ever happened"
 
 
 def test_a_seed_is_a_story() -> None:
@@ -64,37 +61,23 @@ def test_a_seed_is_a_story() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", SINK.mutations)
 def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
-    MUTATIONS[name](monkeypatch)
-
-    with pytest.raises(ScheduleFailed, match=r"again with: python -m property_tests.simulation --seed \d+"):
-        run_for(PATIENCE, run, itertools.count(), name)
+    SINK.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.slow
 def test_a_rolling_deploy_reads_nothing_again() -> None:
     """A second driver is started: the first one flushes, commits and ends, and no record is put a second time."""
-    happened: Counter[str] = Counter()
-    for seed in range(DEPLOYS):
-        happened += run_rolling_deploy(seed)
+    happened: Counter[str] = run_some(run_rolling_deploy, range(SEED, SEED + DEPTH.deploys))
     EXERCISED["rolling deploys in the simulated cluster"].update(happened)
 
-    assert happened["closing commit"] >= DEPLOYS
+    assert happened["closing commit"] >= DEPTH.deploys
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ROLLING)
+@pytest.mark.parametrize("name", DEPLOYS.mutations)
 def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking, giving way, committing on close and saying so: without any of them a deploy shows it."""
-    ROLLING[name](monkeypatch)
-
-    with pytest.raises(ScheduleFailed):
-        for_many(run_rolling_deploy)
-
-
-def for_many(live: Callable[[int], object]) -> None:
-    """A few seeds."""
-    for seed in range(DEPLOYS):
-        live(seed)
+    DEPLOYS.notice(name, monkeypatch, SEED)

@@ -5,21 +5,14 @@ And the test of the tests: with one piece of the protocol left out, the simulati
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections import Counter
-
 import pytest
 
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.fencing_table import ROWS, Case, run_case
-from property_tests.simulation.runs import run_all, run_for
-from property_tests.simulation.seeds import ScheduleFailed
-from property_tests.simulation.source_mutations import IN_DIRECTORIES, MUTATIONS
-from property_tests.simulation.source_schedule import IN_A_DIRECTORY, run
-
-SCHEDULES = 10_000 if os.environ.get("CI") else 500
-PATIENCE = 60.0  # seconds of computing until a mutation must have been noticed
+from property_tests.simulation.pins import DIRECTORIES, SOURCE
+from property_tests.simulation.runs import AT_ONCE, portions, run_some
+from property_tests.simulation.source_schedule import run
+from tests.depth import DEPTH, SEED
 
 OFTEN = (
     "crash",
@@ -56,16 +49,14 @@ OFTEN = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # minutes on a busy machine
-def test_whatever_happens_each_row_is_in_the_topic_once() -> None:
+@pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
+def test_whatever_happens_each_row_is_in_the_topic_once(seeds: range) -> None:
     """A read_committed reader sees whole transactions of the newest tasks, in order, in the end all of them once."""
-    happened: Counter[str] = Counter()
-    for some in run_all(iter(range(SCHEDULES)), run):
-        happened += some
+    happened = run_some(run, seeds)
     EXERCISED["the simulated cluster of a source"].update(happened)
 
-    assert happened["schedules"] == SCHEDULES
-    assert not [what for what in OFTEN if happened[what] < SCHEDULES // 20], "something hardly ever happened"
+    assert happened["schedules"] == AT_ONCE
+    assert not [what for what in OFTEN if happened[what] < AT_ONCE // 20], "something hardly ever happened"
 
 
 def test_a_seed_is_a_story() -> None:
@@ -85,22 +76,16 @@ def test_the_decision_table(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", SOURCE.mutations)
 def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
-    MUTATIONS[name](monkeypatch)
-
-    with pytest.raises(ScheduleFailed, match=r"again with: .* --sources --seed \d+"):
-        run_for(PATIENCE, run, itertools.count(), name)
+    SOURCE.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", IN_DIRECTORIES)
+@pytest.mark.parametrize("name", DIRECTORIES.mutations)
 def test_a_topic_directory_with_a_piece_left_out_is_noticed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So is each piece of a topic directory's log."""
-    IN_DIRECTORIES[name](monkeypatch)
-
-    with pytest.raises(ScheduleFailed):
-        run_for(PATIENCE, run, itertools.count(step=IN_A_DIRECTORY), name)
+    DIRECTORIES.notice(name, monkeypatch, SEED)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -81,6 +80,13 @@ class Verdict:
     def is_heeded(self) -> bool:
         """Whether the value has an effect, so that it must be a good one."""
         return self.meaning not in (Meaning.IGNORED, Meaning.UNKNOWN)
+
+    @property
+    def is_startable(self) -> bool:
+        """Whether some value of the key leaves a configuration startable."""
+        return self.meaning is not Meaning.UNSUPPORTED or any(
+            case.is_startable for case in self.cases.values()
+        )
 
     def when(self, cases: Mapping[str, Verdict]) -> Verdict:
         """The same, with other verdicts for certain values; the first pattern that fits counts."""
@@ -158,7 +164,11 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
         rule = rule_for(key, *books)
         if rule is not None:
             return rule.of(str(value))
-        return Verdict(Meaning.OWN) if key in known else _unknown(key, [*known, *itertools.chain(*books)])
+        if key in known:
+            return Verdict(Meaning.OWN)
+        # Nobody is sent to a key that would be refused in its turn.
+        ruled = (name for book in books for name, found in book.items() if found.is_startable)
+        return _unknown(key, [*known, *ruled])
 
     return [Option(key, verdict(key, value)) for key, value in values.items()]
 

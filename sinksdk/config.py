@@ -17,7 +17,8 @@ __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig",
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """What keys of the clients that read Kafka begin with."""
-_RESET_OVERRIDE: Final = f"{CONSUMER_OVERRIDES}auto.offset.reset"
+_CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
+"""Keys that are a consumer's in Connect."""
 
 
 class SubscriptionSettings(BaseModel):
@@ -29,12 +30,29 @@ class SubscriptionSettings(BaseModel):
         alias="topics.regex",
         description="Topics to read, as a regular expression that matches the whole name.",
     )
+    generation_max_ms: int = Field(
+        default=60_000,
+        ge=0,
+        alias="generation.max.ms",
+        description="Milliseconds that a generation lasts, about: a larger backlog is cut into several, at "
+        "whole batches, so that Spark's places are others' in between. How many records that is, is learned "
+        "from the generations before, and never less than 200,000 of each task. 0: it lasts for as long "
+        "as it takes.",
+    )
     generation_max_records: int = Field(
         default=50_000_000,
         ge=1,
         alias="generation.max.records",
         description="Most records (by offsets) one task reads in one generation; a larger backlog is "
         "cut into several.",
+    )
+    max_poll_records: int | None = Field(
+        default=None,
+        ge=1,
+        alias="max.poll.records",
+        description="Most records that one `put` gets, and gets again when it asks for it. If not set, what "
+        "the connector's task says: 500 unless it takes whole batches, as the archiver does. "
+        "`consumer.override.max.poll.records` is the same.",
     )
     missing_topic_policy: Literal["fail", "wait"] = Field(
         default="fail",
@@ -59,8 +77,9 @@ class SubscriptionSettings(BaseModel):
     auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
         default="earliest",
         alias="auto.offset.reset",
-        description="Where a connector that has never committed anything begins: at the first record there "
-        "is, at the end, or (`none`) not at all. `consumer.override.auto.offset.reset` is the same. "
+        description="Where a connector that has never committed anything, or was reset, begins: "
+        "at the first record there is, at the end, or (`none`) not at all. "
+        "`consumer.override.auto.offset.reset` is the same. "
         "Partitions that come later begin at their first record.",
     )
     offset_source: Literal["store", "group"] = Field(
@@ -72,8 +91,8 @@ class SubscriptionSettings(BaseModel):
     offset_mirror: bool = Field(
         default=True,
         alias="offset.mirror",
-        description="With Kafka: write each commit's offsets to the consumer group as well, where Kafka's "
-        "tools look for the lag. The store stays the truth.",
+        description="With Kafka: write each commit's offsets to the consumer group as well, once it is "
+        "published; Kafka's tools look for the lag there. The store stays the truth.",
     )
 
 
@@ -83,7 +102,8 @@ class ConnectorConfig(
     """What every sink can be told. Connectors subclass it and add their own fields.
 
     Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
-    Field(alias="flush.size", description="…")``. The description becomes the reference page.
+    Field(alias="flush.size", description="…")``. The description becomes the reference page. A field of type
+    ``list`` (``tuple``, ``set``) is written as ``a, b``, one of type ``dict`` as ``a:1, b:2``.
     """
 
     def problems(self) -> list[str]:
@@ -102,9 +122,10 @@ class ConnectorConfig(
 
     @classmethod
     def _supplemented(cls, heeded: dict[str, Any]) -> dict[str, Any]:
-        """Connect has ``auto.offset.reset`` among the consumer's properties only."""
-        if _RESET_OVERRIDE in heeded:
-            heeded.setdefault("auto.offset.reset", heeded[_RESET_OVERRIDE])
+        """Connect has these among the consumer's properties only."""
+        for key in _CONSUMERS:
+            if CONSUMER_OVERRIDES + key in heeded:
+                heeded.setdefault(key, heeded[CONSUMER_OVERRIDES + key])
         return heeded
 
     @classmethod

@@ -8,8 +8,9 @@ in no pickle, no store and no log.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import PydanticUndefined
@@ -33,6 +34,9 @@ def _split(value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
+
+_LISTS: Final = frozenset({"list_type", "tuple_type", "set_type", "frozen_set_type"})
+"""What pydantic calls it when a field wants several values and is given text."""
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
@@ -87,13 +91,24 @@ class ConfigModel(BaseModel):
         problems += [option.sentence for option in options if not option.is_supported]
         heeded = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_heeded})
         try:
-            config = cls.model_validate(heeded, by_alias=True, by_name=False)
+            config = cls._validated(heeded)
         except ValidationError as error:
             problems += [_sentence(cls, detail) for detail in error.errors()]
             return None, problems + cls._problems_besides(heeded, error)
         config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def _validated(cls, values: Mapping[str, Any]) -> Self:
+        """The model. Text that its field does not take is taken apart where the field is a list or a map."""
+        try:
+            return cls.model_validate(values, by_alias=True, by_name=False)
+        except ValidationError as error:
+            parts = dict(_taken_apart(error))
+            if not parts:
+                raise
+        return cls.model_validate({**values, **parts}, by_alias=True, by_name=False)
 
     @classmethod
     def secrets(cls, raw: Mapping[str, Any]) -> dict[str, str]:
@@ -119,7 +134,7 @@ class ConfigModel(BaseModel):
     @classmethod
     def secret_keys(cls) -> frozenset[str]:
         """Dotted names of the fields that are declared as secrets."""
-        return frozenset(key.name for key in cls.reference() if key.type == "secret")
+        return _secret_keys(cls)
 
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
@@ -154,7 +169,7 @@ class ConfigModel(BaseModel):
             if field.is_required():
                 rest.setdefault(field.alias or name, "1")  # something that any text or number may be
         try:
-            found = cls.model_validate(rest, by_alias=True, by_name=False).problems()
+            found = cls._validated(rest).problems()
         except ValidationError:
             return []
         return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
@@ -229,6 +244,12 @@ class ConfigModel(BaseModel):
             )
 
 
+@functools.lru_cache(maxsize=64)
+def _secret_keys(cls: type[ConfigModel]) -> frozenset[str]:
+    """A class's; every task that starts asks for them, and they never change."""
+    return frozenset(key.name for key in cls.reference() if key.type == "secret")
+
+
 class ConfigKey(BaseModel):
     """One row of a connector's configuration reference."""
 
@@ -255,6 +276,20 @@ def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     return {key: replace(key, value) for key, value in raw.items()}, problems
 
 
+def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
+    """Values by key for fields that refuse text: ``a, b`` for several, ``a:1, b:2`` for a map, as Kafka."""
+    for detail in error.errors():
+        text = detail["input"]
+        if len(detail["loc"]) != 1 or not isinstance(text, str):
+            continue
+        items = [part.strip() for part in text.split(",") if part.strip()]
+        if detail["type"] in _LISTS:
+            yield str(detail["loc"][0]), items
+        elif detail["type"] == "dict_type" and all(":" in item for item in items):
+            pairs = (item.split(":", 1) for item in items)
+            yield str(detail["loc"][0]), {key.strip(): value.strip() for key, value in pairs}
+
+
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     path: Sequence[Any] = detail["loc"]
     name = str(path[0]) if path else "configuration"
@@ -262,6 +297,8 @@ def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     key = (field.alias if field else None) or name
     if detail["type"] == "missing":
         return f"'{key}' is required and not set"
+    if detail["type"] == "dict_type":
+        return f"'{key}': must be pairs of key:value, separated by commas"
     return f"'{key}': {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
@@ -271,16 +308,25 @@ def _type_name(annotation: Any) -> str:
         return " | ".join(str(choice) for choice in get_args(annotation) if choice != "")
     if get_origin(annotation) is Annotated:
         return _type_name(get_args(annotation)[0])
+    kind = get_origin(annotation) or annotation
+    if kind in {list, tuple, set, frozenset}:
+        return "list"
+    if kind is dict:
+        return "map"
     arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
-    if arguments and get_origin(annotation) is not tuple:
+    if arguments:
         return _type_name(arguments[0])
     names = {int: "integer", float: "number", bool: "boolean", str: "text", SecretStr: "secret"}
-    return names.get(annotation, "list" if get_origin(annotation) is tuple else "text")
+    return names.get(annotation, "text")
 
 
 def _text(default: Any) -> str:
-    if default is None or default == ():
+    if default is None:
         return ""
+    if isinstance(default, dict):
+        return ",".join(f"{key}:{value}" for key, value in default.items())
+    if isinstance(default, (list, tuple, set, frozenset)):
+        return ",".join(map(str, sorted(default) if isinstance(default, (set, frozenset)) else default))
     if isinstance(default, bool):
         return str(default).lower()
     return str(default)

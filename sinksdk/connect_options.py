@@ -97,6 +97,7 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "consumer.override.auto.offset.reset": _same(
             "for a first start; partitions that come later begin at their first record"
         ),
+        "consumer.override.max.poll.records": _same("as 'max.poll.records': most records that one put gets"),
         "consumer.override.isolation.level": _same(
             "read_committed if not set; a topic directory has nothing but committed records"
         ),

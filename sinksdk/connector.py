@@ -139,10 +139,19 @@ class SinkConnector(Connector):
 
     def alter_offsets(
         self,
-        config: Mapping[str, str],  # noqa: ARG002 - for overriding
+        config: Any,  # noqa: ARG002 - for overriding
         offsets: Mapping[TopicPartition, int | None],  # noqa: ARG002
     ) -> bool:
         """Offsets are about to be altered (None: reset) by hand (KIP-875).
+
+        The place to move offsets that the sink keeps of its own, beside what it writes: else it would pass
+        over records that are read again. Called while no task runs, before the offsets are written, without
+        ``start``. It may be called again with the same offsets, or with none: it must be idempotent. It
+        has ``connector.start.timeout.ms``. What it raises keeps everything as it is.
+
+        Args:
+            config: as ``start`` gets it.
+            offsets: next offset to read of each partition; of a reset, all that something is committed of.
 
         Returns:
             True when the connector moved its own outside offsets accordingly, False when it keeps none.

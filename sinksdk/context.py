@@ -99,12 +99,17 @@ class SinkTaskContext(ABC):
 
     @abstractmethod
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Ask for another position.
+        """Ask for another position. Meant for ``open``, where a sink that keeps its own offsets knows them.
 
-        A generation never goes back: a position other than the next record ends the partition for
-        this generation, with what is committed so far, and the next generation starts it again from
-        its commit. Outside an open partition it is ignored with a warning (in Connect it kills the
-        task, KAFKA-10370).
+        In ``open``, a later position is skipped to: what comes before it is not delivered, and is committed
+        with what follows. For an earlier one the partition is closed, its commit goes back, and the next
+        generation begins there: no failure, unless that happens again and again. Both are logged. A commit
+        goes back only where there is one; where the source has nothing so early, it is read from where it
+        has something, or fails (``on.data.loss``). (Connect's consumer goes to any position at any time.)
+
+        In another method a position other than the next record's ends the partition for this generation with
+        a failure, and the next one starts it from its commit. Outside an open partition it is ignored with
+        a warning (in Connect it kills the task, KAFKA-10370).
         """
 
     @abstractmethod
@@ -131,5 +136,8 @@ class SinkTaskContext(ABC):
         """
 
     @abstractmethod
-    def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """The dead letters, or None when neither a dead letter topic nor error logging is configured."""
+    def errant_record_reporter(self) -> ErrantRecordReporter:
+        """Who takes errant records, with dead letters or without: ``errors.tolerance`` decides.
+
+        (Connect's is null where neither a dead letter topic nor ``errors.log.enable`` is configured.)
+        """

@@ -39,21 +39,26 @@ class RetriableException(ConnectException):
         message: what happened.
         retry_after: seconds to wait before the next attempt; by default the engine's own
             growing delay.
+        accepted: from a sink's ``put``: how many of the given records, from the first on, it has taken.
+            They count as taken by a ``put`` that returned: they are not given to it again, and their offsets
+            may be committed. The others are put again, with a new ``errors.retry.timeout``.
     """
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str = "", *, retry_after: float | None = None, accepted: int = 0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.accepted = accepted
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_retriable, (type(self), self.args, self.retry_after)
+        return _rebuild_retriable, (type(self), self.args, self.retry_after, self.accepted)
 
 
 def _rebuild_retriable(
-    cls: type[RetriableException], args: tuple[str, ...], retry_after: float | None
+    cls: type[RetriableException], args: tuple[str, ...], retry_after: float | None, accepted: int
 ) -> RetriableException:
     error = cls(*args)
     error.retry_after = retry_after
+    error.accepted = accepted
     return error
 
 

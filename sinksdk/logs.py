@@ -12,15 +12,17 @@ import json
 import logging
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final, Literal, TextIO
 
 from sinksdk.confidential import WithoutSecrets
 
+_REPEATED: Final = 600.0  # seconds until an outage that lasts is told of again
 _FIELDS: Final = ("connector", "task", "generation")
 _PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
 
@@ -71,24 +73,74 @@ def stack_of(thread: int | None) -> list[str]:
 
 
 class Outage:
-    """What fails again and again is warned of once, until it has worked in between.
+    """What fails again and again is warned of when it begins, every ten minutes, and when it is over.
+
+    An error that says of itself that it is logged already (``is_logged``: a store has told of its outage)
+    is no news. May be used from any thread.
 
     Args:
         log: where to.
+        what: fails, for the line that says that it works again; that may be found out late.
+        after: seconds that it must have failed for until it is told.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        log: logging.Logger,
+        what: str | Callable[[], str],
+        *,
+        after: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._log = log
-        self._is_told = False
+        self._what = what
+        self._after = after
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._since = 0.0
+        self._told_at: float | None = None
 
-    def failed(self, message: str, *arguments: object) -> None:
-        """It has failed, maybe not for the first time."""
-        self._log.log(logging.DEBUG if self._is_told else logging.WARNING, message, *arguments, exc_info=True)
-        self._is_told = True
+    @property
+    def since(self) -> float | None:
+        """When it began, on the clock; None: it works."""
+        return self._since if self._failures else None
+
+    def failed(self, message: str, *arguments: object, since: float | None = None) -> None:
+        """It has failed, maybe not for the first time.
+
+        Args:
+            message: what happened.
+            arguments: of the message.
+            since: when it was tried first, on the clock; by default when this was called first.
+        """
+        with self._lock:
+            now = self._clock()
+            if not self._failures:
+                self._since = now if since is None else since
+            self._failures += 1
+            is_news = now - self._since >= self._after and (
+                self._told_at is None or now - self._told_at >= _REPEATED
+            )
+            if any(getattr(argument, "is_logged", False) for argument in arguments):
+                is_news = False
+            if is_news:
+                self._told_at = now
+        error = next((one for one in arguments if isinstance(one, BaseException)), sys.exc_info()[1])
+        self._log.log(logging.WARNING if is_news else logging.DEBUG, message, *arguments, exc_info=error)
 
     def worked(self) -> None:
         """It has worked."""
-        self._is_told = False
+        if not self._failures:
+            return
+        with self._lock:
+            failures, is_told = self._failures, self._told_at is not None
+            self._failures, self._told_at = 0, None
+            seconds = self._clock() - self._since
+        if is_told:
+            what = self._what if isinstance(self._what, str) else self._what()
+            self._log.warning("%s works again after %.1f s (%d failures)", what, seconds, failures)
 
 
 def configure_logging(settings: LogSettings) -> None:
@@ -99,7 +151,7 @@ def configure_logging(settings: LogSettings) -> None:
     root = logging.getLogger()
     if root.handlers:
         return
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.addFilter(_make_sayable)
     handler.addFilter(_tell_subject)
     handler.setFormatter(WithoutSecrets(_Json() if settings.is_json else _Text(traces=settings.traces)))
@@ -107,6 +159,18 @@ def configure_logging(settings: LogSettings) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger("sinksdk").setLevel(settings.level)
     threading.excepthook = _tell_of_a_thread
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what is stderr at the moment: a live table on the terminal stands in for it meanwhile."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override] # a StreamHandler has it as an attribute
+        """See the class."""
+        return sys.stderr
 
 
 def _tell_of_a_thread(ended: threading.ExceptHookArgs) -> None:
@@ -144,7 +208,7 @@ class _Text(logging.Formatter):
     """``time LEVEL [connector|task-0|generation-7] logger: message``.
 
     Args:
-        traces: with stack traces; else a record is one line: causes are reported elsewhere.
+        traces: with stack traces; else a record is one line, with its error unless the message has that.
     """
 
     def __init__(self, *, traces: bool) -> None:
@@ -164,9 +228,17 @@ class _Text(logging.Formatter):
             return super().format(record)
         trace, record.exc_info, record.exc_text = record.exc_info, None, None
         try:
-            return super().format(record)
+            return super().format(record) + _cause(record, trace[1] if trace else None)
         finally:
             record.exc_info = trace
+
+
+def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
+    """What an error says, in one line; nothing where the message says it already."""
+    lines = str(error).strip().splitlines() if error is not None else []
+    if error is None or (lines and lines[0] in record.getMessage()):
+        return ""
+    return ": ".join(["", type(error).__name__, *lines[:1]])
 
 
 class _Json(logging.Formatter):
@@ -180,7 +252,7 @@ class _Json(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             **{field: getattr(record, field, None) for field in _FIELDS},
-            "message": record.getMessage(),
+            "message": record.getMessage() + _cause(record, record.exc_info[1] if record.exc_info else None),
             "trace": self.formatException(record.exc_info) if record.exc_info else None,
         }
         return json.dumps({key: value for key, value in line.items() if value is not None}, default=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -17,9 +18,18 @@ GROUP: Final = "sinksdk.connectors"
 DROP_IN_NAMES: Final[Mapping[str, str]] = {
     "io.confluent.connect.s3.S3SinkConnector": "s3-archiver",
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": "s3-archiver",
+    "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector": "s3-archiver",
+    "com.datamountaineer.streamreactor.connect.aws.s3.sink.S3SinkConnector": "s3-archiver",
     "S3_SINK": "s3-archiver",
 }
 """Class names of Kafka Connect whose keys a connector here can judge. Not all of them it runs with."""
+
+
+_MOVED: Final[Mapping[str, str]] = {
+    "connectors.s3_archiver:S3ArchiverConnector": "s3-archiver",
+    "connectors.s3_archiver.S3ArchiverConnector": "s3-archiver",
+}
+"""Where connectors were once; configurations in stores and files go on naming them so."""
 
 
 class Plugin(NamedTuple):
@@ -33,6 +43,13 @@ def plugins() -> Iterator[Plugin]:
     """Every installed connector, by name."""
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         yield Plugin(entry.name, entry.value)
+
+
+def preload() -> None:
+    """Import every installed connector. What cannot be imported is told by whoever uses it."""
+    for entry in entry_points(group=GROUP):
+        with contextlib.suppress(Exception, SystemExit):
+            entry.load()
 
 
 C = TypeVar("C", SinkConnector, SourceConnector)
@@ -74,7 +91,7 @@ def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
     if not name:
         message = f"'connector.class' is required and not set; installed are {_installed()}"
         raise ConfigException(message)
-    entry = _entry_point(DROP_IN_NAMES.get(name, name))
+    entry = _entry_point({**DROP_IN_NAMES, **_MOVED}.get(name, name))
     loaded = _load(name, entry.value if entry else name)
     if not (isinstance(loaded, type) and issubclass(loaded, (SinkConnector, SourceConnector))):
         raise ConfigException(

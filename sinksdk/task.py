@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from sinksdk.context import SinkTaskContext
@@ -26,6 +26,13 @@ class SinkTask(ABC):
 
     context: SinkTaskContext
 
+    max_poll_records: ClassVar[int | None] = 500
+    """Most records that one :meth:`put` gets where the configuration does not say (``max.poll.records``).
+
+    None: batches as they are read, of up to 10,000 records or more, for a task that works on Arrow columns
+    and never on one record.
+    """
+
     def initialize(self, context: SinkTaskContext) -> None:
         """Take the context; called once, first of all. The default keeps it as ``self.context``."""
         self.context = context
@@ -38,14 +45,15 @@ class SinkTask(ABC):
 
     @abstractmethod
     def put(self, records: SinkRecords) -> None:
-        """Take a batch of one topic partition, offsets ascending.
+        """Take a batch of one topic partition, offsets ascending, of at most ``max.poll.records``.
 
         Returning accepts the batch: its offsets may be committed from now on, as soon as
         :meth:`pre_commit` returns them.
 
         Raises:
             RetriableException: the same batch is put again, after a growing delay or after
-                ``context.timeout``, until ``errors.retry.timeout`` is used up.
+                ``context.timeout``, until ``errors.retry.timeout`` is used up. With ``accepted=n`` its first
+                n records are accepted, and only the others are put again.
             Exception: anything else ends the partition for this generation.
         """
 

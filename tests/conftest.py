@@ -1,16 +1,65 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.depth import in_words
+
+ROOT = Path(__file__).parent.parent
+SLOW = ("tests/integration", "tests/kafka", "property_tests", "examples")
+"""Folders whose tests start the real thing, or try hundreds of cases: all of them are marked as slow."""
 
 EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 
 # Most of what a short-lived JVM computes is its own optimization: without the second compiler, starting Spark
 # and a few small jobs takes 12 instead of 21 CPU seconds.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
+# What it still computes is the loading of classes: python -m tests.spark_archive, which make test calls.
+if (archive := Path(sys.prefix, "spark.jsa")).exists():
+    JVM_OPTIONS += (
+        f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+    )
 for options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault(options, JVM_OPTIONS)
+
+
+SHARED = {"spark", "bootstrap"}
+"""Fixtures that take seconds to start, and that all tests of a process share: one process runs these tests."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow folders, and say which ones one process must run (pytest-xdist's loadgroup)."""
+    slow = tuple(ROOT / folder for folder in SLOW)
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in slow):
+            item.add_marker(pytest.mark.slow)
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where groups are lost, each process would start Spark and Kafka, and run what others have run before it."""
+    ungrouped = [item.nodeid for item in session.items if "@" not in item.nodeid]
+    if ungrouped and getattr(session.config.option, "loadgroup", False):
+        message = f"pytest-xdist does not group tests with pytest {pytest.__version__}: {ungrouped[0]}"
+        raise pytest.UsageError(message)
+
+
+def _group(item: pytest.Item) -> str:
+    if SHARED.intersection(getattr(item, "fixturenames", ())):
+        return "shared"
+    if item.path.is_relative_to(ROOT / "property_tests"):
+        return item.name.rstrip("]")  # each of these is long, and has nothing in common with the others
+    return item.path.stem
+
+
+def pytest_report_header() -> str:
+    """How much this run tries, and how to try the same again."""
+    return in_words()
 
 
 @pytest.fixture(scope="session")

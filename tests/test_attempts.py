@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
-from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
+from sinksdk import (
+    ClosingReason,
+    FencedException,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkConnector,
+    SinkRecords,
+    SinkTask,
+    logs,
+)
+from sinksdk.spark import attempts
+from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import MemoryStore, take_over
-from sinksdk.store.keys import plan_key
-from sinksdk.store.records import Closing
+from sinksdk.spark.task_result import TaskResult, from_rows, to_row
+from sinksdk.store import MemoryStore, table, take_over
+from sinksdk.store import ask_to_close as store_ask_to_close
+from sinksdk.store.keys import plan_key, progress_key
+from sinksdk.store.records import Closing, GenerationPlan, Retrying
+from sinksdk.store.reports import TaskProgress
 from sinksdk.testing import ManualClock
 from tests.store.protocol import P0, plan
 
@@ -36,10 +51,7 @@ class Clock(ManualClock):
 
 
 def ask_to_close(store: MemoryStore, timeout: float) -> None:
-    found = store.get(plan_key("c", 1))
-    assert found is not None
-    closing = Closing(reason=ClosingReason.REBALANCE, timeout=timeout).as_json()
-    store.put(plan_key("c", 1), {**found.value, "closing": closing}, found.version)
+    store_ask_to_close(store, "c", 1, Closing(reason=ClosingReason.REBALANCE, timeout=timeout))
 
 
 def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
@@ -128,3 +140,70 @@ def fenced(store: MemoryStore, clock: Clock) -> None:
         raise FencedException(message)
 
     run_attempt(SPEC, store, 0, iter(()), clock=clock, watch=taken_from)  # type: ignore[arg-type]
+
+
+class BusySink(SinkConnector):
+    """What it writes to asks for patience, always."""
+
+    class Task(SinkTask):
+        """Takes nothing."""
+
+        def put(self, records: SinkRecords) -> None:
+            message = "busy"
+            raise RetriableException(message)
+
+    task_class = Task
+
+
+def attempt_in_vain(store: MemoryStore, generation: int, clock: ManualClock, epoch: float) -> Retrying:
+    """What an attempt leaves to a later generation, told in its result as in its progress."""
+    batch = pa.RecordBatch.from_pydict({"offset": [0], "value": [b"x"], RANGE: pa.array([0], pa.int32())})
+    spec, ahead = replace(SPEC, generation=generation), epoch - clock.now()
+    result = run_attempt(spec, store, 0, iter([batch]), clock=clock, epoch=lambda: clock.now() + ahead)
+    (back,) = from_rows(TaskResult, [to_row(result)])
+    row = table.read(store, progress_key("c", 0), TaskProgress)
+    failure = back.outcomes[0].failure
+    assert row is not None
+    assert failure is not None
+    assert failure.retry is not None
+    retry = failure.retry
+    left = Retrying(
+        since=retry.since, attempts=retry.attempts, next_attempt=retry.next_attempt, refused=retry.refused
+    )
+    assert row.value.partitions[0].retry == left
+    return left
+
+
+def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share() -> None:
+    """Its executor may be another host: since when it is tried survives, so that the timeout still ends."""
+    store = MemoryStore()
+    config = {"name": "c", "topics": "flights", "connector.class": f"{__name__}:BusySink"}
+    plan(store, 1, [P0], config=config)
+
+    first = attempt_in_vain(store, 1, ManualClock(1_000.0), 1_800_000_000.0)
+    assert (first.since, first.attempts, first.refused) == (1_800_000_000.0, 5, 0)
+    assert first.next_attempt - first.since == pytest.approx(9.5, abs=0.01)
+
+    planned = plan(store, 2, [P0], config=config)
+    row = table.read(store, plan_key("c", 2), GenerationPlan)
+    assert row is not None
+    (range_,) = planned.tasks[0].ranges
+    tasks = (planned.tasks[0].model_copy(update={"ranges": (range_.model_copy(update={"retry": first}),)}),)
+    table.write(store, plan_key("c", 2), planned.model_copy(update={"tasks": tasks}), row.version)
+    second = attempt_in_vain(store, 2, ManualClock(7.0), 1_800_000_010.0)
+    assert (second.since - first.since, second.attempts) == (pytest.approx(0.0, abs=0.01), 6)
+    assert second.next_attempt - second.since == pytest.approx(19.6, abs=0.01)
+
+
+def test_what_is_logged_while_a_store_is_opened_names_the_connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of one Spark work for many connectors; a store that gives no answer concerns one just now."""
+    about: list[object] = []
+
+    def opened(url: str, *, expected_id: str) -> MemoryStore:
+        about.append((url, expected_id, logs._about.get()))
+        return MemoryStore()
+
+    monkeypatch.setattr(attempts, "open_store", opened)
+    attempts.opened_store(GenerationSpec("memory:", "id", "archive", 7))
+
+    assert about == [("memory:", "id", {"connector": "archive", "generation": 7})]

@@ -60,6 +60,15 @@ def test_an_empty_value_asks_for_nothing(value: str) -> None:
     assert Verdict.differs("a bit").of(value).meaning is Meaning.DIFFERS
 
 
+def test_a_misspelt_key_is_never_taken_for_one_that_is_refused() -> None:
+    """judge: nobody is sent from one key to another that has to be taken out in its turn."""
+    rules = {"other.store.endpoint": Verdict.unsupported("use store.url"), "s3.bucket.name": Verdict.same()}
+
+    found = judge({"store.endpoint": "x", "s3.bucket.nam": "y"}, [rules], ["store.url"])
+
+    assert [option.verdict.why for option in found] == ["", "did you mean 's3.bucket.name'?"]
+
+
 def test_a_keys_own_verdict_goes_before_patterns_and_longer_patterns_before_shorter() -> None:
     """rule_for: the most particular one counts, and any of the connector's before those of all connectors."""
     rules = {name: Verdict.same(name) for name in ("a.*", "a.b.*", "a.b.c")}

@@ -403,3 +403,55 @@ def test_a_wrong_place_to_begin_is_a_problem_of_its_key() -> None:
     )
 
     assert problems == ["'auto.offset.reset': input should be 'earliest', 'latest' or 'none'"]
+
+
+class Several(ConnectorConfig):
+    """Fields that hold several values."""
+
+    columns: list[str] = Field(default=["id"], alias="table.columns", description="Columns.")
+    sizes: set[int] | None = Field(default=None, alias="table.sizes", description="Sizes.")
+    labels: dict[str, int] = Field(default_factory=dict, alias="table.labels", description="Labels.")
+
+
+def several(**settings: object) -> Several:
+    return Several.parse({"name": "c", "topics": "t", **settings})
+
+
+def test_lists_and_maps_are_set_by_text() -> None:
+    """Connect's configurations are flat text: lists are separated by commas, maps are pairs of key:value."""
+    config = several(**{"table.columns": "a, b,c", "table.sizes": "3,1", "table.labels": "x:1, y: 2"})
+    assert (config.columns, config.sizes, config.labels) == (["a", "b", "c"], {1, 3}, {"x": 1, "y": 2})
+    assert several(**{"table.columns": ["a"], "table.labels": {"x": 1}}).labels == {"x": 1}
+    assert several(**{"table.columns": ""}).columns == []
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
+
+
+def test_what_is_no_list_or_map_is_a_problem_that_names_its_key() -> None:
+    """Values are checked one by one, and a map must have a colon in each pair."""
+    _, problems = Several.check(
+        {"name": "c", "topics": "t", "table.sizes": "1,many", "table.labels": "x:1,y"}
+    )
+    assert any("'table.sizes'" in problem for problem in problems)
+    assert "'table.labels': must be pairs of key:value, separated by commas" in problems
+
+
+def test_a_fields_own_way_to_read_text_goes_first() -> None:
+    """An author's validator that makes a list of text in its own way is not bypassed."""
+
+    class Own(ConnectorConfig):
+        rows: list[str] = Field(default=[], alias="rows", description="Rows.")
+
+        @field_validator("rows", mode="before")
+        @classmethod
+        def _by_semicolon(cls, value: object) -> object:
+            return value.split(";") if isinstance(value, str) else value
+
+    assert Own.parse({"name": "c", "topics": "t", "rows": "a,b;c"}).rows == ["a,b", "c"]
+
+
+def test_lists_and_maps_have_their_names_in_the_reference() -> None:
+    """The reference page says list and map, and shows defaults as they are written."""
+    rows = {key.name: (key.type, key.default) for key in Several.reference()}
+    assert rows["table.columns"] == ("list", "id")
+    assert rows["table.sizes"] == ("list", "")
+    assert rows["table.labels"] == ("map", "")

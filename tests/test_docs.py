@@ -110,6 +110,7 @@ def test_every_block_says_its_language(page: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # a task that crashes closes nothing
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.name)
 def test_examples_of_tests_pass(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,19 +9,76 @@ import sys
 
 import pytest
 
+from sinksdk.errors import ConnectException
 from sinksdk.logs import Outage
+from sinksdk.store import StoreUnavailable
+from sinksdk.testing import ManualClock
+
+pytestmark = pytest.mark.slow
 
 
-def test_an_outage_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_an_outage_is_told_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     """What fails each second fills no log; once it has worked, the next failure is news again."""
-    outage = Outage(logging.getLogger("sinksdk.test"))
+    clock = ManualClock()
+    outage = Outage(logging.getLogger("sinksdk.test"), "the disk", clock=clock.now)
     for attempt in (1, 2, 3):
         outage.failed("no answer, attempt %d", attempt)
+        clock.advance(10.0)
+    outage.worked()
     outage.worked()
     outage.failed("no answer, attempt %d", 4)
 
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == ["no answer, attempt 1", "no answer, attempt 4"]
+    assert warnings(caplog) == [
+        "no answer, attempt 1",
+        "the disk works again after 30.0 s (3 failures)",
+        "no answer, attempt 4",
+    ]
+
+
+def test_an_outage_of_hours_is_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    """Every ten minutes: who looks at the end of a log sees that it lasts."""
+    clock = ManualClock()
+    outage = Outage(logging.getLogger("sinksdk.test"), "the disk", clock=clock.now)
+    for _ in range(3600):
+        outage.failed("no answer")
+        clock.advance(1.0)
+
+    assert len(warnings(caplog)) == 6
+
+
+def test_an_outage_that_is_told_later_has_its_errors_trace(caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits for something in another thread tells of its error, and raises none; not "NoneType: None"."""
+    outage = Outage(logging.getLogger("sinksdk.test"), "the disk")
+    error = ConnectException("no answer")
+    outage.failed("the disk is away: %s", error)
+    Outage(logging.getLogger("sinksdk.test"), "the disk").failed("the disk is away")
+
+    assert [record.exc_info and record.exc_info[1] for record in caplog.records] == [error, None]
+
+
+def test_what_fails_once_in_a_while_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """One that is to be told after a second: neither that it failed nor that it works again."""
+    clock = ManualClock()
+    outage = Outage(logging.getLogger("sinksdk.test"), "the store", after=1.0, clock=clock.now)
+    for _ in range(5):
+        outage.failed("no answer")
+        clock.advance(0.5)
+        outage.worked()
+
+    assert warnings(caplog) == []
+
+
+def test_an_outage_of_the_store_is_told_by_the_store_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Of everything that needs it, and of every connector, a line would be the same line."""
+    outage = Outage(logging.getLogger("sinksdk.test"), "the status")
+    outage.failed("the status cannot be written: %s", StoreUnavailable("no answer"))
+    outage.worked()
+
+    assert warnings(caplog) == []
 
 
 def logged(code: str) -> str:
@@ -88,7 +145,7 @@ logging.getLogger("his").warning("%d records for %s", "many", "hunter2hunter2")
 
 
 def test_lines_for_programs_are_one_object_each() -> None:
-    """Time, level, logger, message; connector, task, generation and trace where there are any."""
+    """Time, level, logger, message with its cause; connector, task, generation and trace where there are any."""
     lines = [
         json.loads(line)
         for line in logged(SCENE.format(settings="LogSettings('INFO', is_json=True)")).splitlines()
@@ -105,6 +162,6 @@ def test_lines_for_programs_are_one_object_each() -> None:
     assert (started["connector"], started["message"]) == ("archive", "started")
     subject = {"connector": "archive", "task": 3, "generation": 7}
     assert subject.items() <= failed.items()
-    assert failed["message"] == "the group g is in use"
+    assert failed["message"] == "the group g is in use: ZeroDivisionError: division by zero"
     assert "ZeroDivisionError" in failed["trace"]
     assert subject.items() <= thread.items()

@@ -134,6 +134,7 @@ def test_a_name_that_is_none() -> None:
 HEAVY = ("pyspark", "boto3", "botocore", "sqlalchemy", "hypothesis", "pandas", "fastavro", "typer", "moto")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imported", ["sinksdk", "sinksdk.engine.worker", "sinksdk.source", "sinksdk.engine.source"]
 )
@@ -144,6 +145,7 @@ def test_importing_is_light(imported: str) -> None:
     assert loaded.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_importing_the_test_kit_is_light() -> None:
     """Importing sinksdk.testing: needs no Spark and no Hypothesis."""
     code = "import sys, sinksdk.testing; print(*sorted({'pyspark', 'hypothesis', 'sqlalchemy'} & set(sys.modules)))"

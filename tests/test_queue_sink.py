@@ -218,6 +218,7 @@ def becomes(herder: Herder, state: str) -> None:
     soon(lambda: herder.info("queue").state == state, f"it is {herder.info('queue').state}, not {state}")
 
 
+@pytest.mark.slow
 def test_the_queue_stays_whatever_becomes_of_the_connector(
     process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark import jvm
-from sinksdk.spark.master import check_master, is_loopback, with_attempts
+from sinksdk.spark import jvm, worker_daemon
+from sinksdk.spark.master import check_master, is_loopback, with_attempts, with_places
 from sinksdk.spark.session import _environment, _own_signal_handlers, _variables, create_session, session_conf
 
 THIS_HOST = [
@@ -67,6 +68,30 @@ def test_a_master_that_spark_does_not_know_is_said_at_once(master: str) -> None:
 def test_local_masters_try_tasks_as_often_as_clusters(master: str, expected: str) -> None:
     """Unless the URL itself says how often."""
     assert with_attempts(master) == expected
+
+
+@pytest.mark.parametrize(
+    ("master", "places", "expected"),
+    [
+        ("local", None, "local[4]"),
+        ("local[2]", None, "local[8]"),
+        ("local[*]", None, f"local[{4 * len(os.sched_getaffinity(0))}]"),
+        ("local[2]", 3, "local[3]"),
+        ("local[2,1]", None, "local[8,1]"),
+        ("spark://h:7077", None, "spark://h:7077"),
+    ],
+)
+def test_connectors_that_share_cores_have_more_places_than_these(
+    master: str, places: int | None, expected: str
+) -> None:
+    """Four per core of a local master, or as many as are asked for."""
+    assert with_places(master, places) == expected
+
+
+def test_places_of_a_cluster_are_its_executors_own() -> None:
+    """They are set with Spark's settings; the message names the one."""
+    with pytest.raises(ConfigException, match=r"spark\.executor\.cores"):
+        with_places("spark://h:7077", 4)
 
 
 def test_only_masters_on_the_loopback_interface_bind_to_it() -> None:
@@ -208,3 +233,46 @@ def test_what_workers_print_goes_to_stderr(caplog: pytest.LogCaptureFixture, cap
     """As it is, not as anything of Spark's."""
     assert logged(caplog, "from a task\n") == []
     assert capsys.readouterr().err == "from a task\n"
+
+
+@pytest.mark.parametrize(("master", "is_warm"), [("local[2]", True), ("yarn", False)])
+def test_workers_of_this_host_begin_with_everything_imported(master: str, is_warm: bool) -> None:
+    """A connector that needs one more worker does not wait for its imports; other hosts have a Python of their own."""
+    conf = session_conf("app", master, {})
+    assert (conf.get("spark.python.daemon.module") == worker_daemon.__name__) is is_warm
+
+
+def test_the_daemon_that_workers_are_forked_from_has_imported_what_a_task_needs() -> None:
+    """The executor's side, the stores, installed connectors; a connector that cannot be imported harms nobody."""
+    code = (
+        "import sys; from importlib import metadata; from pyspark import daemon\n"
+        "broken = metadata.EntryPoint('broken', 'no.such.module:Sink', 'sinksdk.connectors')\n"
+        "from sinksdk import plugins\n"
+        "found = plugins.entry_points\n"
+        "plugins.entry_points = lambda **which: [broken, *found(**which)]\n"
+        "daemon.manager = lambda: print(*sys.modules)\n"
+        "from sinksdk.spark import worker_daemon; worker_daemon.main()"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    needed = {"sinksdk.spark.executor", "sqlalchemy", "pyarrow", "sinksdk.connectors.s3_archiver.connector"}
+    assert needed <= set(printed.split())
+
+
+@pytest.mark.parametrize(
+    "spoiler", ["print('Welcome')", "import os; os.write(1, b'Welcome')", "raise SystemExit(3)"]
+)
+def test_a_connector_that_prints_or_exits_when_it_is_imported_spoils_no_daemon(
+    spoiler: str, tmp_path: Path
+) -> None:
+    """Standard output begins with the daemon's port; another connector's import is no reason to end."""
+    (tmp_path / "spoiler.py").write_text(f"{spoiler}\nclass Sink: pass\n")
+    code = (
+        "import sys; from importlib import metadata; from pyspark import daemon\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from sinksdk import plugins\n"
+        "plugins.entry_points = lambda **_: [metadata.EntryPoint('s', 'spoiler:Sink', 'sinksdk.connectors')]\n"
+        "daemon.manager = lambda: print('port', end='')\n"
+        "from sinksdk.spark import worker_daemon; worker_daemon.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert (done.stdout, "Welcome" in done.stderr) == ("port", "Welcome" in spoiler)

@@ -139,7 +139,7 @@ def test_paths_may_be_relative_or_file_urls(tmp_path: Path, monkeypatch: pytest.
     assert TopicDirectory("a b").root == here
     assert TopicDirectory(f"file:{tmp_path}/a%20b").root == here
     assert TopicDirectory(f"file://{tmp_path}/a%20b/").root == here
-    for url in ("s3://bucket/x", "file://elsewhere/x"):
+    for url in ("s3://bucket/x", "dbfs:/x", "abfss://c@a/x", "file://elsewhere/x"):
         with pytest.raises(ConfigException):
             TopicDirectory(url)
 

@@ -126,7 +126,7 @@ class _RebalanceOnce(Silent):
 
 
 def _read(spark: SparkSession, bootstrap: str, order: Mapping[str, Any]) -> Run:
-    from connectors.s3_archiver import S3ArchiverConnector
+    from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.sources import Subscription
     from sinksdk.sources.kafka import KafkaClient, KafkaSource
     from sinksdk.spark.generation_job import generation_frame
@@ -154,7 +154,7 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Run:
     from benchmarks.generation import KeepResults
-    from connectors.s3_archiver import S3ArchiverConnector
+    from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.runtime.driver import ConnectorDriver
     from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
     from sinksdk.spark.generation_job import SparkLauncher

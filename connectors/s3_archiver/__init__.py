@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from connectors.s3_archiver.connector import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.connector import S3ArchiverConnector
 
 __all__ = ["S3ArchiverConnector"]

@@ -1,4 +1,4 @@
-"""``python -m connectors.s3_archiver verify CONFIG.json --store URL``: is the archive whole?"""
+"""``python -m sinksdk.connectors.s3_archiver verify CONFIG.json --store URL``: is the archive whole?"""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from connectors.s3_archiver.client import Connect
-from connectors.s3_archiver.compare import Original, compare
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.connecting import connect
-from connectors.s3_archiver.report import show
-from connectors.s3_archiver.topic_directory import TopicDirectory
-from connectors.s3_archiver.verify import verify
 from sinksdk import ConfigException, ConnectException, committed_offsets, read_config_file
+from sinksdk.connectors.s3_archiver.client import Connect
+from sinksdk.connectors.s3_archiver.compare import Original, compare
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.connecting import connect
+from sinksdk.connectors.s3_archiver.report import show
+from sinksdk.connectors.s3_archiver.topic_directory import TopicDirectory
+from sinksdk.connectors.s3_archiver.verify import verify
 
 _WHOLE: Final = 0
 _WRONG: Final = 1
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m connectors.s3_archiver", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m sinksdk.connectors.s3_archiver", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     command = commands.add_parser(
         "verify",
@@ -87,7 +87,7 @@ def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original |
 
 def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfig) -> Original:
     try:
-        from connectors.s3_archiver.kafka_log import KafkaLog  # noqa: PLC0415 - an extra
+        from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog  # noqa: PLC0415 - an extra
         from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigException(

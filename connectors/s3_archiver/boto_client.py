@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 
-from connectors.s3_archiver import credentials
-from connectors.s3_archiver.access import Keys, Role
-from connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
-from connectors.s3_archiver.credentials import ASSUME_ROLE
-from connectors.s3_archiver.errors import (
+from sinksdk.connectors.s3_archiver import credentials
+from sinksdk.connectors.s3_archiver.access import Keys, Role
+from sinksdk.connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
+from sinksdk.connectors.s3_archiver.credentials import ASSUME_ROLE
+from sinksdk.connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
 
-    from connectors.s3_archiver.config import S3ArchiverConfig
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
 
 
 class BotoS3:
-    """Requests to one endpoint; see :class:`~connectors.s3_archiver.client.S3` for the methods.
+    """Requests to one endpoint; see :class:`~sinksdk.connectors.s3_archiver.client.S3` for the methods.
 
     Args:
         client: boto3's client.

@@ -1,8 +1,8 @@
 """The little of S3 that the archiver needs, as a protocol: boto3 stands behind it, or memory in tests.
 
-Every method raises :class:`~connectors.s3_archiver.errors.S3Trouble` (a RetriableException) when the
+Every method raises :class:`~sinksdk.connectors.s3_archiver.errors.S3Trouble` (a RetriableException) when the
 request may succeed later; after ``NoAnswer`` it may also have taken effect. It raises
-:class:`~connectors.s3_archiver.errors.S3Error` when S3 refused it for good.
+:class:`~sinksdk.connectors.s3_archiver.errors.S3Error` when S3 refused it for good.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from connectors.s3_archiver.config import S3ArchiverConfig
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
 
 class Location(NamedTuple):

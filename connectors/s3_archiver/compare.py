@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import fastavro
 
-from connectors.s3_archiver.client import S3, Location
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.verify import PartitionReport, Report
 from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.verify import PartitionReport, Report
 from sinksdk.records import NO_TIMESTAMP
 
 _MOST_NAMED: Final = 5

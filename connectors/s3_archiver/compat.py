@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD, CONNECTORS
 from sinksdk import Verdict
+from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD, CONNECTORS, LENSES
 
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
@@ -24,7 +24,10 @@ _ELSEWHERE = "select by the record's timestamp when the archive is read"
 
 FORMATS: Final = _unsupported("only Avro container files are written: take AvroFormat").when(
     {
-        "AvroFormat": _same("each Avro record is a whole Kafka record: 'archive.content'"),
+        "AvroFormat": _differs(
+            "Avro files, but each Avro record is a whole Kafka record with the value's bytes in it, not the "
+            "value alone: 'archive.content'"
+        ),
         "JsonFormat": _unsupported(
             "JSON files are not written: take AvroFormat; a value's JSON text is archived as it is"
         ),
@@ -80,8 +83,9 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "filename.offset.zero.pad.width": _same(),
     "flush.size": _same("when a partition is closed, its file ends sooner and is committed"),
     "rotate.schedule.interval.ms": _same("exactly-once here, and heeded also when no record comes"),
-    "rotate.interval.ms": _unsupported(
-        "files do not end by record time: take 'rotate.schedule.interval.ms', which is exactly-once here"
+    "rotate.interval.ms": _ignored(
+        "it belongs to partitioners by time; with others Confluent's sink ignores it as well. Files end by "
+        "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
     ).when({"-1": _same()}),
     "timezone": _same("for 'rotate.schedule.interval.ms'"),
     "format.class": FORMATS,
@@ -119,6 +123,7 @@ _S3: Final[Mapping[str, Verdict]] = {
     "s3.bucket.name": _same(),
     "s3.region": _same(),
     "store.url": _same(),
+    "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
     "s3.path.style.access.enabled": _same(),
     "aws.access.key.id": _same(),
     "aws.secret.access.key": _same(),
@@ -192,7 +197,7 @@ _RECORDS: Final[Mapping[str, Verdict]] = {
 }
 
 COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {"connector.class": CONNECTORS, **_FILES, **_S3, **_RECORDS, **AIVEN, **CONFLUENT_CLOUD}
+    {"connector.class": CONNECTORS, **_FILES, **_S3, **_RECORDS, **AIVEN, **LENSES, **CONFLUENT_CLOUD}
 )
 """Verdicts by key or pattern."""
 

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator
 
-from connectors.s3_archiver.access import AccessConfig
-from connectors.s3_archiver.codecs import codec
-from connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
-from connectors.s3_archiver.layout import Layout
 from sinksdk import BatchPolicy, ConfigException, Verdict
+from sinksdk.connectors.s3_archiver.access import AccessConfig
+from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.layout import Layout
 
 MIB = 1024 * 1024
 

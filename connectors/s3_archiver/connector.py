@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from connectors.s3_archiver.client import Connect
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.connecting import connect
-from connectors.s3_archiver.errors import NO_ANSWER, S3Error, S3Trouble
-from connectors.s3_archiver.owner import Owners
-from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import BatchPolicy, ConfigException, SinkConnector, SinkTask
+from sinksdk.connectors.s3_archiver.client import Connect
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.connecting import connect
+from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.owner import Owners
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 
 class S3ArchiverConnector(SinkConnector):
@@ -32,14 +32,16 @@ class S3ArchiverConnector(SinkConnector):
         """Check that the bucket is there and may be used, and claim the topics that are named.
 
         Raises:
-            ConfigException: bucket missing, access denied, endpoint down, or a topic's archive belongs
-                to another connector.
+            ConfigException: bucket missing, access denied, or a topic's archive belongs to another connector.
+            S3Trouble: the endpoint does not answer, or not now.
         """
         s3 = self._connect(config)
         try:
             s3.head_bucket(config.s3_bucket_name)
-        except (S3Error, S3Trouble) as error:
+        except S3Error as error:
             raise ConfigException(_bucket_problem(config, error)) from error
+        except S3Trouble as error:
+            raise S3Trouble(_bucket_problem(config, error), error.code) from error
         self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         self.subscribed(config.topics)
 
@@ -48,24 +50,23 @@ class S3ArchiverConnector(SinkConnector):
 
         Raises:
             ConfigException: a topic's archive belongs to another connector, or the bucket refuses.
+            S3Trouble: the endpoint does not answer, or not now.
         """
         if self._owners is None:
             message = "subscribed() comes after start()"
             raise ValueError(message)
         try:
             self._owners.claim(topics)
-        except (S3Error, S3Trouble) as error:
+        except S3Error as error:
             message = f"the owner markers cannot be checked: {error}"
             raise ConfigException(message) from error
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
-        """When the connector is deleted: abort uploads nobody will finish, release the owner markers.
-
-        What is archived stays where it is.
+        """When the connector is deleted: release the owner markers. What is archived stays where it is.
 
         Raises:
-            S3Error, S3Trouble: the bucket refuses, or does not answer; what is left costs storage until the
-                bucket's lifecycle rule aborts it.
+            S3Error, S3Trouble: the bucket refuses, or does not answer; who writes there next is told which
+                markers are left.
         """
         if is_deleted and self._owners is not None:
             self._owners.release()

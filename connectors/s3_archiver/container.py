@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from connectors.s3_archiver.codecs import BytesLike, Codec
-from connectors.s3_archiver.datums import EncodedRows
-from connectors.s3_archiver.schema import SYNC_BYTES
-from connectors.s3_archiver.varints import varint
+from sinksdk.connectors.s3_archiver.codecs import BytesLike, Codec
+from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.schema import SYNC_BYTES
+from sinksdk.connectors.s3_archiver.varints import varint
 
 _MAGIC: Final = b"Obj\x01"
 _RESERVED: Final = "avro."
@@ -32,7 +32,7 @@ class ContainerWriter:
         schema: the datums' Avro schema.
         codec: compresses the blocks.
         metadata: more entries for the header's metadata; ``avro.`` is reserved.
-        sync_marker: 16 bytes, see :func:`~connectors.s3_archiver.schema.sync_marker`.
+        sync_marker: 16 bytes, see :func:`~sinksdk.connectors.s3_archiver.schema.sync_marker`.
         block_bytes: bytes of datums, before compression, that fill a block.
 
     Raises:

@@ -14,7 +14,7 @@ from botocore.credentials import (
     DeferredRefreshableCredentials,
 )
 
-from connectors.s3_archiver.access import Keys, Role
+from sinksdk.connectors.s3_archiver.access import Keys, Role
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials

@@ -16,7 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.s3_archiver.varints import BYTES, Column, Flags, Longs, ShortFields, borders_of, bytes_array
+from sinksdk.connectors.s3_archiver.varints import (
+    BYTES,
+    Column,
+    Flags,
+    Longs,
+    ShortFields,
+    borders_of,
+    bytes_array,
+)
 
 _NO_SEPARATOR: Final = pa.scalar(b"", BYTES)
 _NULL_BRANCH: Final = b"\x00"
@@ -63,7 +71,7 @@ NO_ROWS: Final = EncodedRows(memoryview(b""), np.zeros(1, np.int64))
 class DatumBuilder:
     """Appends one field after the other to the datums of all rows.
 
-    Columns of bytes are of type :data:`~connectors.s3_archiver.varints.BYTES`.
+    Columns of bytes are of type :data:`~sinksdk.connectors.s3_archiver.varints.BYTES`.
 
     Args:
         rows: number of rows, at least 1.

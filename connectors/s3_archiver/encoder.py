@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.s3_archiver.datums import NO_ROWS, DatumBuilder, EncodedRows, filled, present_in
-from connectors.s3_archiver.varints import BYTES, Column, Longs, borders_of, varint
 from sinksdk import DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.datums import NO_ROWS, DatumBuilder, EncodedRows, filled, present_in
+from sinksdk.connectors.s3_archiver.varints import BYTES, Column, Longs, borders_of, varint
 
 __all__ = ["EncodedRows", "RecordEncoder"]
 
@@ -19,7 +19,7 @@ _MILLISECONDS_PER_SECOND: Final = 1_000
 
 
 class RecordEncoder:
-    """Encodes batches of one topic partition by :data:`~connectors.s3_archiver.schema.RECORD_SCHEMA`.
+    """Encodes batches of one topic partition by :data:`~sinksdk.connectors.s3_archiver.schema.RECORD_SCHEMA`.
 
     The bytes are those that fastavro writes for the same records. A batch is not changed, and one
     copy of its bytes is made (a second one of headers).

@@ -10,19 +10,19 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from connectors.s3_archiver.chain import Archived, FileHeader
-from connectors.s3_archiver.client import S3, Location
-from connectors.s3_archiver.coalesce import MAX_BYTES, MIN_ROWS, BatchCoalescer
-from connectors.s3_archiver.codecs import BytesLike, codec
-from connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from connectors.s3_archiver.encoder import RecordEncoder
-from connectors.s3_archiver.part import PartPool
-from connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
-from connectors.s3_archiver.upload import Upload
 from sinksdk import Token, TopicPartition
+from sinksdk.connectors.s3_archiver.chain import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.coalesce import MAX_BYTES, MIN_ROWS, BatchCoalescer
+from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
+from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.part import PartPool
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.upload import Upload
 
 if TYPE_CHECKING:
-    from connectors.s3_archiver.config import S3ArchiverConfig
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
 _CHECKS_PER_FILE: Final = 16
 _LEAST_CHECKED: Final = 64 * 1024

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, Final, cast
 
 import fastavro
 
-from connectors.s3_archiver import crc
-from connectors.s3_archiver.chain import Archived, FileHeader
-from connectors.s3_archiver.client import S3, Location
-from connectors.s3_archiver.layout import FileName
 from sinksdk import ConnectException
+from sinksdk.connectors.s3_archiver import crc
+from sinksdk.connectors.s3_archiver.chain import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.layout import FileName
 
 _COORDINATES: Final[dict[str, Any]] = {
     "type": "record",

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but 
     ConfigResource,
 )
 
-from connectors.s3_archiver.compare import Record
 from sinksdk import ConfigException, ConnectException, TopicPartition
+from sinksdk.connectors.s3_archiver.compare import Record
 
 Answer = TypeVar("Answer")
 _Setting = str | int | float | bool
@@ -57,7 +57,7 @@ class KafkaLog:
         return f"the Kafka topic at {self._where}"
 
     def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
-        """See :meth:`connectors.s3_archiver.compare.Original.records`."""
+        """See :meth:`sinksdk.connectors.s3_archiver.compare.Original.records`."""
         with closing(self._consumer()) as consumer:
             self._check(consumer, partition)
             consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from connectors.s3_archiver.client import S3, Location
-from connectors.s3_archiver.errors import NO_SUCH_KEY, NO_SUCH_UPLOAD, NOT_IMPLEMENTED, S3Error
-from connectors.s3_archiver.layout import Layout
 from sinksdk import ConfigException
 from sinksdk.connector import ConnectorIdentity
+from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.errors import NO_SUCH_KEY, NOT_IMPLEMENTED, S3Error
+from sinksdk.connectors.s3_archiver.layout import Layout
 
 _FORMAT: Final = 1
 
@@ -50,9 +50,11 @@ class Owners:
             raise ConfigException(problems)
 
     def release(self) -> None:
-        """Give up all that is this connector's, because it is deleted: archived files stay, uploads go.
+        """Give up the topics that are this connector's, because it is deleted: archived files stay.
 
-        Done again after a crash, it finishes.
+        Uploads are not looked for here. What the connector has begun is known by its tokens: by now the
+        runtime has had them published or discarded. A list of what is there would show uploads of whoever
+        owns the topic next as well, if this process is late.
 
         Raises:
             S3Trouble: try again later.
@@ -62,17 +64,7 @@ class Owners:
             topic = self.layout.marked(marker.key)
             location = Location(self.bucket, marker.key)
             if topic is not None and self._read(location) == self._own():
-                self._abort_uploads(topic)
-                self.s3.delete(location)  # last: until then the next attempt finds what is left
-
-    def _abort_uploads(self, topic: str) -> None:
-        for upload in list(self.s3.list_uploads(self.bucket, self.layout.folder(topic))):
-            if self.layout.parse(upload.key) is not None:
-                try:
-                    self.s3.abort_upload(Location(self.bucket, upload.key), upload.upload_id)
-                except S3Error as error:
-                    if error.code != NO_SUCH_UPLOAD:
-                        raise
+                self.s3.delete(location)
 
     def _claim(self, topic: str) -> str | None:
         """What stands in the way, if anything."""

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from connectors.s3_archiver import upload
-from connectors.s3_archiver.client import S3, Connect
-from connectors.s3_archiver.errors import S3Error
 from sinksdk import Token
+from sinksdk.connectors.s3_archiver import upload
+from sinksdk.connectors.s3_archiver.client import S3, Connect
+from sinksdk.connectors.s3_archiver.errors import S3Error
 
 if TYPE_CHECKING:
-    from connectors.s3_archiver.config import S3ArchiverConfig
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +46,20 @@ class Publisher:
                 self._tag(s3, token)
 
     def discard(self, tokens: Sequence[Token]) -> None:
-        """Abort each upload. Idempotent. Raises S3Trouble or S3Error."""
+        """Abort each upload. Idempotent. One that is refused (its bucket is gone) holds up no other one.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: some were refused, the others are aborted.
+        """
+        refused: S3Error | None = None
         for token in tokens:
-            upload.abort(self._client(token), token)
+            try:
+                upload.abort(self._client(token), token)
+            except S3Error as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     def _client(self, token: Token) -> S3:
         endpoint = token.data["endpoint"]

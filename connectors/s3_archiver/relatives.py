@@ -1,4 +1,4 @@
-"""Keys of sinks that are configured differently: Aiven's, and Confluent's managed one. Both are refused.
+"""Keys of sinks that are configured differently: Aiven's, Lenses', Confluent's managed one. All are refused.
 
 They are told apart from a misspelt key, and each says what takes its place here.
 """
@@ -12,6 +12,11 @@ from sinksdk import Verdict
 
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
+_LENSES: Final = _unsupported(
+    "Lenses' sink is configured in KCQL and writes other files: take s3-archiver and the keys that are named "
+    "below"
+)
+
 CONNECTORS: Final = Verdict.same().when(
     {
         "AivenKafkaConnectS3SinkConnector": _unsupported(
@@ -21,6 +26,8 @@ CONNECTORS: Final = Verdict.same().when(
             "Confluent Cloud's sink writes folders by time and runs without workers of yours: take "
             "s3-archiver and the keys that are named below"
         ),
+        "io.lenses.streamreactor.connect.aws.s3.*": _LENSES,
+        "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
     }
 )
 """``connector.class``."""
@@ -64,6 +71,26 @@ AIVEN: Final[Mapping[str, Verdict]] = {
 }
 """Aiven's S3 sink."""
 
+LENSES: Final[Mapping[str, Verdict]] = {
+    "connect.s3.kcql": _unsupported(
+        "KCQL is not read: the bucket is 's3.bucket.name', the prefix 'topics.dir', what is selected from "
+        "'topics', FLUSH_COUNT 'flush.size', FLUSH_SIZE 'flush.bytes', FLUSH_INTERVAL (seconds there) "
+        "'rotate.schedule.interval.ms', STOREAS `AVRO` 'format.class' = AvroFormat; PARTITIONBY has no "
+        "counterpart"
+    ),
+    "connect.s3.aws.access.key": _renamed("aws.access.key.id"),
+    "connect.s3.aws.secret.key": _renamed("aws.secret.access.key"),
+    "connect.s3.aws.region": _renamed("s3.region"),
+    "connect.s3.custom.endpoint": _renamed("store.url"),
+    "connect.s3.vhost.bucket": _renamed("s3.path.style.access.enabled", ", the other way round"),
+    "connect.s3.compression.codec": _renamed("avro.codec"),
+    "connect.s3.retry.interval": _BACKOFF,
+    "connect.s3.max.retries": _BACKOFF,
+    "connect.s3.http.*": _BACKOFF,
+    "connect.s3.*": _unsupported("it belongs to Lenses' sink: take it out"),
+}
+"""Lenses' S3 sink."""
+
 _TOLD_TO_RUN = _ignored("where and as whom Kafka is read is told to 'sinksdk run', not to a connector")
 
 CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
@@ -74,6 +101,7 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     "kafka.region": _TOLD_TO_RUN,
     "kafka.service.account.id": _TOLD_TO_RUN,
     "kafka.max.partition.validation.disable": _TOLD_TO_RUN,
+    "max.poll.records": _ignored("batches are archived as they are read; nothing is given to 'put' twice"),
     "max.poll.*": _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow"),
     "input.data.format": _ignored("nothing is converted: records of any format are archived as they are"),
     "input.key.format": _ignored("nothing is converted: records of any format are archived as they are"),

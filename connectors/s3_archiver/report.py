@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from connectors.s3_archiver.verify import PartitionReport, Report
+from sinksdk.connectors.s3_archiver.verify import PartitionReport, Report
 
 _HEADINGS = (
     "partition",

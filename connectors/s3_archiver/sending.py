@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from connectors.s3_archiver.upload import Upload
-from connectors.s3_archiver.writer import PartitionWriter
 from sinksdk import FencedException, RetriableException, TopicPartition
+from sinksdk.connectors.s3_archiver.upload import Upload
+from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
 

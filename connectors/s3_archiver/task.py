@@ -5,16 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar, Final
 
-from connectors.s3_archiver.chain import Archived
-from connectors.s3_archiver.client import Connect
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.connecting import connect
-from connectors.s3_archiver.files import FileFactory, Grain
-from connectors.s3_archiver.publishing import Publisher
-from connectors.s3_archiver.sending import Patience, Sending
-from connectors.s3_archiver.upload import Upload, UploadExpired
-from connectors.s3_archiver.writer import PartitionWriter
 from sinksdk import (
     ClosingReason,
     OffsetAndMetadata,
@@ -24,8 +16,19 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
+from sinksdk.connectors.s3_archiver.chain import Archived
+from sinksdk.connectors.s3_archiver.client import Connect
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.connecting import connect
+from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
+from sinksdk.connectors.s3_archiver.publishing import Publisher
+from sinksdk.connectors.s3_archiver.sending import Patience, Sending
+from sinksdk.connectors.s3_archiver.upload import Upload, UploadExpired
+from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
+
+_PATIENCE: Final = 5.0  # seconds that a commit goes on trying where nobody waits for it: its place is wanted
 
 
 class S3ArchiverTask(SinkTask):
@@ -41,6 +44,9 @@ class S3ArchiverTask(SinkTask):
         sleep: waits so many seconds.
         grain: how much is collected before it is encoded and passed on.
     """
+
+    max_poll_records: ClassVar[int | None] = None
+    """Whole batches: they are joined and cut by what makes a file, and no record is touched."""
 
     def __init__(
         self,
@@ -83,8 +89,10 @@ class S3ArchiverTask(SinkTask):
         of it, only the files that S3 has are returned.
         """
         writers = {partition: self._writers[partition] for partition in offsets}
-        sending = Sending(self._note, self._patience(writers.values()), is_closing=self.context.is_closing())
-        failures = sending.send(writers)
+        is_closing = self.context.is_closing()
+        sending = Sending(self._note, self._patience(writers.values()), is_closing=is_closing)
+        # Of those that have just refused a batch, the next put makes the request again.
+        failures = sending.send({p: w for p, w in writers.items() if is_closing or not w.has_refused})
         for partition, error in failures.items():
             self.context.fail(partition, error)
         ready = {
@@ -143,6 +151,8 @@ class S3ArchiverTask(SinkTask):
         left = self.context.deadline()
         if left is not None:
             limits.append(left / 2)
+        else:
+            limits.append(_PATIENCE)
         if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
             limits.append(0)  # put has just tried for as long as it may
         return Patience(min(limits), config.s3_retry_backoff_ms / 1000, self._clock, self._sleep)

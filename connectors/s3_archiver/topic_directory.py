@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from connectors.s3_archiver.compare import Record
 from sinksdk import ConfigException, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.compare import Record
 from sinksdk.records import RECORD_COLUMNS
 
 
@@ -33,7 +33,7 @@ class TopicDirectory:
         return f"the topic directory {self._root}"
 
     def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
-        """See :meth:`connectors.s3_archiver.compare.Original.records`."""
+        """See :meth:`sinksdk.connectors.s3_archiver.compare.Original.records`."""
         folder = self._root / f"topic={partition.topic}" / f"partition={partition.partition}"
         for path in sorted(folder.glob("*.parquet"), key=_first_offset):
             yield from (record for record in _read(path, partition) if record.offset < end)

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from connectors.s3_archiver import crc
-from connectors.s3_archiver.client import S3, Location, Part
-from connectors.s3_archiver.errors import (
+from sinksdk import ConnectException, Token
+from sinksdk.connectors.s3_archiver import crc
+from sinksdk.connectors.s3_archiver.client import S3, Location, Part
+from sinksdk.connectors.s3_archiver.errors import (
     CONFLICT,
     NO_SUCH_UPLOAD,
     NOT_IMPLEMENTED,
@@ -20,8 +21,7 @@ from connectors.s3_archiver.errors import (
     S3Error,
     S3Trouble,
 )
-from connectors.s3_archiver.part import PartBuffer
-from sinksdk import ConnectException, Token
+from sinksdk.connectors.s3_archiver.part import PartBuffer
 
 MAX_PARTS: Final = 10_000
 """Most parts S3 allows in one upload."""

@@ -2,7 +2,7 @@
 
 Gaps in a topic's offsets are legitimate (compaction, transactions), so a missing file cannot be told
 from offsets alone. Each file says what it follows and each commit says what it covers (see
-:mod:`connectors.s3_archiver.chain`): that proves the archive complete.
+:mod:`sinksdk.connectors.s3_archiver.chain`): that proves the archive complete.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from connectors.s3_archiver.chain import Archived
-from connectors.s3_archiver.client import S3, Location
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.inspection import ArchivedFile, Unreadable, inspect
-from connectors.s3_archiver.layout import FileName
 from sinksdk import OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.connectors.s3_archiver.chain import Archived
+from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.inspection import ArchivedFile, Unreadable, inspect
+from sinksdk.connectors.s3_archiver.layout import FileName
 
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
 

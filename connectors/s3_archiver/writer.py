@@ -15,11 +15,11 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from connectors.s3_archiver.chain import Archived
-from connectors.s3_archiver.codecs import BytesLike
-from connectors.s3_archiver.files import ArchiveFile, FileFactory
-from connectors.s3_archiver.upload import Upload
 from sinksdk import OffsetAndMetadata, RetriableException, SinkRecords, Token, TopicPartition
+from sinksdk.connectors.s3_archiver.chain import Archived
+from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory
+from sinksdk.connectors.s3_archiver.upload import Upload
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,8 @@ class PartitionWriter:
         self._finished: list[ArchiveFile] = []  # all sent, not published
         self._trouble: RetriableException | None = None
         self._is_broken = False
+        self.has_refused = False
+        """Whether the last batch was not taken, since a request still fails passingly."""
 
     @property
     def is_troubled(self) -> bool:
@@ -214,8 +216,10 @@ class PartitionWriter:
 
     def _retry(self) -> None:
         if self._trouble is not None:
+            self.has_refused = True
             self._push()
             self._trouble = None
+        self.has_refused = False
 
     def _push(self) -> None:
         if self._is_worth_sending():

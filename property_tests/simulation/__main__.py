@@ -1,4 +1,4 @@
-"""``python -m property_tests.simulation``: replay one schedule, or run schedules until stopped."""
+"""``python -m property_tests.simulation``: replay one schedule, run schedules until stopped, or pin seeds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ def main() -> int:
         "--from", type=int, dest="first", default=None, help="first seed (default: the clock's)"
     )
     parser.add_argument("--count", type=int, help="how many schedules (default: until stopped)")
+    parser.add_argument("--pin", action="store_true", help="find for each mutation a seed that notices it")
     options = parser.parse_args()
+    if options.pin:
+        from property_tests.simulation.pins import pin_all  # noqa: PLC0415 - imports pytest
+
+        pin_all()
+        return 0
     run = source_schedule.run if options.sources else schedule.run
     try:
         if options.seed is not None:

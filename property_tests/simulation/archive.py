@@ -5,28 +5,32 @@ from __future__ import annotations
 import bisect
 import io
 import json
+import math
+import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import fastavro
 from pydantic import Field
 
-from connectors.s3_archiver import S3ArchiverConnector
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.files import Grain
-from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import (
     ClosingReason,
     OffsetAndMetadata,
+    RetriableException,
     SinkRecords,
     SinkTask,
     SinkTaskContext,
     Token,
     TopicPartition,
 )
-from sinksdk.store import merge, table
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.files import Grain
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import merge, says_news, table, whole
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import (
     config_key,
@@ -35,17 +39,19 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
+from sinksdk.store.ledger import Merged
 from sinksdk.store.records import (
+    ConnectorRecord,
     Entry,
     GenerationPlan,
     TaskCountRecord,
     TaskRecord,
     Value,
 )
-from sinksdk.testing.simulation.sinks import SinkCluster
+from sinksdk.testing.simulation.sinks import LateRow, SinkCluster
 from sinksdk.testing.simulation.store import Bystander
 from sinksdk.testing.simulation.world import Process, World
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, no_answer, slow_down
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, denied, no_answer, slow_down
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
@@ -64,10 +70,16 @@ CHANGES = {
 class SimulatedS3(FakeS3):
     """An S3 model whose every request goes through the scheduler."""
 
-    def __init__(self, world: World, on_change: Callable[[], None]) -> None:
+    def __init__(self, world: World, on_change: Callable[[], None], *, goes_away: bool) -> None:
         super().__init__("bucket")
         self._world = world
         self._on_change = on_change
+        self.completes_from = 0.0
+        """Until then nothing is completed: access is denied."""
+        chance = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
+        begin = chance.uniform(0.5, 8.0) if goes_away and chance.random() < 0.5 else math.inf
+        self._away = begin, begin + chance.choice((30.0, 90.0))
+        """From when until when it asks for patience, whatever is asked of an upload."""
 
     def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
         what = f"{asked.operation} {asked.upload_id or asked.key}"
@@ -75,6 +87,12 @@ class SimulatedS3(FakeS3):
         def whole() -> T:
             if asked.operation in CHANGES and self._world.current.is_fenced:
                 self._world.violation(f"{self._world.current.name} was fenced and still asks: {what}")
+            if asked.operation == "CompleteMultipartUpload" and self._world.now() < self.completes_from:
+                self._world.happened["completing is denied"] += 1
+                raise denied()
+            if asked.upload_id is not None and self._away[0] <= self._world.now() < self._away[1]:
+                self._world.happened["S3 is away"] += 1
+                raise slow_down()
             result = effect()
             if asked.operation == "CompleteMultipartUpload":
                 self._on_change()
@@ -87,6 +105,42 @@ class SimulatedS3(FakeS3):
             refused=lambda _: slow_down(),
             tell=asked.operation in CHANGES,
         )
+
+
+class SimulatedGroup:
+    """A consumer group whose every request goes through the scheduler.
+
+    Kafka cannot fence who writes. Who is late sets the group back until the next commit; an operator who goes on
+    from it would have to look first. Here he has: what a process writes that is not the newest driver is lost.
+
+    Args:
+        world: whose.
+        on_write: told of what shall be written; whether it is.
+    """
+
+    def __init__(self, world: World, on_write: Callable[[Mapping[TopicPartition, int]], bool]) -> None:
+        self._world = world
+        self._on_write = on_write
+        self.at: dict[TopicPartition, int] = {}
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        found = {p: offset for p, offset in self.at.items() if p in partitions}
+        return self._world.operate("reads the group", lambda: found, lost=_no_broker, refused=_no_broker)
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        def effect() -> None:
+            if self._on_write(offsets):
+                self.at |= offsets
+
+        told = {p.partition: offset for p, offset in offsets.items()}
+        self._world.operate(f"writes the group: {told}", effect, lost=_no_broker, refused=_no_broker)
+
+    def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        return False
+
+
+def _no_broker(what: str) -> BaseException:
+    return RetriableException(f"{what}: no broker answers")
 
 
 class SimulatedConfig(S3ArchiverConfig):
@@ -199,8 +253,8 @@ class Archive:
 
     Args:
         world: whose.
-        whole_files: files end by their count only, and closing has a minute, so that no planned end leaves a
-            tail to be read again and no closing is cut off.
+        whole_files: files end by their count only, closing has a minute, and S3 does not go away for long, so
+            that no planned end leaves a tail to be read again and no closing is cut off.
     """
 
     current: ClassVar[Archive]
@@ -209,7 +263,7 @@ class Archive:
         Archive.current = self
         dice = world.dice
         self.world = world
-        self.s3 = SimulatedS3(world, self.check)
+        self.s3 = SimulatedS3(world, self.check, goes_away=not whole_files)
         self.tasks: list[SimulatedTask] = []
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
         """How often each record was put and taken."""
@@ -227,6 +281,17 @@ class Archive:
             "restart.backoff.ms": "1000",
             "restart.max.attempts": "20",
         }
+        waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
+        if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
+            raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
+        self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
+        # Drawn apart, so that schedules without a deletion are what they were before there were any.
+        self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
+        self.deletes = not whole_files and self.operator.random() < 0.3
+        """Whether an operator deletes and creates again, and goes on from the group."""
+        self.group = SimulatedGroup(world, self._may_write)
+        if self.deletes:
+            raw["offset.source"] = "group"
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
@@ -238,21 +303,68 @@ class Archive:
             raw,
             partitions=dice.randint(1, 3),
             on_end=self._expect_stopped,
+            on_result=self._look_at_result,
+            group=self.group if self.deletes else None,
         )
+        self.cluster.log.on_late = self._comes_late
+        self._late: dict[tuple[Process, TopicPartition], tuple[LateRow, int]] = {}
+        """Late rows that were handed over to a task, each with its partition's commit at that moment."""
         self.cluster.records.on_change = self._on_change
         self._bystander = Bystander(self.cluster.records.stored)
         self._rows: dict[str, tuple[str, Any]] = {}
+        self._whole: dict[int, tuple[TaskRecord, TaskRecord | None]] = {}
         self._decoded: set[Location] = set()
         self._visible: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
         self._highest: dict[TopicPartition, int] = {}
+        self._begins: dict[TopicPartition, int] = {}
+        """Where the present incarnation goes on, of partitions that it has not committed yet."""
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
+        self._left: set[str] = set()
+        """Tokens that a deletion could not discard."""
+        self._newest: Process | None = None
 
     def _expect_stopped(self, process: Process) -> None:
         """A task process that ends by itself has closed everything and has stopped."""
         for task in self.tasks:
             if task._process is process and task.is_initialized and task.stops != 1:
                 self.world.violation(f"{process.name} has ended, and stop was called {task.stops} times")
+
+    def _comes_late(self, row: LateRow) -> None:
+        entry = self.commits().get(row.partition)
+        self._late[self.world.current.threads[0], row.partition] = row, entry.offset if entry else 0
+
+    def _look_at_result(self, result: TaskResult) -> None:
+        self._expect_order_to_count(result)
+        for failure in filter(None, (outcome.failure for outcome in result.outcomes)):
+            if failure.retry is None:
+                continue
+            self.world.happened["left to a later generation to try again"] += 1
+            self.world.happened["left so by several generations"] += failure.retry.attempts > 1
+            if failure.retry.next_attempt - failure.retry.since > self._retry_timeout + 0.001:
+                self.world.violation(f"to be tried again after errors.retry.timeout: {failure.message}")
+
+    def _expect_order_to_count(self, result: TaskResult) -> None:
+        """Once a row comes late nothing more is committed, its offset is named, and the connector fails."""
+        for outcome in result.outcomes:
+            row, committed = self._late.pop((self.world.current.threads[0], outcome.partition), (None, 0))
+            if row is None:
+                continue
+            if outcome.failure is None or not outcome.failure.is_final:
+                if outcome.failure is None and outcome.read_to > row.highest + 1:
+                    self.world.violation(f"{row} came late, and nobody minded")
+                continue  # its partition had been closed before anybody looked at it
+            self.world.happened["order violated"] += 1
+            if (outcome.committed or 0) > committed:
+                self.world.violation(
+                    f"{row} came late at commit {committed}, then {outcome.committed} was committed"
+                )
+            if f"late or repeated: {row.offset}" not in outcome.failure.message:
+                self.world.violation(f"{row} came late, and is not named: {outcome.failure.message}")
+            if row.offset < committed:
+                self.world.happened["late row was passed over before it came"] += 1
+                if f"passed over {row.offset}" not in outcome.failure.message:
+                    self.world.violation(f"{row} is lost, and nobody says so: {outcome.failure.message}")
 
     def _on_change(self, key: str, before: Stored | None, after: Stored | None) -> None:
         if key.startswith(task_key(CONNECTOR, 0)[:-1]):
@@ -263,23 +375,105 @@ class Archive:
                 ]:
                     self.world.violation(f"{key} went back to an older generation or attempt")
             self.check()
-        elif key == task_count_key(CONNECTOR) or key.startswith(plans_prefix(CONNECTOR)):
+        elif key == task_count_key(CONNECTOR):
+            self._newest = self.world.current
+            if before is not None and after is not None:
+                counts = [TaskCountRecord.model_validate_json(stored.body) for stored in (before, after)]
+                if counts[0].planned and not counts[1].planned:
+                    self._check_deletion(counts[0])
             self.check()
-        elif key == config_key(CONNECTOR) and before is not None and after is not None:
+        elif key.startswith(plans_prefix(CONNECTOR)):
+            self.check()
+        elif key == config_key(CONNECTOR):
+            self._on_config_change(before, after)
+
+    def _on_config_change(self, before: Stored | None, after: Stored | None) -> None:
+        if after is None:
+            self.world.happened["connector deleted"] += 1
+        elif before is None:
+            self.world.happened["connector created again"] += self.world.happened["connector deleted"] > 0
+        else:
             claims = [json.loads(stored.body)["claimed"] for stored in (before, after)]
             if claims[1] < claims[0]:
                 self.world.violation(f"the driver of claim {claims[1]} configured over that of {claims[0]}")
 
+    def _may_write(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """What the group shows is visible, whoever shows it; whether it is the newest driver."""
+        for partition, offset in offsets.items():
+            if unseen := self._unseen(partition, offset):
+                self.world.violation(f"{partition}: the group is set to {offset}, nobody can see {unseen}")
+        is_newest = self.world.current is self._newest
+        self.world.happened["group written"] += is_newest
+        self.world.happened["group written by somebody late"] += not is_newest
+        return is_newest
+
+    def _unseen(self, partition: TopicPartition, end: int) -> list[int]:
+        """Records in front of an offset that are not visible."""
+        passed = {*self.visible()[partition], *self.cluster.log.withheld[partition]}
+        records = self.cluster.log.records[partition]
+        return [record.offset for record in records if record.offset < end and record.offset not in passed]
+
+    def _check_deletion(self, last: TaskCountRecord) -> None:
+        """From here on nobody knows what was committed: all of it is visible, and the group says how far."""
+        for partition, offsets in self.visible().items():
+            committed, group = self._highest.get(partition, 0), self.group.at.get(partition, 0)
+            if unseen := self._unseen(partition, committed):
+                self.world.violation(
+                    f"{partition}: deleted, committed to {committed}, nobody can see {unseen}"
+                )
+            if offsets and offsets[-1] >= group:
+                self.world.violation(
+                    f"{partition}: deleted, {offsets[-1]} is visible, the group is at {group}"
+                )
+            self._highest[partition] = self._begins[partition] = group
+        self._pending.clear()
+        stale = {token for tokens in self._merged(last).stale.values() for token in tokens}
+        self.world.happened["begun, and left behind by a deletion"] += bool(stale)
+        self._left |= stale
+
+    def delete(self) -> None:
+        """An operator deletes the connector."""
+        unpublished = any(entry.publish for entry in self.commits().values())
+        self.world.happened["deletion asked for while something is unpublished"] += unpublished
+        self.cluster.wish("delete")
+
+    def remove_markers(self) -> None:
+        """An operator removes the marker that a deleted connector has left, as the message of its successor says."""
+        record = self._row(config_key(CONNECTOR), ConnectorRecord)
+        for location, found in list(self.s3.objects.items()):
+            if "/_sinksdk/" in location.key:
+                owner = json.loads(found.data)["incarnation"]
+                if record is None or owner != record.incarnation:
+                    self.world.happened["marker removed by hand"] += 1
+                    del self.s3.objects[location]
+
     def commits(self) -> dict[TopicPartition, Entry]:
         """What is committed."""
         count = self._row(task_count_key(CONNECTOR), TaskCountRecord)
-        if count is None or not count.planned:
-            return {}
+        return self._merged(count).committed if count is not None and count.planned else {}
+
+    def _merged(self, count: TaskCountRecord) -> Merged:
         base = self.plan(count.planned)
         if base is None:
             self.world.violation(f"the plan of generation {count.planned}, which counts, is gone")
-        records = [self._row(task_key(CONNECTOR, task), TaskRecord) for task in range(count.tasks)]
-        return merge(base, [record for record in records if record is not None]).committed
+        records = [self._task(task, base) for task in range(count.tasks)]
+        return merge(base, [record for record in records if record is not None])
+
+    def _task(self, task: int, base: GenerationPlan) -> TaskRecord | None:
+        """A task's record, its segments included, if it says anything that the plan does not."""
+        record = self._row(task_key(CONNECTOR, task), TaskRecord)
+        if record is None or not says_news(base, record):
+            return None
+        if not record.segments:
+            return record
+        known = self._whole.get(task)
+        if known is None or known[0] is not record:
+            self.world.happened["commits set apart"] += 1
+            found = whole(self._bystander, CONNECTOR, task, record)
+            if found is None:
+                self.world.violation(f"task {task} has lost a segment of {record.segments}")
+            known = self._whole[task] = record, found
+        return known[1]
 
     def plan(self, generation: int) -> GenerationPlan | None:
         """A generation's plan, while it is kept."""
@@ -324,7 +518,7 @@ class Archive:
                 self.world.violation(f"{partition}: {problem}")
 
     def _problem(self, partition: TopicPartition, offsets: list[int], entry: Entry | None) -> str | None:
-        committed = entry.offset if entry else 0
+        committed = entry.offset if entry else self._begins.get(partition, 0)
         before = self._highest.get(partition, 0)
         if committed < before:
             if entry is None or entry.withdrawn_from != before:
@@ -345,6 +539,7 @@ class Archive:
             for record in self.cluster.log.records[partition]
             if record.offset < committed
             and record.offset not in seen
+            and record.offset not in self.cluster.log.withheld[partition]
             and not any(data["start"] <= record.offset < data["end"] for data in pending)
         ]
         return f"committed to {committed}, lost {missing}" if missing else None
@@ -364,9 +559,18 @@ class Archive:
         """Everything that was produced is visible, once, and nothing is left behind."""
         self.check()
         for partition, offsets in self.visible().items():
-            produced = [record.offset for record in self.cluster.log.records[partition]]
+            withheld = self.cluster.log.withheld[partition] - set(offsets)
+            produced = [
+                record.offset
+                for record in self.cluster.log.records[partition]
+                if record.offset not in withheld
+            ]
             if offsets != produced:
                 self.world.violation(f"{partition}: in the end {offsets} are visible of {produced}")
-        leaked = [f"{upload.location}" for upload in self.s3.uploads_with_data()]
+        leaked = [
+            f"{upload.location}"
+            for upload_id, upload in self.s3.uploads.items()
+            if upload.parts and upload_id not in self._left
+        ]
         if leaked:
             self.world.violation(f"uploads with data are left: {leaked}")

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from connectors.s3_archiver.client import Location
 from property_tests.simulation.archive import SimulatedTask
-from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
+from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.engine.committer import Committer
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.runtime import generation, registry, tenure
+from sinksdk.runtime.deletion import Deletion
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.succession import Succession
+from sinksdk.runtime.tenure import Tenure
 from sinksdk.spark import executor
 from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
 from sinksdk.store.keys import (
@@ -25,6 +27,7 @@ from sinksdk.store.keys import (
 from sinksdk.store.ledger import Ledger
 from sinksdk.store.records import (
     ConnectorRecord,
+    Entry,
     GenerationPlan,
     TaskCountRecord,
     TaskRecord,
@@ -49,6 +52,11 @@ def no_merge(patch: Patch) -> None:
     patch.setattr(generation, "merge", lambda base, records: merge(base, []))
 
 
+def segments_forgotten(patch: Patch) -> None:
+    """The next plan is made without the commits that tasks have set apart."""
+    patch.setattr(generation, "whole", lambda store, connector, task, record: record)
+
+
 def no_attempt(patch: Patch) -> None:
     """A second attempt takes the record as it is, without moving it."""
 
@@ -63,7 +71,9 @@ def no_attempt(patch: Patch) -> None:
         else:
             record = ledger._successor(before.value if before else None, plan, task)
             taken = table.write(store, key, record, before.version if before else None)
-        return TakenOver(plan, TaskLedger(store, connector, task, taken, ledger._stale_of(plan, task)))
+        apart = ledger.entries_apart(store, connector, task, taken.value) or ()
+        stale = ledger._stale_of(plan, task)
+        return TakenOver(plan, TaskLedger(store, connector, task, taken, stale, apart=apart))
 
     patch.setattr(executor, "take_over", take_over)
 
@@ -209,13 +219,35 @@ def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
 
     def without(self: WorkerSinkTask, *arguments: Any) -> None:
         publish = self._second_phase.publish
-        self._second_phase.publish = lambda partition, deadline=None: None  # type: ignore[method-assign]
+        self._second_phase.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]
         try:
             begin(self, *arguments)
         finally:
             self._second_phase.publish = publish  # type: ignore[method-assign]
 
     return without
+
+
+def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
+    """A source that breaks its order ends a partition as a failing put does."""
+
+    def as_any_other(self: WorkerSinkTask, partition: TopicPartition, error: BaseException) -> None:
+        self._note_failure(partition, error)
+        self._finish([partition], ClosingReason.FAILURE, None)
+
+    patch.setattr(WorkerSinkTask, "_fail", as_any_other)
+
+
+def deletion_without_publishing(patch: Patch) -> None:
+    """A connector is deleted as soon as its tasks have ended, whatever waits to be published."""
+    patch.setattr(Tenure, "_has_unpublished", lambda self: False)
+    patch.setattr(Deletion, "settle", lambda self, *arguments: "")
+    patch.setattr(Deletion, "expect_published", lambda self, reason="": None)
+
+
+def group_ahead_of_what_is_visible(patch: Patch) -> None:
+    """The group shows what is committed, published or not."""
+    patch.setattr(Entry, "visible", property(lambda self: self.offset))
 
 
 def newcomer_never_asks(patch: Patch) -> None:
@@ -263,6 +295,7 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
     for mutation in (
         no_fence,
         no_merge,
+        segments_forgotten,
         no_attempt,
         stale_tokens_not_carried,
         publish_before_commit,
@@ -274,6 +307,9 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         older_driver_configures,
         tokens_not_noted,
         crashed_and_unknown_commits_stay_unpublished,
+        deletion_without_publishing,
+        group_ahead_of_what_is_visible,
+        what_came_before_a_late_offset_is_committed,
     )
 }
 """What breaks the promise: random schedules must notice."""

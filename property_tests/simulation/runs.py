@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from itertools import islice, takewhile
-
-from property_tests.exercised import EXERCISED
+from itertools import islice
 
 Run = Callable[[int], Counter[str]]
 """Runs the schedule of a seed; what happened in it. Raises ScheduleFailed."""
 
-_AT_ONCE = 25  # schedules a process runs before it reports
+AT_ONCE = 1_500
+"""Schedules of one test: enough that each kind of fault has its share in every one of them."""
+
+_REPORTED = 25  # schedules a process runs before it reports
+
+
+def portions(schedules: int, first: int) -> list[range]:
+    """Seeds of so many schedules from a first one on, as many a test as it takes."""
+    return [range(seed, seed + AT_ONCE) for seed in range(first, first + schedules, AT_ONCE)]
 
 
 def run_all(seeds: Iterator[int], run: Run) -> Iterator[Counter[str]]:
@@ -37,7 +42,7 @@ def run_all(seeds: Iterator[int], run: Run) -> Iterator[Counter[str]]:
         running: set[Future[Counter[str]]] = set()
         try:
             while True:
-                while len(running) < 2 * workers and (portion := list(islice(seeds, _AT_ONCE))):
+                while len(running) < 2 * workers and (portion := list(islice(seeds, _REPORTED))):
                     running.add(pool.submit(run_some, run, portion))
                 if not running:
                     return
@@ -54,15 +59,3 @@ def run_some(run: Run, seeds: Sequence[int]) -> Counter[str]:
     for seed in seeds:
         happened += run(seed)
     return happened
-
-
-def run_for(seconds: float, run: Run, seeds: Iterable[int], mutation: str) -> None:
-    """Run schedules with a piece of the protocol left out, for so many seconds of computing, and count them.
-
-    Raises:
-        ScheduleFailed: it was noticed.
-    """
-    started = time.process_time()  # of this process: however much runs beside it
-    for seed in takewhile(lambda _: time.process_time() - started < seconds, seeds):
-        EXERCISED["the protocol with a piece left out"][f"schedules until {mutation} was noticed"] += 1
-        run(seed)

@@ -88,10 +88,13 @@ def _live(archive: Archive) -> None:
     for partition in cluster.log.records:
         cluster.log.produce(partition, dice.randint(0, 20), dice.choice((0, 0, 3)))
     world.chaos = Chaos.drawn(dice)
+    cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
     for _ in range(dice.randint(4, 16)):
         if not cluster.drivers and cluster.started < MOST_DRIVERS:
             cluster.start_driver(until_caught_up=dice.random() < 0.3, **_variation(dice))
         _something_happens(archive)
+        if archive.deletes:
+            _an_operator_deletes(archive)
         if dice.random() < 0.2:
             archive.expire()
         for _ in range(dice.randint(5, 80)):
@@ -129,13 +132,35 @@ def _something_happens(archive: Archive) -> None:
         world.freeze(process, 10_000)
 
 
+def _an_operator_deletes(archive: Archive) -> None:
+    """He deletes the connector, whether it can publish just now or not, and creates it again with another driver."""
+    world, cluster, dice = archive.world, archive.cluster, archive.operator
+    if dice.random() < 0.3:
+        seconds = dice.choice((2.0, 20.0, 100.0))
+        world.tell(f"S3 denies to complete uploads for {seconds:.0f} s")
+        archive.s3.completes_from = world.now() + seconds
+    if dice.random() < 0.3:
+        archive.delete()
+    if cluster.is_deleting and cluster.deletions < MOST_DRIVERS:
+        if not cluster.drivers or dice.random() < 0.1:
+            cluster.start_deletion()
+    elif not cluster.is_deleting:
+        archive.remove_markers()
+
+
 def _calm_down(archive: Archive) -> None:
     """No more faults: everything is archived, zombies wake up, and nothing changes any more."""
     world, cluster = archive.world, archive.cluster
     world.chaos = Chaos(switch=0.3)
+    cluster.log.breaks_order = 0.0
+    archive.s3.completes_from = 0.0
     world.tell("from here on nothing goes wrong any more")
     _catch_up(archive)
-    late = {location: found.data for location, found in archive.s3.objects.items()}
+    late = {
+        location: found.data
+        for location, found in archive.s3.objects.items()
+        if location.key.endswith(".avro")  # the marker of an incarnation goes with it
+    }
     for driver in cluster.drivers:
         cluster.ask(driver, ClosingReason.SHUTDOWN, final=True)
     claimed = archive.claimed()
@@ -152,9 +177,14 @@ def _catch_up(archive: Archive) -> None:
     """Drivers that were frozen before their first claim may wake up and be the newest: then once more."""
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
+        while cluster.is_deleting:
+            deletion = cluster.start_deletion()
+            _run_until(archive, lambda deletion=deletion: not deletion.is_alive)
+        if archive.deletes:
+            archive.remove_markers()
         driver = cluster.start_driver(until_caught_up=True)
         _run_until(archive, lambda driver=driver: not driver.is_alive)
-        if cluster.ended.get(driver.name) == "well":
+        if cluster.ended.get(driver.name) == "well" and not cluster.is_deleting:
             return
     message = "no driver comes to an end, though nothing goes wrong any more"
     raise Violation(message)

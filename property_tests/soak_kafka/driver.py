@@ -49,7 +49,7 @@ class Driver:
 
     def workers(self) -> list[int]:
         """Process ids of Spark's Python workers, the youngest last; each daemon that forks them left out."""
-        found = sorted(pid for pid, command in descendants(self.process.pid) if "pyspark.daemon" in command)
+        found = sorted(pid for pid, command in descendants(self.process.pid) if "pyspark.worker" in command)
         return found[1:]
 
     def executors(self) -> list[int]:

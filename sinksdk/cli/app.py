@@ -87,6 +87,16 @@ def server_command(
     kafka_jars: KafkaJars = "",
     store: StoreUrl = DEFAULT_STORE,
     master: Master = "local[*]",
+    places: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="How many tasks of all connectors run at the same time on a local master; four per core by "
+            "default.",
+            show_default=False,
+        ),
+    ] = None,
     conf: Conf = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8083,
@@ -145,6 +155,7 @@ def server_command(
                 config_files=config_files or (),
                 logs=log_settings(log_format, verbose=verbose, level="INFO"),
                 spark_conf=conf or (),
+                places=places,
             )
         )
 

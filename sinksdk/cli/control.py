@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from rich.console import Console
 
-from sinksdk.cli.formatting import number
+from sinksdk.cli.formatting import moment, number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
+from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
-from sinksdk.cli.startup import absolute_store_url, connector_to_delete
+from sinksdk.cli.startup import absolute_store_url, connector_to_delete, group_to_delete
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.runtime.checks import check_config
@@ -21,6 +23,7 @@ from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted, still_hidden, with_secrets
 from sinksdk.runtime.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.runtime.runner import Driver
+from sinksdk.runtime.waits import told
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
@@ -85,8 +88,18 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
         show_source(console, info)
     else:
         _show_sink(console, info)
+    if info.waiting:
+        write(console, f"waits for what is away, and goes on by itself: {told(info.waiting)}", "yellow")
     if info.missing_topics:
         write(console, f"missing topics: {', '.join(info.missing_topics)}", "red")
+    for row in info.unavailable:
+        write(
+            console,
+            f"{row.topic_partition} has no leader since {moment(row.since)}: left out until it has one",
+            "yellow",
+        )
+    if more := info.unavailable_count - len(info.unavailable):
+        write(console, f"and {number(more)} more partitions have no leader", "yellow")
     if info.trace:
         write(console, info.trace.rstrip(), "dim")
 
@@ -94,11 +107,11 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
 def _show_sink(console: Console, info: ConnectorInfo) -> None:
     for task in info.tasks:
         write(console, f"task {task.number}: {task.state}: {', '.join(map(str, task.partitions))}")
-    rows = table("partition", "committed", "end", "lag", "records/s", right=4)
+    rows = table("partition", "committed", "end", "lag", "records/s", "last commit", right=4)
     for p in info.partitions:
         add_row(
             rows, str(p.partition), number(p.committed), number(p.end), number(p.lag), number(p.rate),
-            style="red" if p.error else "",
+            moment(p.committed_at), style="red" if p.error else "",
         )  # fmt: skip
     if info.partitions:
         write_table(console, rows)
@@ -134,22 +147,37 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False, as_json:
     )
 
 
-def delete(store: str, name: str, *, as_json: bool = False) -> None:
+def delete(
+    store: str, name: str, source: SourceOptions | None = None, *, force: bool = False, as_json: bool = False
+) -> None:
     """Delete a connector: by the driver that runs it, or here where none is alive.
+
+    Args:
+        store: where it is.
+        name: its name.
+        source: where its records come from: the group its commits are mirrored to is there.
+        force: what is committed and cannot be published is given up.
+        as_json: say it for programs.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
+        UnpublishedException: no driver is alive, and what is committed could not be published here.
         ConnectException: a driver is alive, and has not done it.
     """
+    groups = partial(group_to_delete, source)
     with herding(store) as (herder, opened):
-        record = herder.delete(name)
+        record = herder.delete(name, force=force)
         give_up = time.monotonic() + graceful_timeout(record) + _PATIENCE
         while name in herder.connectors():
-            if not herder.info(name).driver:
-                WorkerConnector(opened, name, _no_driver, connector_to_delete).run()
+            info = herder.info(name)
+            if not info.driver:
+                WorkerConnector(
+                    opened, name, _no_driver, connector_to_delete, groups=groups, patience=_PATIENCE
+                ).run()
             elif time.monotonic() > give_up:
+                why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
                 message = (
-                    f"connector '{name}' is being deleted, but its driver has not finished: look at its log; "
+                    f"connector '{name}' is DELETING, but its driver has not finished{why}: look at its log; "
                     f"once it is dead, 'sinksdk delete {name}' finishes"
                 )
                 raise ConnectException(message)
@@ -197,11 +225,9 @@ def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noq
 
 
 def _state(info: ConnectorInfo) -> str:
-    if info.is_deleted:
-        return f"{info.state}, being deleted"
     return (
         info.state
-        if info.state in (info.target_state, "FAILED")
+        if info.state in (info.target_state, "FAILED", "DELETING")
         else f"{info.state}, {info.target_state} wanted"
     )
 
@@ -215,6 +241,7 @@ def _summary(info: ConnectorInfo) -> dict[str, Any]:
         "driver": info.driver,
         "tasks": len(info.tasks),
         "lag": info.lag,
+        "committed_at": info.committed_at,
         "rate": round(info.rate, 1),
     }
 
@@ -225,6 +252,9 @@ def _status(info: ConnectorInfo) -> dict[str, Any]:
         "generation": info.generation,
         "deleted": info.is_deleted,
         "missing_topics": list(info.missing_topics),
+        "waiting": info.waiting.as_json() if info.waiting else None,
+        "unavailable": [row.as_json() for row in info.unavailable],
+        "unavailable_count": info.unavailable_count,
         "trace": info.trace,
         "tasks": [_task(info, task) for task in info.tasks],
         **_partitions(info),
@@ -245,6 +275,7 @@ def _partitions(info: ConnectorInfo) -> dict[str, Any]:
                 "end": p.end,
                 "lag": p.lag,
                 "rate": round(p.rate, 1),
+                "committed_at": p.committed_at,
                 "error": p.error,
             }
             for p in info.partitions

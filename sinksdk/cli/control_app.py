@@ -116,16 +116,37 @@ def restart_command(
 
 
 def delete_command(
-    *, name: Name, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+    *,
+    name: Name,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Give up what is committed and cannot be published: it is named in the log."
+        ),
+    ] = False,
+    bootstrap_servers: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Kafka cluster a sink reads: the group its commits are mirrored to is there.",
+            show_default=False,
+        ),
+    ] = "",
+    kafka_config: KafkaConfig = "",
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Delete a connector: flush, stop its tasks, let it clean up outside (KIP-883), remove its records.
+    """Delete a connector: flush, stop its tasks, publish, let it clean up outside (KIP-883).
 
-    Its driver does it; where none is alive, this command does.
+    Its driver does it; where none is alive, this command does. Its records are removed last.
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import delete
+        from sinksdk.cli.source import SourceOptions
 
-        delete(store, name, as_json=as_json)
+        source = SourceOptions("", bootstrap_servers, kafka_config)
+        delete(store, name, source, force=force, as_json=as_json)
 
 
 @offsets_app.command("show")
@@ -165,7 +186,8 @@ def alter_offsets_command(
 ) -> None:
     """Commit other offsets, of a connector that is stopped: 'orders-0=1200'; 'orders-0=' forgets a commit.
 
-    Of a source both are JSON objects: '{"file":"a"}={"byte":8}'; '{"file":"a"}=' has it read anew.
+    Where topics are need not be said of a sink; if it is, offsets are checked against what is there. Of a
+    source it must be, and both are JSON objects: '{"file":"a"}={"byte":8}'; '{"file":"a"}=' has it read anew.
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.offsets import alter_offsets

@@ -23,7 +23,8 @@ def prepare_dead_letters(options: SourceOptions, config: ConnectorConfig) -> Kaf
         How its tasks reach the cluster; None where no dead letters are asked for.
 
     Raises:
-        ConfigException: there is no cluster, it does not answer, or the topic cannot be made.
+        ConfigException: there is no cluster, or the topic cannot be made.
+        RetriableException: the cluster does not answer.
     """
     if not config.dead_letter_topic:
         return None

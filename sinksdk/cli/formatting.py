@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 _STEP = 1000
 _TENTHS_BELOW = 100
 _SECONDS_BELOW = 120
@@ -31,6 +33,11 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
+
+
+def moment(seconds: float | None) -> str:
+    """Day and time where the reader is, from seconds since the epoch; None as a dash."""
+    return "–" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def counted(value: int, noun: str) -> str:

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from sinksdk.cli.control import herding
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import add_row, print_json, stdout, table, tell, write, write_table
+from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import source_target
+from sinksdk.cli.startup import sink_source, source_target
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.sink_offsets import opened_sink
 from sinksdk.runtime.source_offsets import Changes, SourceOffsets
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
@@ -55,7 +56,7 @@ def alter_offsets(
         name: its name.
         changes: each ``TOPIC-PARTITION=OFFSET``, or of a source two JSON objects, ``{…}={…}``; ``=`` and
             nothing forgets what is committed.
-        topics: where topics are, if it is a source.
+        topics: where topics are: of a sink, so that offsets can be checked; of a source, always.
         as_json: print what is committed then for programs.
 
     Raises:
@@ -63,11 +64,13 @@ def alter_offsets(
         ConnectorRunsException: the connector is not stopped.
     """
     with herding(store) as (herder, opened):
-        if (sources := _sources(herder, opened, name, topics)) is not None:
+        if herder.info(name).type == "source":
+            sources = _source_offsets(opened, name, topics)
             sources.alter(name, source_changes(changes))
             _show_positions(sources.read(name), as_json=as_json)
         else:
-            _show_commits(herder.alter_offsets(name, dict(map(_change, changes))), as_json=as_json)
+            offsets = dict(map(_change, changes))
+            _show_commits(_herder(opened, topics, offsets).alter_offsets(name, offsets), as_json=as_json)
 
 
 def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool = False) -> None:
@@ -78,6 +81,17 @@ def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool
         else:
             herder.reset_offsets(name)
     tell(f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json)
+
+
+def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition, int | None]) -> Herder:
+    """One that checks offsets against the source, where that is said."""
+    if topics != SourceOptions():
+        topics.check()
+        return Herder(store, sinks=partial(opened_sink, source=partial(sink_source, topics)))
+    if any(offset is not None for offset in offsets.values()):
+        unchecked = "whether the source has these offsets is not checked: for that, say where it is: "
+        warn([f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT"])
+    return Herder(store)
 
 
 def source_changes(texts: Sequence[str]) -> Changes:
@@ -98,7 +112,12 @@ def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> 
                 f"connector '{name}' is no source: its offsets are in the store; say only --store"
             )
         return None
-    if not is_said:
+    return _source_offsets(store, name, topics)
+
+
+def _source_offsets(store: Store, name: str, topics: SourceOptions) -> SourceOffsets:
+    """What handles a source's offsets. Raises ConfigException: where topics are is not said, or not there."""
+    if topics == SourceOptions():
         raise ConfigException(
             f"connector '{name}' is a source: its offsets are where its records go; say where that is, as "
             f"it is said to 'sinksdk run': --topic-directory DIR, or --bootstrap-servers HOST:PORT"

@@ -122,7 +122,7 @@ def _work(plan: GenerationPlan) -> str:
 
 def _amounts(shown: Snapshot) -> str:
     total = shown.total
-    parts = [f"{number(total.committed or 0)} committed", f"lag {number(total.lag)}"]
+    parts = [f"{number(shown.offsets)} committed", f"lag {number(total.lag)}"]
     parts.append(f"{number(total.rate)} records/s")
     if total.files is not None:
         parts.append(counted(total.files, "file"))

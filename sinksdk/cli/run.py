@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from sinksdk.cli.driving import drive
 from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.output import stdout, write
+from sinksdk.cli.patience import WarnedOnce, patiently
 from sinksdk.cli.plain import PlainProgress, lines_on
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
@@ -21,6 +23,8 @@ from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startable import Startable, StartableSource
 from sinksdk.cli.startup import prepare
 from sinksdk.logs import WARNINGS, LogSettings, configure_logging
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +61,34 @@ def run(options: RunOptions) -> None:
         FencedException: a newer driver has taken over.
         ConnectException: it failed for good; what was committed stays committed.
     """
-    ready = prepare(options.config, options.source, options.store, options.master, options.spark_conf)
+    configure_logging(options.logs)
+    with ShutdownSignals() as signals:
+        waits = Waits(f"the start of {options.config.name}", SystemWallClock())
+        ready = patiently(_preparing(options), waits, signals)
+        if ready is None:
+            write(stdout(), "stopped: nothing was started", "bold")
+            return
+        _run_ready(ready, options, signals)
+
+
+def _preparing(options: RunOptions) -> Callable[[], Startable | StartableSource]:
+    return partial(
+        prepare,
+        options.config,
+        options.source,
+        options.store,
+        options.master,
+        options.spark_conf,
+        tell=WarnedOnce(),
+    )
+
+
+def _run_ready(ready: Startable | StartableSource, options: RunOptions, signals: ShutdownSignals) -> None:
     console = stdout()
     write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.place.master}", "dim")
     progress = progress_on(console, ready.config.name, options.logs)
     try:
-        with ShutdownSignals() as signals:
-            _run(ready, options, progress, signals)
+        _run(ready, options, progress, signals)
     finally:
         ready.store.close()
         shown = progress.snapshot()
@@ -88,7 +113,6 @@ def _run(
         tell=progress.note,
     )
     with progress, spark:
-        configure_logging(options.logs)  # once stderr is what the live table makes of it
         worker = ready.place.worker(ready.config.name, spark, progress, first=ready)
         drive(worker, signals, progress, until_caught_up=options.until_caught_up)
 

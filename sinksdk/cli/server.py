@@ -7,11 +7,13 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sinksdk.cli.output import stdout, write
+from sinksdk.cli.patience import patiently
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
@@ -20,8 +22,17 @@ from sinksdk.cli.startup import Place, prepare_place
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.waits import Waits, told
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.spark.places import LookAtPlaces
+from sinksdk.store import identify
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from sinksdk.store.reports import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +57,7 @@ class ServerOptions:
         config_files: folders with files that configurations may refer to.
         logs: how it logs, and its tasks do.
         spark_conf: Spark's own settings.
+        places: how many tasks run at the same time on a local master; None: more than it has cores.
     """
 
     source: SourceOptions
@@ -59,6 +71,7 @@ class ServerOptions:
     config_files: Sequence[Path]
     logs: LogSettings
     spark_conf: Sequence[str] = ()
+    places: int | None = None
 
     @property
     def providers(self) -> ConfigProviders:
@@ -73,22 +86,33 @@ def serve(options: ServerOptions) -> None:
         ConfigException: something is wrong with the options; nothing was started.
         ConnectException: the port is taken; or connectors did not end in time and were left behind.
     """
-    place = prepare_place(
-        options.source, options.store, options.master, options.spark_conf, options.providers
+    opening = prepare_place(
+        options.source,
+        options.store,
+        options.master,
+        options.spark_conf,
+        providers=options.providers,
+        places=options.places,
     )
     configure_logging(options.logs)
-    try:
-        with ShutdownSignals() as signals:
-            left = _serve(place, options, signals)
-    finally:
-        place.store.close()
+    rest = RestServer(options)
+    with ShutdownSignals() as signals, ExitStack() as after, rest:
+
+        def begin() -> Place:
+            place = opening()
+            after.callback(place.store.close)
+            identify(place.store)
+            return place
+
+        place = patiently(begin, Waits("the server", SystemWallClock()), signals, tell=rest.waits)
+        left = _serve(place, rest, options, signals) if place is not None else []
     if left:
         message = f"these connectors did not end and were left behind: {', '.join(left)}"
         raise ConnectException(message)
     write(stdout(), "stopped")
 
 
-def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> list[str]:
+def _serve(place: Place, rest: RestServer, options: ServerOptions, signals: ShutdownSignals) -> list[str]:
     console = stdout()
     spark = SparkOnDemand(
         place,
@@ -103,7 +127,8 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
         return place.worker(name, spark, PlainProgress(log.info, interval=math.inf))
 
     worker, left = Worker(place.store, connector), list[str]()
-    with spark, RestServer(place, options):
+    with spark:
+        rest.serve(place, spark.places)
         write(console, f"http://{options.host}:{options.port} · store {place.store.url}", "bold")
         thread = threading.Thread(target=lambda: left.extend(worker.run()), name="worker", daemon=True)
         thread.start()
@@ -118,16 +143,18 @@ def _serve(place: Place, options: ServerOptions, signals: ShutdownSignals) -> li
 class RestServer:
     """The REST interface, in a thread of its own, while the block runs.
 
+    Until :meth:`serve` it says that it waits for its store.
+
     Raises:
         ConfigException: it would listen beyond this machine without credentials.
         ConnectException: the port is taken.
     """
 
-    def __init__(self, place: Place, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions) -> None:
         import uvicorn  # noqa: PLC0415 - an extra
 
-        from sinksdk.server.app import create_app  # noqa: PLC0415 - needs fastapi, of that extra
         from sinksdk.server.auth import Credentials, is_loopback  # noqa: PLC0415 - needs starlette, of that extra
+        from sinksdk.server.waiting import create_waiting_app  # noqa: PLC0415 - needs fastapi, of that extra
 
         credentials = Credentials.read(options.credentials) if options.credentials else None
         if credentials is None and not is_loopback(options.host):
@@ -137,15 +164,12 @@ class RestServer:
             )
         # Who has no credentials is told from another site's page by the name he asks for.
         hosts = options.allowed_hosts if credentials is None or options.allowed_hosts else None
-        app = create_app(
-            place.store,
-            credentials,
-            hosts=hosts,
-            providers=options.providers,
-            targets=place.source_target,
-        )
+        self._providers, self._credentials, self._hosts = options.providers, credentials, hosts
+        self._waiting: Waiting | None = None
+        self._app: ASGIApp = create_waiting_app(lambda: _why(self._waiting), credentials, hosts=hosts)
         config = uvicorn.Config(
-            app,
+            self._answer,
+            interface="asgi3",
             host=options.host,
             port=options.port,
             access_log=False,
@@ -154,6 +178,27 @@ class RestServer:
         self._server = uvicorn.Server(config)
         self._address = f"{options.host}:{options.port}"
         self._thread = threading.Thread(target=self._server.run, name="rest", daemon=True)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def waits(self, waiting: Waiting | None) -> None:
+        """What the server waits for before it can serve anything."""
+        self._waiting = waiting
+
+    def serve(self, place: Place, places: LookAtPlaces) -> None:
+        """From now on handle the connectors of this place's store. Raises StoreUnavailable."""
+        from sinksdk.server.app import create_app  # noqa: PLC0415 - needs fastapi, of an extra
+
+        self._app = create_app(
+            place.store,
+            self._credentials,
+            hosts=self._hosts,
+            providers=self._providers,
+            targets=place.source_target,
+            sinks=place.opened_sink,
+            places=places,
+        )
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -167,3 +212,10 @@ class RestServer:
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join()
+
+
+def _why(waiting: Waiting | None) -> str:
+    """What a server says that serves nothing yet."""
+    if waiting is None:
+        return "The server is opening its store."
+    return f"The server waits for its store, {told(waiting)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -97,7 +97,8 @@ def open_source(options: SourceOptions, config: ConnectorConfig | None) -> Opene
     """Open what the options name; None for Kafka as long as there is no configuration.
 
     Raises:
-        ConfigException: not exactly one source is named, it is not there, or it does not answer.
+        ConfigException: not exactly one source is named, it is not there, or it lets this client not in.
+        RetriableException: it does not answer.
     """
     options.check()
     if options.is_kafka:
@@ -116,7 +117,8 @@ def open_target(options: SourceOptions, config: SourceConnectorConfig) -> Target
     """Open where a source's records go: what sinks that are run so read from.
 
     Raises:
-        ConfigException: not exactly one place is named, it is not there, or it does not answer.
+        ConfigException: not exactly one place is named, it is not there, or it refuses.
+        RetriableException: it does not answer.
     """
     options.check()
     if not options.is_kafka:
@@ -133,6 +135,25 @@ def open_target(options: SourceOptions, config: SourceConnectorConfig) -> Target
     client = KafkaClient(options.bootstrap_servers, options.absolute_config)
     ensure_offsets_topic(config, client)
     return KafkaTarget(client)
+
+
+def open_group(options: SourceOptions, config: ConnectorConfig) -> OffsetGroup:
+    """The consumer group of a connector in the cluster that the options name; nothing is asked yet.
+
+    Raises:
+        ConfigException: Kafka's client is not installed.
+    """
+    try:
+        from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise _needs_kafka(error) from error
+    overrides = config.overrides(CONSUMER_OVERRIDES)
+    source = KafkaSource(KafkaClient(options.bootstrap_servers, options.absolute_config), overrides)
+    return ConsumerGroup(source.cluster, _group_id(overrides, config))
+
+
+def _group_id(overrides: Mapping[str, str], config: ConnectorConfig) -> str:
+    return overrides.get("group.id", f"connect-{config.name}")
 
 
 def _needs_kafka(error: ImportError) -> ConfigException:
@@ -155,9 +176,9 @@ def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
                 f"the Kafka cluster at {options.bootstrap_servers} lets this client not in: "
                 f"{refusal}; check the login and the certificates in --kafka-config"
             ) from error
-        raise ConfigException(
+        raise RetriableException(
             f"no Kafka broker answers at {options.bootstrap_servers}: check --bootstrap-servers, the network "
             f"and, where the cluster wants SASL or TLS, --kafka-config ({error})"
         ) from error
-    group = overrides.get("group.id", f"connect-{config.name}")
-    return OpenedSource(source, ConsumerGroup(source.cluster, group), client)
+    group = ConsumerGroup(source.cluster, _group_id(overrides, config))
+    return OpenedSource(source, group, client)

@@ -17,6 +17,7 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration
 from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.places import Places, places
 from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
 
@@ -98,6 +99,17 @@ class SparkOnDemand:
                     ):  # a signal to the process group may end a JVM that just starts
                         raise
         return None if self._is_stopping() else self._session
+
+    def places(self) -> Places | None:
+        """Who holds places now; None while no Spark runs."""
+        session = self._session
+        if session is None:
+            return None
+        try:
+            return places(session)
+        except Exception as error:  # noqa: BLE001 - of a Spark that ends just now nothing is known
+            log.info("Spark does not tell who holds its places: %s", error)
+            return None
 
     def has_died(self) -> bool:
         """Whether the Spark that was started runs no more."""

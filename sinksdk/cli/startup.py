@@ -12,18 +12,24 @@ from typing import Final
 
 from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
-from sinksdk.cli.source import OpenedSource, SourceOptions, open_source, open_target
+from sinksdk.cli.source import OpenedSource, SourceOptions, open_group, open_source, open_target
 from sinksdk.cli.startable import Launchers, Startable, StartableSource, Watcher
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
+from sinksdk.records import TopicPartition
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
 from sinksdk.runtime.checks import Checked, check_config, check_file
+from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.lookout import look_at_ends
+from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.runtime.sink_offsets import OpenedSink, opened_sink
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.source_offsets import OpenedTarget
+from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.source.config import SourceConnectorConfig
@@ -31,7 +37,7 @@ from sinksdk.source.connector import SourceConnector
 from sinksdk.sources import Source, Subscription
 from sinksdk.spark.conf import parse_conf
 from sinksdk.spark.kafka_jars import with_kafka
-from sinksdk.spark.master import check_master
+from sinksdk.spark.master import check_master, with_places
 from sinksdk.store import Store, open_store, s3_address
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.sql_address import SQLITE, sql_address
@@ -81,6 +87,10 @@ class Place:
         """
         return source_target(self.source, raw, self.providers)
 
+    def opened_sink(self, raw: Mapping[str, str]) -> OpenedSink:
+        """A sink that does not run, and opens its source when it is asked. Raises ConfigException."""
+        return opened_sink(raw, partial(sink_source, self.source), self.providers)
+
     def worker(
         self,
         name: str,
@@ -101,11 +111,15 @@ class Place:
             signal: asks for the end.
         """
         signal = signal or ClosingSignal()
+        waits = Waits(f"connector {name}", SystemWallClock())
+        brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
 
         def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver | SourceDriver:
-            ready = first if record is None else self.startable(record.config)
-            assert ready is not None  # noqa: S101 - without a record there is a first configuration
-            more = {"signal": signal, "wishes": wishes, "record": record}
+            if record is None and brought:
+                ready = brought.pop()
+            else:  # what was started before, and failed, is not started again: another one is
+                ready = self.startable(raw if record is None else record.config)
+            more = {"signal": signal, "wishes": wishes, "record": record, "waits": waits}
             if isinstance(ready, StartableSource):
                 return ready.driver(launchers.source_launcher(ready), listener, **more)
             return ready.driver(launchers.launcher(ready), listener, **more)
@@ -115,10 +129,38 @@ class Place:
             name,
             driver,
             partial(connector_to_delete, providers=self.providers),
+            groups=partial(group_to_delete, self.source, providers=self.providers),
             brings_config=first is not None,
             stays=first is None,
             signal=signal,
+            ends=self._ends_of,
+            waits=waits,
         )
+
+    def _ends_of(self, record: ConnectorRecord) -> Callable[[], Mapping[TopicPartition, int]]:
+        """Asks where a connector's source ends that nobody drives; it is opened by the first look."""
+        opened: list[Callable[[], Mapping[TopicPartition, int]]] = []
+
+        def look() -> Mapping[TopicPartition, int]:
+            if not opened:
+                opened.append(self._open_ends(record))
+            return opened[0]()
+
+        return look
+
+    def _open_ends(self, record: ConnectorRecord) -> Callable[[], Mapping[TopicPartition, int]]:
+        config = _of_sink(check_config(record.config, self.providers))
+        read = None if config is None else open_source(self.source, config)
+        if config is None or read is None:
+            return dict  # a source has no end, and of a sink that cannot be configured nothing is known
+        return partial(look_at_ends, read.source, Subscription(config.topics, config.topics_regex))
+
+
+def sink_source(source: SourceOptions, config: ConnectorConfig) -> Source:
+    """Where a sink's records come from. Raises ConfigException: it is not there, or does not answer."""
+    opened = open_source(source, config)
+    assert opened is not None  # noqa: S101 - there is a configuration
+    return opened.source
 
 
 def source_target(
@@ -186,8 +228,28 @@ def connector_to_delete(
     return checked.connector, checked.config
 
 
+def group_to_delete(
+    source: SourceOptions | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
+) -> OffsetGroup | None:
+    """The group that a connector's commits are mirrored to, if they are, and it is known where.
+
+    Raises:
+        ConfigException: Kafka's client is not installed.
+    """
+    config = check_config(record.config, providers).config
+    if source is None or not source.is_kafka or not isinstance(config, ConnectorConfig):
+        return None
+    return open_group(source, config) if config.offset_mirror else None
+
+
 def prepare(
-    config: Path, source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()
+    config: Path,
+    source: SourceOptions,
+    store: str,
+    master: str,
+    spark_conf: Sequence[str] = (),
+    *,
+    tell: Callable[[Sequence[str]], None] = warn,
 ) -> Startable | StartableSource:
     """Check everything, tell of warnings, and open the store.
 
@@ -197,19 +259,21 @@ def prepare(
         store: the store's URL.
         master: Spark's master URL.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
+        tell: takes warnings.
 
     Raises:
         ConfigException: every problem at once.
+        RetriableException, StoreUnavailable: there is no problem, but something is away.
         ConnectException: the source cannot be read.
     """
-    problems: list[str] = []
+    problems, away = list[str](), list[RetriableException]()
     checked, opened = Checked({}), None
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
-        _tell(checked)
+        _tell(checked, tell)
     is_source = isinstance(checked.connector, SourceConnector)
-    with _collecting(problems):
+    with _collecting(problems, away):
         if is_source:
             source.check()
         else:
@@ -219,8 +283,10 @@ def prepare(
         problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
     if problems:
         raise ConfigException(problems)
+    if away:
+        raise away[0]
     if sink is not None and opened is not None:
-        _check_topics(opened.source, sink)
+        _check_topics(opened.source, sink, tell)
     ready = checked_for(source, checked, opened)
     place = Place(source, open_store(store_url, create=True), store_url, master, conf)
     return ready(place)
@@ -245,9 +311,11 @@ def prepare_place(
     store: str,
     master: str,
     spark_conf: Sequence[str] = (),
+    *,
     providers: ConfigProviders = ALL_PROVIDERS,
-) -> Place:
-    """Check where connectors shall run, and open the store.
+    places: int | None = None,
+) -> Callable[[], Place]:
+    """Check where connectors shall run.
 
     Args:
         source: where records come from.
@@ -255,6 +323,11 @@ def prepare_place(
         master: Spark's master URL.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
         providers: what configurations may refer to.
+        places: how many tasks of all connectors run at the same time on a local master; None: more than
+            it has cores.
+
+    Returns:
+        Opens the store.
 
     Raises:
         ConfigException: every problem at once.
@@ -263,11 +336,13 @@ def prepare_place(
     with _collecting(problems):
         open_source(source, None)
     store_url, conf = _check_spark(source, store, master, spark_conf, problems)
+    with _collecting(problems):
+        master = with_places(master, places)
     if not _has(["fastapi", "uvicorn"]):
         problems.append("the server is not installed: pip install 'sinksdk[server]'")
     if problems:
         raise ConfigException(problems)
-    return Place(source, open_store(store_url, create=True), store_url, master, conf, providers)
+    return lambda: Place(source, open_store(store_url, create=True), store_url, master, conf, providers)
 
 
 def _check_spark(
@@ -299,22 +374,26 @@ def _has(packages: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _collecting(problems: list[str]) -> Iterator[None]:
+def _collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
     try:
         yield
     except ConfigException as error:
         problems += error.problems
+    except RetriableException as error:
+        if away is None:
+            raise
+        away.append(error)
 
 
-def _tell(checked: Checked) -> None:
-    warn(checked.warnings)
-    warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
+def _tell(checked: Checked, tell: Callable[[Sequence[str]], None]) -> None:
+    tell(checked.warnings)
+    tell([option.sentence for option in checked.having(Meaning.UNKNOWN)])
     if ignored := checked.having(Meaning.IGNORED):
         names = ", ".join(f"'{option.key}'" for option in ignored)
-        warn([f"no effect here: {names} ('sinksdk validate' says why)"])
+        tell([f"no effect here: {names} ('sinksdk validate' says why)"])
 
 
-def _check_topics(source: Source, config: ConnectorConfig) -> None:
+def _check_topics(source: Source, config: ConnectorConfig, tell: Callable[[Sequence[str]], None]) -> None:
     try:
         source.partitions(Subscription(config.topics, config.topics_regex))
     except RetriableException:
@@ -322,7 +401,7 @@ def _check_topics(source: Source, config: ConnectorConfig) -> None:
     except MissingSourceTopicException as error:
         # The driver decides: the topic may have been created a moment ago, or may be waited for.
         grace = config.missing_topic_grace_ms / 1000
-        warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])
+        tell([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])
 
 
 def absolute_store_url(text: str) -> str:

@@ -20,6 +20,13 @@ class CommitLog(Protocol):
         """The last commit; ``publish`` holds its tokens that are not published yet."""
         ...
 
+    def visible(self, partition: TopicPartition) -> int | None:
+        """Up to which offset everything is published: where the last commit, or the one before it, is.
+
+        None where nothing is, or that is not known.
+        """
+        ...
+
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens this attempt noted that no commit covers."""
         ...

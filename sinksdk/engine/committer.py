@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.engine.clock import Clock
 from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.reports import Reports
+from sinksdk.engine.retry import Retry
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.validation import committable
 from sinksdk.engine.vouching import Vouch
@@ -23,8 +25,24 @@ from sinksdk.task import SinkTask
 class NoteFailure(Protocol):
     """Remembers why a partition ends before its range does."""
 
-    def __call__(self, partition: TopicPartition, error: BaseException, *, at_once: bool = False) -> None:
-        """The first failure of a partition counts."""
+    def __call__(
+        self,
+        partition: TopicPartition,
+        error: BaseException,
+        *,
+        at_once: bool = False,
+        began: float | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        """The first failure of a partition counts.
+
+        Args:
+            partition: which.
+            error: why.
+            at_once: the next generation opens it without a back-off.
+            began: when what failed was begun; by default now.
+            retry: what is left to a later generation, if that is known.
+        """
         ...
 
 
@@ -34,6 +52,7 @@ class Committer:
     Args:
         task: the author's task.
         commits: where commits go.
+        clock: time.
         states: what is known of each partition.
         context: says to the task whether it is closing.
         reports: dead letters that must be durable first.
@@ -48,6 +67,7 @@ class Committer:
         self,
         task: SinkTask,
         commits: GuardedCommitLog,
+        clock: Clock,
         states: Mapping[TopicPartition, PartitionState],
         *,
         context: WorkerSinkTaskContext,
@@ -60,6 +80,7 @@ class Committer:
     ) -> None:
         self._task = task
         self._commits = commits
+        self._clock = clock
         self._states = states
         self._context = context
         self._reports = reports
@@ -118,6 +139,7 @@ class Committer:
         closing: ClosingReason | None,
         deadline: float | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
+        began = self._clock.now()
         try:
             with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
                 returned = self._commits.call(self._task.pre_commit, dict(offered))
@@ -125,7 +147,7 @@ class Committer:
             self._commits.raise_failure()
             self._measures.commit_failed()
             for partition in offered:
-                self._note_failure(partition, error)
+                self._note_failure(partition, error, began=began)
             return {}
         sound = committable(
             returned,
@@ -156,12 +178,18 @@ class Committer:
         return bool(offset.offset > self.floor(partition) or offset.tokens or offset.metadata != metadata)
 
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Ranges that ended in gaps after everything delivered was committed before."""
+        """Where no record is: ends of ranges that end in gaps, and positions that were skipped to."""
         ends = {}
         for partition in partitions:
             state, committed = self._states[partition], self._commits.committed(partition)
-            if not state.failure and state.take_range_end(self.floor(partition)):
-                ends[partition] = OffsetAndMetadata(state.position, committed.metadata if committed else "")
+            if state.failure:
+                continue
+            metadata = committed.metadata if committed else ""
+            if state.take_range_end(self.floor(partition)):
+                ends[partition] = OffsetAndMetadata(state.position, metadata)
+            elif state.has_skipped and (committed.offset if committed else state.begin) < state.start:
+                ends[partition] = OffsetAndMetadata(state.start, metadata)
+            state.has_skipped = False
         if ends:
             with self._measures.commit_write():
                 self._commits.commit(ends)
@@ -185,6 +213,6 @@ class Committer:
 
     def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
         """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
-        error = self._second_phase.publish(partition, deadline)
-        if error is not None:
-            self._note_failure(partition, error, at_once=True)
+        failed = self._second_phase.publish(partition, deadline, self._states[partition].retry)
+        if failed is not None:
+            self._note_failure(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)

@@ -26,7 +26,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         commits: the task's commit log.
         clock: measures the closing deadline.
         assignment: gives the partitions open now.
-        reporter: the dead letters, if any.
+        reporter: what becomes of errant records.
         label: connector and task, for messages.
     """
 
@@ -38,7 +38,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         commits: CommitLog,
         clock: Clock,
         assignment: Callable[[], frozenset[TopicPartition]],
-        reporter: ErrantRecordReporter | None,
+        reporter: ErrantRecordReporter,
         label: str,
     ) -> None:
         self._configs = configs
@@ -158,6 +158,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
         for name, amount in amounts.items():
             counts[name] = counts.get(name, 0) + operator.index(amount)  # numpy's integers are no JSON
 
-    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+    def errant_record_reporter(self) -> ErrantRecordReporter:
         """See :meth:`SinkTaskContext.errant_record_reporter`."""
         return self._reporter

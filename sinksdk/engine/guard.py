@@ -50,6 +50,10 @@ class GuardedCommitLog:
         """See :class:`CommitLog`."""
         return self._commits.committed(partition)
 
+    def visible(self, partition: TopicPartition) -> int | None:
+        """See :class:`CommitLog`."""
+        return self._commits.visible(partition)
+
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """See :class:`CommitLog`."""
         return self._commits.prepared(partition)

@@ -37,6 +37,7 @@ class EngineOptions:
         ceiling: how many records may be skipped.
         key_converter: what keys become; None leaves the bytes.
         value_converter: what values become; None leaves the bytes.
+        max_poll_records: most records that one ``put`` gets; None for what the task's class says.
     """
 
     commit_interval: float = 60.0
@@ -48,16 +49,22 @@ class EngineOptions:
     ceiling: Ceiling = field(default_factory=Ceiling)
     key_converter: Converter | None = None
     value_converter: Converter | None = None
+    max_poll_records: int | None = None
 
     @classmethod
     def of(
-        cls, config: ConnectorConfig, registry: Callable[[RegistryAddress], SchemaOf] | None = None
+        cls,
+        config: ConnectorConfig,
+        registry: Callable[[RegistryAddress], SchemaOf] | None = None,
+        *,
+        patience: float | None = None,
     ) -> EngineOptions:
         """The options a connector's configuration asks for.
 
         Args:
             config: validated.
             registry: connects to a schema registry; needed for Avro only.
+            patience: seconds that a task tries again by itself; None: all of ``errors.retry.timeout``.
 
         Raises:
             ConfigException: a converter that is not there, or Avro without ``registry``.
@@ -67,7 +74,7 @@ class EngineOptions:
         return cls(
             commit_interval=config.offset_flush_interval_ms / 1000,
             retry=RetryPolicy(
-                None if timeout < 0 else timeout / 1000, config.errors_retry_delay_max_ms / 1000
+                None if timeout < 0 else timeout / 1000, config.errors_retry_delay_max_ms / 1000, patience
             ),
             tolerate_errors=config.errors_tolerance == "all",
             log_errors=config.errors_log_enable,
@@ -76,4 +83,5 @@ class EngineOptions:
             ceiling=Ceiling(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
             key_converter=converter_of(config.converter_spec(is_key=True), registry),
             value_converter=converter_of(config.converter_spec(is_key=False), registry),
+            max_poll_records=config.max_poll_records,
         )

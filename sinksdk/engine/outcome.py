@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sinksdk.confidential import SECRETS
+from sinksdk.engine.retry import Retry
 from sinksdk.records import TopicPartition
 
 
@@ -21,6 +22,9 @@ class Failure:
         at_once: the next generation opens the partition without a back-off (its commit is durable
             and only waits to be published).
         shared: the whole job failed, and this partition with it; it may not be its own doing.
+        is_final: trying again is in vain, so the connector fails with it at once.
+        retry: it may pass, and there is time left to try it again: a later generation does. That is a wait,
+            and does not count as a failure.
     """
 
     kind: str
@@ -28,9 +32,19 @@ class Failure:
     trace: str
     at_once: bool = False
     shared: bool = False
+    is_final: bool = False
+    retry: Retry | None = None
 
     @classmethod
-    def of(cls, error: BaseException, *, at_once: bool = False, shared: bool = False) -> Failure:
+    def of(
+        cls,
+        error: BaseException,
+        *,
+        at_once: bool = False,
+        shared: bool = False,
+        is_final: bool = False,
+        retry: Retry | None = None,
+    ) -> Failure:
         """Describe an exception, without secrets that it quotes."""
         return cls(
             type(error).__name__,
@@ -38,6 +52,8 @@ class Failure:
             SECRETS.hide("".join(traceback.format_exception(error))),
             at_once,
             shared,
+            is_final,
+            retry,
         )
 
 
@@ -54,6 +70,9 @@ class PartitionOutcome:
         read_to: offset up to which its range was read; beyond ``delivered`` where it ended in gaps.
         failure: why it ended early, None when it did not fail.
         counts: what the task counted (``context.count``).
+        visible: next offset to read after the last commit that is published; None if that is not known.
+        read_from: offset from which its range was read; None if it was never opened.
+        moved_to: the task asked for this position, below the commit, which has gone back to it.
     """
 
     partition: TopicPartition
@@ -64,6 +83,9 @@ class PartitionOutcome:
     read_to: int
     failure: Failure | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    visible: int | None = None
+    read_from: int | None = None
+    moved_to: int | None = None
 
     @classmethod
     def unread(

@@ -10,7 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sinksdk.engine.order import late_offsets, order_violation
 from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.retry import Retry
+from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, SinkRecords, TopicPartition
 
 
@@ -39,40 +42,75 @@ class PartitionState:
         partition: which.
         start: first offset to deliver; rows below it were committed before and are dropped.
         end: offset after the last of its range, None when the range is open-ended.
+        limit: most records to take of it; its range may go on behind them.
         position: offset after the last accepted (or skipped) record.
+        begin: first offset of its range, which an earlier attempt may have committed.
+        seen: highest offset that the source has delivered, -1 before it has.
         exhausted: its whole range has been read.
+        is_cut: its limit ends it: its range holds more records.
         is_open: ``open`` returned and ``close`` was not called yet.
+        has_skipped: the task asked to begin at ``start``, and that is not committed yet.
+        moved_to: where the task asked the next generation to begin, below the commit.
+        retry: what earlier generations have tried in vain, and this one tries again.
+        stays: what earlier generations were refused was taken by this one, so what it writes to is there.
+            Until a commit the task waits for another attempt on its place, however long: a partition that
+            ended each time something is refused would read its tail again and again, and commit nothing.
     """
 
     partition: TopicPartition
     start: int
     end: int | None
     position: int
+    begin: int = 0
+    seen: int = -1
+    limit: int | None = None
     exhausted: bool = False
+    is_cut: bool = False
     is_open: bool = False
+    has_skipped: bool = False
+    moved_to: int | None = None
+    retry: Retry | None = None
+    stays: bool = False
     failure: Failure | None = None
     records: int = 0
     _uncommitted: deque[_Accepted] = field(default_factory=deque)
 
     def new_rows(self, records: SinkRecords) -> SinkRecords:
-        """The rows of a batch that are still to deliver: those below ``start`` were committed before."""
+        """Rows of an ordered batch that are still to deliver: those below ``start`` were committed before."""
         if not len(records) or self.start <= records.first_offset:
             return records
         offsets = offsets_of(records)
         return records[int(np.searchsorted(offsets, self.start)) :]
 
-    def disorder(self, records: SinkRecords) -> str | None:
-        """What is wrong with the order of a batch's offsets, if anything."""
+    def within_limit(self, records: SinkRecords) -> SinkRecords:
+        """The rows of a batch that the limit leaves room for."""
+        if self.limit is None or len(records) <= self.limit - self.records:
+            return records
+        self.is_cut = True
+        return records[: self.limit - self.records]
+
+    def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
+        """What is wrong with a batch's offsets, if anything; else they have been seen.
+
+        Args:
+            records: as the source delivers them, with rows that an earlier attempt has committed.
+            committed: the partition's commit.
+            label: connector, task and generation, for the message.
+        """
         offsets = offsets_of(records)
-        where = f"{records.partition}: the source delivers offset"
-        if offsets[0] < self.position:
-            return f"{where} {offsets[0]} after {self.position - 1}; offsets must ascend"
-        steps = np.diff(offsets)
-        if (steps <= 0).any():
-            at = int(np.argmax(steps <= 0))
-            return f"{where} {offsets[at + 1]} after {offsets[at]}; offsets must ascend"
+        late = late_offsets(offsets, self.seen)
+        if late is not None:
+            return order_violation(label, self.partition, late[1], late[0].tolist(), committed)
+        if offsets[0] < self.begin:
+            below = offsets[offsets < self.begin].tolist()
+            what = f"offset {below[0]}, before the range that begins at {self.begin}"
+            return order_violation(label, self.partition, what, below, committed)
         if self.end is not None and offsets[-1] >= self.end:
-            return f"{where} {offsets[-1]}, beyond the range that ends at {self.end}"
+            return ConnectException(
+                f"{label}: {self.partition}: the source delivers offset {offsets[-1]}, beyond the range that "
+                f"ends at {self.end}"
+            )
+        self.seen = int(offsets[-1])
         return None
 
     def accept(self, records: SinkRecords) -> None:
@@ -83,15 +121,31 @@ class PartitionState:
         self._uncommitted.append(_Accepted(first, after, len(records), offsets))
         self.position = after
         self.records += len(records)
+        if self.retry is not None and self.retry.refused is not None and self.retry.refused < after:
+            self.retry, self.stays = None, True
 
     def committed(self, offset: int) -> None:
         """Forget what a commit covers."""
+        self.retry, self.stays = None, False  # there was progress
         while self._uncommitted and self._uncommitted[0].next <= offset:
             self._uncommitted.popleft()
 
     def has_news(self, floor: int) -> bool:
         """Whether there is more to commit than this offset, which is committed."""
-        return self.position > floor or (self.exhausted and self.end is not None and self.end > floor)
+        return (
+            self.position > floor
+            or self.has_skipped
+            or (self.exhausted and self.end is not None and self.end > floor)
+        )
+
+    def skip_to(self, offset: int) -> None:
+        """The task has what comes before: begin here, or at the range's end if that comes first."""
+        self.start = self.position = offset if self.end is None else min(offset, self.end)
+        self.has_skipped = True
+
+    def go_back_to(self, offset: int) -> None:
+        """The next generation begins here; in this one nothing is read."""
+        self.start = self.position = self.moved_to = offset
 
     def up_to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
         """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
@@ -111,7 +165,9 @@ class PartitionState:
         """How many accepted records lie above a commit: counted, since offsets have gaps."""
         return sum(batch.count_from(committed) for batch in self._uncommitted)
 
-    def outcome(self, committed: int | None, counts: Mapping[str, int]) -> PartitionOutcome:
+    def outcome(
+        self, committed: int | None, visible: int | None, counts: Mapping[str, int]
+    ) -> PartitionOutcome:
         """What became of it."""
         return PartitionOutcome(
             self.partition,
@@ -122,6 +178,9 @@ class PartitionState:
             self.end if self.exhausted and self.end is not None else self.position,
             self.failure,
             counts,
+            visible,
+            self.start,
+            self.moved_to,
         )
 
 

@@ -1,8 +1,8 @@
-"""How long to wait before trying again, and when to stop."""
+"""How long to wait before trying again, where to wait, and when to stop."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FIRST_DELAY = 0.3  # Connect's RetryWithToleranceOperator starts with 300 ms
 _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass
@@ -15,10 +15,13 @@ class RetryPolicy:
     Args:
         timeout: seconds after the first failure until which attempts are made; None for ever.
         max_delay: most seconds between two attempts.
+        patience: seconds that a task tries again by itself. What is not over by then is left to a later
+            generation, so that the task does not hold its place while it only waits. None: no such limit.
     """
 
     timeout: float | None = 300.0
     max_delay: float = 60.0
+    patience: float | None = None
 
     def delay(self, failures: int, asked: float | None = None) -> float:
         """Seconds to wait after so many failures (1 is the first); ``asked`` replaces the growing delay."""
@@ -31,13 +34,42 @@ class RetryPolicy:
         return self.timeout is not None and elapsed >= self.timeout - _GRAIN
 
 
-class Attempts:
-    """One operation's attempts so far."""
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What failed in a way that may pass, and is left to a later generation. Survives pickling and JSON.
 
-    def __init__(self, policy: RetryPolicy) -> None:
+    Args:
+        since: when it first failed, in seconds on the clock of whoever has this.
+        attempts: how often it has failed.
+        next_attempt: when it is tried again, on the same clock.
+        refused: the first record that was refused: once it is taken, there was progress. None: it was not
+            about a record, and only a commit is progress.
+    """
+
+    since: float
+    attempts: int
+    next_attempt: float
+    refused: int | None = None
+
+    def moved(self, seconds: float) -> Retry:
+        """The same on a clock that is ahead by so much."""
+        return replace(self, since=self.since + seconds, next_attempt=self.next_attempt + seconds)
+
+
+class Attempts:
+    """One operation's attempts so far.
+
+    Args:
+        policy: delays and budget.
+        begun: when the first one of this generation was begun.
+        earlier: those of earlier generations at the same.
+    """
+
+    def __init__(self, policy: RetryPolicy, begun: float = 0.0, earlier: Retry | None = None) -> None:
         self._policy = policy
-        self._failures = 0
-        self._since = 0.0
+        self._begun = begun
+        self._failures = earlier.attempts if earlier else 0
+        self._since = earlier.since if earlier else 0.0
 
     @property
     def failures(self) -> int:
@@ -59,3 +91,25 @@ class Attempts:
         delay = self._policy.delay(self._failures, asked)
         timeout = self._policy.timeout
         return delay if timeout is None else min(delay, timeout - elapsed)
+
+    def holds_up(self, now: float, delay: float) -> bool:
+        """Whether to wait for the next attempt here would hold the task's place for too long."""
+        patience = self._policy.patience
+        return patience is not None and now - self._begun + delay > patience
+
+    def left(self, now: float, delay: float, refused: int | None = None) -> Retry:
+        """What is left to a later generation.
+
+        What took long, a request that was never answered for example, is not tried again sooner than after
+        as long a wait.
+
+        Args:
+            now: the moment.
+            delay: seconds before the next attempt, as :meth:`failed` has it.
+            refused: the first record that was refused, if it was about one.
+        """
+        policy = self._policy
+        wait = min(max(now - self._begun, policy.patience or 0.0), policy.max_delay)
+        if policy.timeout is not None:
+            wait = min(wait, self._since + policy.timeout - now)
+        return Retry(self._since, self._failures, now + max(delay, wait), refused)

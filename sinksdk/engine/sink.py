@@ -9,9 +9,10 @@ generation, its remaining rows are skipped, and the next generation starts it fr
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, SupportsIndex
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.ceiling import Tallies, TooManyErrorsException
@@ -24,16 +25,17 @@ from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporte
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, TaskName
+from sinksdk.engine.order import OrderViolation
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.partition import PartitionState, offsets_of
 from sinksdk.engine.redelivery import Redelivery
 from sinksdk.engine.reports import Reports
-from sinksdk.engine.retry import Attempts
+from sinksdk.engine.retry import Attempts, Retry
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.measures import Phase, TaskMeasures
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
@@ -101,7 +103,7 @@ class WorkerSinkTask:
             commits=self._commits,
             clock=clock,
             assignment=self.assignment,
-            reporter=self._reporter if dead_letters or self._options.log_errors else None,
+            reporter=self._reporter,
             label=self._label,
         )
         self._second_phase = SecondPhase(
@@ -115,6 +117,7 @@ class WorkerSinkTask:
         self._committer = Committer(
             task,
             self._commits,
+            clock,
             self._states,
             context=self._context,
             reports=self._reports,
@@ -138,30 +141,44 @@ class WorkerSinkTask:
             self._commits.call(self._task.initialize, self._context)
             self._commits.call(self._task.start, self._config)
 
-    def open(self, ranges: Mapping[TopicPartition, OffsetRange | None]) -> None:
+    def open(
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange | None],
+        limits: Mapping[TopicPartition, int | None] | None = None,
+        retries: Mapping[TopicPartition, Retry | None] | None = None,
+    ) -> None:
         """Take partitions on: publish what is committed, discard what is stale, then ``open``.
 
         Args:
             ranges: what this generation reads of each; None for an open end, starting at the commit.
+            limits: most records it takes of a partition; one with more ends there, before its range does.
+            retries: what earlier generations have left to this one to try again.
         """
         for partition in ranges:
             if partition in self.assignment():
                 message = f"{self._label}: {partition} is open already"
                 raise RuntimeError(message)
-        for partition, limits in ranges.items():
+        for partition, offsets in ranges.items():
             committed = self._commits.committed(partition)
             # The commit may be ahead (an earlier attempt's), or behind (records the source lost).
-            start = max(committed.offset if committed else 0, limits.start if limits else 0)
+            start = max(committed.offset if committed else 0, offsets.start if offsets else 0)
             self._states[partition] = PartitionState(
-                partition, start, limits.end if limits else None, position=start
+                partition,
+                start,
+                offsets.end if offsets else None,
+                position=start,
+                begin=offsets.start if offsets else 0,
+                limit=(limits or {}).get(partition),
+                retry=(retries or {}).get(partition),
             )
             self._committer.publish(partition)
-            if committed and limits and limits.start > committed.offset:
-                self._refuse_gap(partition, committed.offset, limits.start)
+            if committed and offsets and offsets.start > committed.offset:
+                self._refuse_gap(partition, committed.offset, offsets.start)
             self._second_phase.discard(
                 partition, (*self._commits.stale(partition), *self._commits.prepared(partition))
             )
         self._open([p for p in ranges if self._states[p].failure is None])
+        self._move([p for p in ranges if self._states[p].is_open])
         self._heed_requests()
 
     def _refuse_gap(self, partition: TopicPartition, committed: int, start: int) -> None:
@@ -190,12 +207,53 @@ class WorkerSinkTask:
         else:
             self._commits.raise_failure()
 
+    def _move(self, opened: Collection[TopicPartition]) -> None:
+        """Go to the positions that the task asked for in ``open``."""
+        for partition in opened:
+            asked = self._context.moves.pop(partition, None)
+            if asked is None or partition in self._context.failures:
+                continue
+            state, committed = self._states[partition], self._commits.committed(partition)
+            if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
+                problem = f"{self._label}: the task asked for {partition} at {asked!r}, which is no offset"
+                self._note_failure(partition, ConnectException(problem))
+            elif offset > state.start:
+                log.warning(
+                    "%s: the task asked for %s at offset %d; what is there from %d on is not delivered",
+                    self._label,
+                    partition,
+                    offset,
+                    state.start,
+                )
+                state.skip_to(offset)
+            elif committed is not None and offset < committed.offset:
+                log.warning(
+                    "%s: the task asked for %s at offset %d, so the commit goes back from %d; the next "
+                    "generation begins there",
+                    self._label,
+                    partition,
+                    offset,
+                    committed.offset,
+                )
+                self._commits.withdraw(partition, OffsetAndMetadata(offset), ())
+                state.go_back_to(offset)
+                self._clean_up([partition])
+                self._release([partition])
+            elif offset < state.start:
+                log.warning(
+                    "%s: the task asked for %s at offset %d; it is read from %d on, where the source has it",
+                    self._label,
+                    partition,
+                    offset,
+                    state.start,
+                )
+
     def assignment(self) -> frozenset[TopicPartition]:
         """Partitions that are open."""
         return frozenset(p for p, state in self._states.items() if state.is_open)
 
     def deliver(self, records: SinkRecords) -> None:
-        """Offer a batch to the task. Only when no batch is :attr:`pending`.
+        """Offer a batch to the task, or the first portion of it. Only when no batch is :attr:`pending`.
 
         Rows of partitions that ended, and rows that an earlier attempt committed, are skipped.
         """
@@ -203,24 +261,37 @@ class WorkerSinkTask:
             message = f"{self._label}: a batch is offered while another awaits redelivery"
             raise RuntimeError(message)
         state = self._states.get(records.partition)
-        if state is None or not state.is_open:
+        if state is None or not state.is_open or not len(records):
             return
-        records = state.new_rows(records)
+        flaw = state.flaw(records, self.committed(records.partition), self._label)
+        if flaw is not None:
+            self._fail(records.partition, flaw)
+            return
+        records = state.within_limit(state.new_rows(records))
         if not len(records):
+            self._finish_cut(state)
             return
         self._measures.read(len(records))
-        disorder = state.disorder(records)
-        if disorder:
-            self._fail(records.partition, ConnectException(f"{self._label}: {disorder}"))
-            return
         self._tallies.begin(records.partition, offsets_of(records))
-        self._pending = Redelivery(records, Attempts(self._options.retry), self._clock.now(), self._label)
+        most = self._options.max_poll_records
+        self._pending = Redelivery(
+            records,
+            most=self._task.max_poll_records if most is None else most,
+            policy=self._options.retry,
+            now=self._clock.now(),
+            label=self._label,
+        )
         self._attempt(self._pending)
 
     @property
     def pending(self) -> bool:
-        """Whether a batch awaits redelivery."""
+        """Whether a batch, or the rest of one, is still to be taken."""
         return self._pending is not None
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether a batch awaits redelivery, which only time can bring."""
+        return self._pending is not None and self._pending.is_put_off
 
     def wait(self) -> float:
         """Seconds until :meth:`tick` has something to do."""
@@ -230,7 +301,7 @@ class WorkerSinkTask:
         return max(due - self._clock.now(), 0.0)
 
     def tick(self) -> None:
-        """Do what is due: a periodic commit, another attempt at a pending batch."""
+        """Do what is due: a periodic commit, another attempt at a pending batch or its next portion."""
         if self._context.commit_requested or self._clock.now() >= self._next_commit:
             self.commit()
         if self._pending is not None and self._clock.now() >= self._pending.retry_at:
@@ -246,8 +317,13 @@ class WorkerSinkTask:
         """A partition's whole range has been read: commit, closing or not, and close it."""
         state = self._states[partition]
         if state.is_open and not (self._pending and self._pending.records.partition == partition):
-            state.exhausted = True
+            state.exhausted = not state.is_cut
         self._finish([partition], closing, None)
+
+    def _finish_cut(self, state: PartitionState) -> None:
+        """A partition that has taken all it may, and has more, ends here."""
+        if state.is_cut:
+            self._finish([state.partition], None, None)
 
     def close(
         self,
@@ -299,7 +375,7 @@ class WorkerSinkTask:
     def outcomes(self) -> list[PartitionOutcome]:
         """What became of each partition so far."""
         return [
-            state.outcome(self.committed(p), dict(self._context.counts.get(p, {})))
+            state.outcome(self.committed(p), self._commits.visible(p), dict(self._context.counts.get(p, {})))
             for p, state in self._states.items()
         ]
 
@@ -311,10 +387,11 @@ class WorkerSinkTask:
 
     def _attempt(self, pending: Redelivery) -> None:
         partition = pending.records.partition
+        pending.offered(self._clock.now())
         try:
             if pending.converted is None:  # once: what cannot be converted is reported once
                 with self._measures.phase(Phase.CONVERT):
-                    pending.converted = self._conversion(pending.records)
+                    pending.converted = self._conversion(pending.portion)
             if len(pending.converted):
                 with self._measures.put(len(pending.converted)):
                     self._commits.call(self._task.put, pending.converted)
@@ -329,23 +406,48 @@ class WorkerSinkTask:
                 self._measures.failed()
             self._fail(partition, refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
-            self._pending = None
             self._context.take_timeout()
             refusal = self._reports.take_refusal(partition)
             if refusal is None:
-                self._states[partition].accept(pending.records)
+                self._accept(pending.take())
             else:  # the task swallowed what the reporter raised (KAFKA-10115)
+                self._pending = None
                 self._fail(partition, refusal)
         self._heed_requests()
 
+    def _accept(self, taken: SinkRecords) -> None:
+        """The task has taken these of the pending batch."""
+        if len(taken):
+            self._states[taken.partition].accept(taken)
+        if self._pending is not None and not len(self._pending.records):
+            partition, self._pending = self._pending.records.partition, None
+            self._finish_cut(self._states[partition])
+
     def _await_redelivery(self, pending: Redelivery, error: RetriableException) -> None:
+        """Try again what was not taken. What was is in no commit if a record in it was refused."""
+        partition, asked = pending.records.partition, self._context.take_timeout()
         self._measures.failed()
-        spent = pending.put_off(self._clock.now(), error, self._context.take_timeout())
-        if spent is None:
+        problem: ConnectException | Retry | None = None
+        try:
+            if not self._reports.refused(partition):
+                taken = pending.take_first(error)
+                self._accept(taken)
+                if len(taken) and pending.converted is None:
+                    return  # it has taken all that it was given
+        except ConnectException as wrong:
+            wrong.__cause__ = error
+            problem = wrong
+        else:
+            state = self._states[partition]
+            problem = pending.put_off(self._clock.now(), error, asked, state.retry, stays=state.stays)
+        if problem is None:
             self._measures.retried()
+        elif isinstance(problem, Retry):
+            self._pending = None
+            self._give_way(partition, error, problem)
         else:
             self._pending = None
-            self._fail(pending.records.partition, spent)
+            self._fail(partition, problem)
 
     def _on_report(
         self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None
@@ -363,8 +465,9 @@ class WorkerSinkTask:
         *,
         is_last: bool = True,
     ) -> None:
+        began = self._clock.now()
         sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
-        self._heed_requests()
+        self._heed_requests(began)
         self._committer.write_range_ends(sound)
         self._count_active()
 
@@ -373,28 +476,73 @@ class WorkerSinkTask:
     def _fail(self, partition: TopicPartition, error: BaseException) -> None:
         """``put`` failed for good: commit what was accepted before, as Connect does, and close.
 
-        Not so where too many records failed: those skipped since the last commit shall be read again.
+        Not so where that is in doubt: too many records failed, and those skipped since the last commit are
+        to be read again; or the source breaks its order, and a commit would pass over what comes late.
         """
         self._note_failure(partition, error)
-        if not isinstance(error, TooManyErrorsException):
+        if not isinstance(error, (TooManyErrorsException, OrderViolation)):
             self._finish([partition], ClosingReason.FAILURE, None)
         elif self._states[partition].is_open:
             self._clean_up([partition])
             self._release([partition])
 
+    def _give_way(self, partition: TopicPartition, error: RetriableException, retry: Retry) -> None:
+        """Nothing is left to do but to wait: commit what was accepted before, and leave the place to others.
+
+        That is no closing: nobody takes the partition away, and what it writes to asks for patience.
+        """
+        self._note_failure(partition, error, retry=retry)
+        self._finish([partition], None, None)
+
     def _note_failure(
-        self, partition: TopicPartition, error: BaseException, *, at_once: bool = False
+        self,
+        partition: TopicPartition,
+        error: BaseException,
+        *,
+        at_once: bool = False,
+        began: float | None = None,
+        retry: Retry | None = None,
     ) -> None:
         state = self._states[partition]
-        if state.failure is None:
-            state.failure = Failure.of(error, at_once=at_once)
+        if state.failure is not None:
+            return
+        if retry is None and not at_once and isinstance(error, RetriableException):
+            retry = self._retry_of(state, error, began)
+        is_final = isinstance(error, OrderViolation)
+        state.failure = Failure.of(error, at_once=at_once, is_final=is_final, retry=retry)
+        if retry is None:
             self._measures.given_up()
             log.error(
                 "%s: %s ends at offset %d: %s", self._label, partition, state.position, error, exc_info=error
             )
+        else:
+            self._measures.retried()
+            log.info(  # the driver warns of it
+                "%s: %s ends at offset %d, and is tried again by a later generation in %.1f s: %s",
+                self._label,
+                partition,
+                state.position,
+                retry.next_attempt - self._clock.now(),
+                error,
+            )
 
-    def _heed_requests(self) -> None:
-        """End the partitions the task asked to end, during the author's call that just returned."""
+    def _retry_of(
+        self, state: PartitionState, error: RetriableException, began: float | None
+    ) -> Retry | None:
+        """What is left to a later generation of something that is not tried again in this one."""
+        policy, now = self._options.retry, self._clock.now()
+        if policy.patience is None:
+            return None
+        attempts = Attempts(policy, now if began is None else began, state.retry)
+        delay = attempts.failed(now, error.retry_after)
+        return None if delay is None else attempts.left(now, delay)
+
+    def _heed_requests(self, began: float | None = None) -> None:
+        """End the partitions the task asked to end, during the author's call that just returned.
+
+        Args:
+            began: when that call began.
+        """
         for partition, refusal in self._reports.take_refusals().items():
             self._context.failures.setdefault(partition, refusal)
         moves, self._context.moves = self._context.moves, {}
@@ -410,7 +558,7 @@ class WorkerSinkTask:
                 )
         failures, self._context.failures = self._context.failures, {}
         for partition, error in failures.items():
-            self._note_failure(partition, error)
+            self._note_failure(partition, error, began=began)
         ended = [p for p, state in self._states.items() if state.is_open and state.failure]
         self._clean_up(ended)
         self._release(ended)
@@ -425,8 +573,14 @@ class WorkerSinkTask:
         self._release(still_open)
 
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Discard what was prepared and not committed: all our writes' outcomes are known here."""
+        """Discard what was prepared and not committed: all our writes' outcomes are known here.
+
+        Where a later generation tries again, it discards, too: what it would ask is away now.
+        """
         for partition in partitions:
+            failure = self._states[partition].failure
+            if failure is not None and failure.retry is not None:
+                continue
             self._second_phase.discard(partition, self._commits.prepared(partition))
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:

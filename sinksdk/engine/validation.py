@@ -85,7 +85,7 @@ def flaw_of(
 def _nonsense(offset: Any) -> str | None:
     """What is wrong with the types of an offset; the author's code is not bound to be type-checked."""
     if not isinstance(offset, OffsetAndMetadata):
-        return f"which is a {type(offset).__name__}, not an OffsetAndMetadata"
+        return f"which is of type {type(offset).__name__}, not an OffsetAndMetadata"
     number: Any = offset.offset
     metadata: Any = offset.metadata
     if not isinstance(number, SupportsIndex):

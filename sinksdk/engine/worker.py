@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.retry import Retry
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
@@ -23,11 +24,15 @@ class AssignedRange:
         partition: which.
         offsets: from where to where.
         due: its end is closing: nothing may be kept back.
+        records: most records to take of it, if there is such a limit.
+        retry: what earlier generations have left to this one to try again, on the task's clock.
     """
 
     partition: TopicPartition
     offsets: OffsetRange
     due: bool = False
+    records: int | None = None
+    retry: Retry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,9 @@ class SinkTaskRun:
         worker: drives the author's task.
         assigned: its ranges.
         batches: rows of one range after the other, in any order; None whenever nothing came for a while.
-        closing: asked between batches whether to close.
+        closing: asked between two calls of ``put`` whether to close.
         clock: lets time pass while a batch awaits redelivery.
-        on_progress: called between batches.
+        on_progress: called between two calls of ``put``.
     """
 
     def __init__(
@@ -101,7 +106,11 @@ class SinkTaskRun:
 
     def _work(self) -> None:
         try:
-            self._worker.open({item.partition: item.offsets for item in self._assigned})
+            self._worker.open(
+                {item.partition: item.offsets for item in self._assigned},
+                {item.partition: item.records for item in self._assigned},
+                {item.partition: item.retry for item in self._assigned},
+            )
             request = self._read()
             if request is not None:
                 self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
@@ -131,12 +140,14 @@ class SinkTaskRun:
         return request
 
     def _redeliver(self) -> ClosingRequest | None:
-        """Wait until a batch that the task could not take yet is taken, or its partition has ended."""
+        """Portion by portion, until a whole batch is taken or its partition has ended."""
         while self._worker.pending:
             if request := self._closing():
                 return request
-            self._clock.sleep(min(self._worker.wait(), _LONGEST_WAIT))
+            if wait := self._worker.wait():
+                self._clock.sleep(min(wait, _LONGEST_WAIT))
             self._worker.tick()
+            self._on_progress()
         return None
 
     def _turn_to(self, partition: TopicPartition) -> None:

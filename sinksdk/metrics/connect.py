@@ -121,7 +121,7 @@ CONNECT_METRICS: Final = (
         "status",
         "gauge",
         "1",
-        "1, with the state as a label: running, paused, stopped, failed, restarting or unassigned.",
+        "1, with the state as a label: running, paused, stopped, failed, restarting, unassigned or deleting.",
         (*CONNECTOR, "status"),
         _connector_status,
     ),

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.spark.places import Places
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]
 """Prometheus's types. ``untyped`` is a counter whose name, which is Connect's, does not end in ``_total``."""
@@ -36,10 +37,12 @@ class Scrape:
     Args:
         connectors: those that could be read.
         unreadable: names of those whose records are damaged.
+        places: of the Spark of the process that is asked, once that runs one.
     """
 
     connectors: Sequence[ConnectorInfo]
     unreadable: Sequence[str] = ()
+    places: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Metric:
         return f"{prefix}_{self.group}_{self.attribute}".replace("-", "_")
 
 
-OWN_GROUPS = ("connector", "task", "partition")
+OWN_GROUPS = ("connector", "task", "partition", "spark")
 """What sinksdk's own metrics tell of."""
 
 

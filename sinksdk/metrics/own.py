@@ -23,6 +23,7 @@ from sinksdk.metrics.metric import (
     of_task,
     partition_labels,
 )
+from sinksdk.spark.places import Held
 
 
 def _timing(
@@ -56,6 +57,27 @@ def _counted(scrape: Scrape) -> Iterator[Sample]:
     for connector, info in all_partitions(scrape):
         for name, count in sorted(info.counts.items()):
             yield Sample((*partition_labels(connector, info), name), count)
+
+
+def _last_commits(scrape: Scrape) -> Iterator[Sample]:
+    for info in scrape.connectors:
+        if info.committed_at is not None:
+            yield Sample((info.name,), info.committed_at)
+
+
+def _places(scrape: Scrape) -> Iterator[Sample]:
+    if scrape.places is not None:
+        yield Sample((), scrape.places.total)
+
+
+def _held(value: Callable[[Held], float]) -> Callable[[Scrape], Iterator[Sample]]:
+    """A value for each connector that has a generation at Spark."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        if scrape.places is not None:
+            yield from (Sample((name,), value(held)) for name, held in sorted(scrape.places.held.items()))
+
+    return samples
 
 
 OWN_METRICS: Final = (
@@ -96,6 +118,25 @@ OWN_METRICS: Final = (
         of_connector(lambda info: len(info.missing_topics)),
     ),
     Metric(
+        "connector",
+        "unavailable_partitions",
+        "gauge",
+        "partitions",
+        "Partitions without a leader: they are left out until they have one.",
+        CONNECTOR,
+        of_connector(lambda info: info.unavailable_count),
+    ),
+    Metric(
+        "connector",
+        "last_commit_timestamp_seconds",
+        "gauge",
+        "s",
+        "When a commit of any of its partitions was last seen, in seconds since the epoch; no value before "
+        "the first, and of a source.",
+        CONNECTOR,
+        _last_commits,
+    ),
+    Metric(
         "partition",
         "committed_offset",
         "gauge",
@@ -124,12 +165,32 @@ OWN_METRICS: Final = (
     ),
     Metric(
         "partition",
+        "last_commit_timestamp_seconds",
+        "gauge",
+        "s",
+        "When a commit of it was last seen, in seconds since the epoch; no value before the first.",
+        PARTITION,
+        of_partition(lambda info: info.committed_at),
+    ),
+    Metric(
+        "partition",
         "failures",
         "gauge",
         "failures",
         "How often in a row the partition has failed; 0 again once it does not.",
         PARTITION,
         of_partition(lambda info: info.failures),
+    ),
+    Metric(
+        "partition",
+        "next_attempt_timestamp_seconds",
+        "gauge",
+        "s",
+        "When a partition that only waits to be tried again is opened for it, in seconds since the epoch: "
+        "what it writes to has asked for patience, or is away. It holds no place meanwhile. No value while "
+        "nothing is waited for.",
+        PARTITION,
+        of_partition(lambda info: info.waiting.next_attempt if info.waiting else None),
     ),
     Metric(
         "partition",
@@ -232,6 +293,42 @@ OWN_METRICS: Final = (
         "The part of the task's time that these closings took, by phase.",
         (*TASK, "phase"),
         _by_phase(lambda measures: measures.closing_seconds),
+    ),
+    Metric(
+        "spark",
+        "places",
+        "gauge",
+        "tasks",
+        "How many tasks may run at the same time on the Spark of this server, of all connectors together.",
+        (),
+        _places,
+    ),
+    Metric(
+        "spark",
+        "places_held",
+        "gauge",
+        "tasks",
+        "How many of them the connector's tasks hold; no value while it has no generation.",
+        CONNECTOR,
+        _held(lambda held: held.running),
+    ),
+    Metric(
+        "spark",
+        "place_held_seconds",
+        "gauge",
+        "s",
+        "For how long the connector's generation has held a place, from the first of its tasks on.",
+        CONNECTOR,
+        _held(lambda held: held.longest),
+    ),
+    Metric(
+        "spark",
+        "tasks_waiting",
+        "gauge",
+        "tasks",
+        "Tasks of the connector's generation that wait for a place.",
+        CONNECTOR,
+        _held(lambda held: held.waiting),
     ),
 )
 """In the order of the page that documents them."""

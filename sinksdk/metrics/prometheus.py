@@ -22,6 +22,7 @@ from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Kind, Metric, Scrape
 from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.runtime.herder import Herder
+from sinksdk.spark.places import Places
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
 """All there are."""
 
 
-def scrape(herder: Herder) -> Scrape:
+def scrape(herder: Herder, places: Places | None = None) -> Scrape:
     """Read what is known of all connectors: once each, whatever they are asked for.
 
     Raises:
@@ -41,7 +42,7 @@ def scrape(herder: Herder) -> Scrape:
         log.warning("connector %s has no metrics: %s", name, error)
         unreadable.append(name)
 
-    return Scrape(herder.infos(leave_out), unreadable)
+    return Scrape(herder.infos(leave_out), unreadable, places)
 
 
 class StoreCollector(Collector):
@@ -49,23 +50,26 @@ class StoreCollector(Collector):
 
     Args:
         herder: of the store.
+        places: of this process's Spark, if it runs one.
     """
 
-    def __init__(self, herder: Herder) -> None:
+    def __init__(self, herder: Herder, places: Places | None = None) -> None:
         self._herder = herder
+        self._places = places
 
     def collect(self) -> Iterator[Family]:
         """Every metric with its samples. Raises StoreUnavailable."""
-        now = scrape(self._herder)
+        now = scrape(self._herder, self._places)
         return (_family(metric, now) for metric in METRICS)
 
 
-def exposition(herder: Herder, accept: str) -> tuple[bytes, str]:
+def exposition(herder: Herder, accept: str, places: Places | None = None) -> tuple[bytes, str]:
     """What is answered to Prometheus.
 
     Args:
         herder: of the store.
         accept: the request's ``Accept`` header: which of Prometheus's formats it reads.
+        places: of this process's Spark, if it runs one.
 
     Returns:
         Body and content type.
@@ -74,7 +78,7 @@ def exposition(herder: Herder, accept: str) -> tuple[bytes, str]:
         StoreUnavailable: the store does not answer.
     """
     registry = CollectorRegistry()
-    registry.register(StoreCollector(herder))
+    registry.register(StoreCollector(herder, places))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 

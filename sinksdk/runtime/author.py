@@ -215,7 +215,11 @@ class Author:
         except Exception:
             log.exception("connector %s: %s raised", self._name, what)
         finally:
-            self._caller.end()
+            self.end()
+
+    def end(self) -> None:
+        """No call follows."""
+        self._caller.end()
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
         """In a thread of its own if the call before has never returned."""

@@ -18,6 +18,8 @@ from sinksdk.store.records import Entry
 
 log = logging.getLogger(__name__)
 
+_SHOWN = 3  # tokens named in a status
+
 
 class Backlogs:
     """One connector's partitions as the planner wants to know them.
@@ -74,7 +76,8 @@ class Backlogs:
         committed, unsettled = entry.offset if entry else None, self._is_unsettled(partition, claim)
         backlog = Backlog(partition, offsets, committed, unsettled, self._status.of(partition))
         self._tell_of_loss(backlog)
-        status = observe(backlog, self._clock.time())
+        undiscarded = self._undiscarded(partition, claim)
+        status = observe(backlog, self._clock.time()).model_copy(update={"undiscarded": undiscarded})
         self._status.update([status])
         return Backlog(partition, offsets, committed, unsettled, status)
 
@@ -84,6 +87,17 @@ class Backlogs:
         if entry and entry.publish:
             return True
         return bool(claim.stale.get(partition)) and self._pacing.may_discard(partition)
+
+    def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
+        """What an operator is to know of tokens that tasks could not discard."""
+        tokens, tries = list(claim.stale.get(partition, {})), self._pacing.discards(partition)
+        if not tokens or not tries:
+            return None
+        more = f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else ""
+        return (
+            f"what no commit covers could not be discarded in {tries} generations in a row, and is tried "
+            f"again after a growing delay; the task's log has the reason: {', '.join(tokens[:_SHOWN])}{more}"
+        )
 
     def _subscribe(self, topics: set[str]) -> None:
         """Let the connector know of topics it has not heard of."""

@@ -65,6 +65,12 @@ class Checked:
         unsupported = {option.sentence for option in self.options}
         return [problem for problem in self.problems if problem not in unsupported]
 
+    @property
+    def odd(self) -> Sequence[Option]:
+        """Keys that keep nothing from starting and do not do what they do in Kafka Connect, or nothing."""
+        meanings = (Meaning.UNKNOWN, Meaning.IGNORED, Meaning.DIFFERS)
+        return [option for option in self.options if option.verdict.meaning in meanings]
+
     def having(self, meaning: Meaning) -> Sequence[Option]:
         """Keys with a verdict of this kind."""
         return [option for option in self.options if option.verdict.meaning is meaning]
@@ -149,11 +155,27 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
         task = "SourceTask" if issubclass(cls, SourceConnector) else "SinkTask"
         message = f"'connector.class': {name} names no task_class, the {task} that does its work"
         raise ConfigException(message)
+    _expect_creatable(name, cls.task_class)
     try:
         return cls()
     except (Exception, SystemExit) as error:
         message = f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
+
+
+def _expect_creatable(name: str, task: type) -> None:
+    """Raise ConfigException for a task that no executor could make: it calls the class without arguments."""
+    what = f"'connector.class': task_class {task.__qualname__} of {name} cannot be created"
+    if missing := sorted(getattr(task, "__abstractmethods__", ())):
+        raise ConfigException(f"{what}: it does not implement {', '.join(missing)}")
+    try:
+        inspect.signature(task).bind()
+    except ValueError:
+        return  # a class of C's, whose signature nobody knows
+    except TypeError as error:
+        raise ConfigException(
+            f"{what} without arguments: {error}; a task gets its configuration in start()"
+        ) from error
 
 
 def load_class(name: str) -> type[SinkConnector | SourceConnector]:

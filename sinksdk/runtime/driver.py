@@ -20,13 +20,14 @@ from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.backlogs import Backlogs
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.ends import EndsKeeper
 from sinksdk.runtime.events import Listener, Silent
 from sinksdk.runtime.generation import Claim
 from sinksdk.runtime.history import of_partition
 from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
-from sinksdk.runtime.mirror import NoMirror, OffsetGroup, OffsetMirror
+from sinksdk.runtime.mirror import Mirror, NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.planner import Decision, Planner
 from sinksdk.runtime.restarts import Restarts
@@ -36,7 +37,9 @@ from sinksdk.runtime.tenure import Tenure
 from sinksdk.runtime.topics import Read, excused
 from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.trailing import TrailingGaps
+from sinksdk.runtime.turns import Turns
 from sinksdk.runtime.views import Views
+from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.sources import Source
 from sinksdk.store import Store
@@ -81,6 +84,8 @@ class ConnectorDriver:
         wishes: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
+        waits: told once what the connector needed for its start is there.
+        mirrors: make what shows in the group how far everything is published.
     """
 
     def __init__(
@@ -101,6 +106,8 @@ class ConnectorDriver:
         jitter: Callable[[], float] = random_jitter,
         wishes: Wishes | None = None,
         record: ConnectorRecord | None = None,
+        waits: Waits | None = None,
+        mirrors: Callable[[OffsetGroup, str], Mirror] = OffsetMirror,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -110,8 +117,9 @@ class ConnectorDriver:
         self._clock = clock or SystemWallClock()
         self._signal = signal or ClosingSignal()
         self._group = group
-        self._gaps = TrailingGaps(source)
-        self._mirror: OffsetMirror | NoMirror = NoMirror()
+        self._gaps = TrailingGaps(source, background)
+        self._mirrors = mirrors
+        self._mirror: Mirror = NoMirror()
         self._policy = connector.batch_policy(config)
         self._planner = Planner(
             self._policy,
@@ -128,15 +136,27 @@ class ConnectorDriver:
             callers=callers,
             wishes=wishes,
             record=record,
+            meanwhile=self._glance,
+            waits=waits,
         )
         self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
         self._is_flushing = False
+        self._is_cut = False
         self._lookout = Lookout.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
         self._views = Views()
         self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
+        self._ends = EndsKeeper(store, config.name, self._clock)
         self._until_caught_up = False
+        self._task_waits = Waits(
+            f"connector {config.name}",
+            self._clock,
+            first=config.restart_backoff_ms / 1000,
+            longest=config.restart_backoff_max_ms / 1000,
+            jitter=jitter,
+        )
+        self._turns = Turns(config.generation_max_ms / 1000)
         self._pacing = Pacing(
             config.restart_backoff_ms / 1000,
             self._clock,
@@ -167,7 +187,7 @@ class ConnectorDriver:
         """
         self._until_caught_up = until_caught_up
         if self._group is not None and self._config.offset_mirror:
-            self._mirror = OffsetMirror(self._group, self._config.name)
+            self._mirror = self._mirrors(self._group, self._config.name)
         try:
             return self._tenure.run(self._drive)
         finally:
@@ -193,14 +213,17 @@ class ConnectorDriver:
             self._signal,
             self._clock,
             is_fixed=self._until_caught_up,
+            is_unwanted=self._tenure.is_unwanted,
         )
         self._totals.catch_up()
+        self._ends.catch_up()
         while True:
             claim = self._begin(claim, record)
             committed = {p: entry.offset for p, entry in claim.committed.items()}
             self._views.committed(committed)
+            self._ends.committed(committed)
             self._lookout.compare_with(Read(committed, claim.topic_ids))
-            self._mirror.follow(committed)
+            self._mirror.follow(claim.visible())
             decision = self._await_work(claim)
             if decision is None:
                 return self._wishes.closing()
@@ -211,6 +234,7 @@ class ConnectorDriver:
                 record.config,
                 # Those of commits too: they may be older than the remembering of ids.
                 topic_ids=self._ids(_topics_read(decision.ranges) | {p.topic for p in claim.committed}),
+                is_read=self._lookout.covers,
             )
             # From here on it matters whether a topic is still the one that was planned.
             self._lookout.compare_with(Read(committed, plan.topic_ids))
@@ -227,17 +251,22 @@ class ConnectorDriver:
             )
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
-        """A connector's very first generation: commit where it begins, unless that is at the beginning.
+        """Commit where partitions begin of which that is not decided, unless it is at their first record.
+
+        That is every partition at a connector's very first start, and what was taken back by hand since.
 
         Raises:
             ConfigException: where that is cannot be said.
         """
-        group, reset = self._config.offset_source == "group", self._config.auto_offset_reset
-        if not claim.is_first or (reset == "earliest" and not group):
+        undecided, reset = claim.undecided, self._config.auto_offset_reset
+        # After a reset the group has nothing to say: it holds what this connector has mirrored.
+        group = undecided is not None and undecided.first and self._config.offset_source == "group"
+        if undecided is None or (reset == "earliest" and not group):
             return claim
-        available = self._first_look()
-        if available is None:
-            return claim  # the end was asked for: the next start is still the first one
+        found = self._first_look()
+        if found is None:
+            return claim  # the end was asked for: the next start decides
+        available = {p: at for p, at in found.items() if p not in claim.committed and undecided.covers(p)}
         offsets = self._offsets_of_group(available.keys()) if group else {}
         if offsets is None:
             return claim
@@ -252,7 +281,7 @@ class ConnectorDriver:
         group = self._group
         if group is None:
             return {}
-        while not self._signal.is_final:
+        while not self._tenure.is_ended():
             offsets = self._horizon.patiently(lambda: final_offsets(group, partitions))
             if offsets is not None:
                 return offsets
@@ -279,13 +308,15 @@ class ConnectorDriver:
                 return None
             self._follow_orders()
             backlogs = self._backlogs.of(claim, self._horizon.look())
+            self._tell_ends()
             now = self._clock.time()
             ready = [b for b in backlogs if not self._pacing.is_waiting(b.partition)]
             decision = self._planner.decide(ready, now, flush=self._until_caught_up or self._is_flushing)
-            self._is_flushing = False
             if decision.ranges:
                 return decision
-            is_done = len(ready) == len(backlogs) and not self._watch.is_in_doubt
+            self._is_flushing = False
+            is_known = not self._watch.is_in_doubt and not self._lookout.unavailable
+            is_done = is_known and len(ready) == len(backlogs)
             if self._until_caught_up and is_done:
                 return None
             if gaps := self._gaps.among(ready):
@@ -306,9 +337,21 @@ class ConnectorDriver:
         self._status.forgive()
         self._pacing.forget_all()
 
+    def _glance(self) -> None:
+        """Look at the source in the background, while something else goes on."""
+        self._lookout.glance()
+        self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        self._ends.saw(self._lookout.ends)
+        self._ends.save_if_due()
+
     def _must_close(self, topics: set[str]) -> ClosingReason | None:
         """Why the running generation shall close, other than for its own tasks' failures."""
-        self._lookout.glance()
+        self._glance()
+        self._status.leave_out(self._lookout.unavailable)
+        if not self._until_caught_up:  # else it reads no further than what was there at its start
+            self._views.ends(self._lookout.ends)
         self._wishes.look()
         if (reason := self._wishes.closing()) is not None:
             return reason
@@ -323,17 +366,26 @@ class ConnectorDriver:
         return ClosingReason.FAILURE if self._watch.must_close(topics) else None
 
     def _wait(self, now: float, due_at: float) -> None:
+        """Until it is time to look at the source again, or an operator wants something."""
         recheck = self._watch.recheck_at - self._clock.now()
-        most = min(self._config.poll_interval_ms / 1000, self._wishes.interval)
-        delay = min(most, due_at - now, recheck, *self._pacing.delays())
-        self._signal.wait(max(delay, 0.0))
-        self._tenure.expect_newest()
+        left = min(self._config.poll_interval_ms / 1000, due_at - now, recheck, *self._pacing.delays())
+        while True:
+            step = max(min(left, self._wishes.interval), 0.0)
+            is_asked = self._signal.wait(step)
+            left -= step
+            if is_asked or left <= 0:
+                break
+            self._status.save_if_due()
+            self._wishes.look()
+            if self._wishes.has_changed():
+                break
+        self._tenure.expect_newest(is_recent_enough=True)
 
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
         """What there is before anything was read, once no topic is in doubt. None: the end was asked for."""
-        while not self._signal.is_final:
+        while not self._tenure.is_ended():
             available = self._horizon.look()
-            if self._horizon.is_known:
+            if self._horizon.is_known and not self._lookout.unavailable:
                 return available
             self._wait(self._clock.time(), math.inf)
             self._signal.answered()  # nothing runs: there is nothing to rebalance
@@ -342,10 +394,14 @@ class ConnectorDriver:
     def _tasks(self, decision: Decision, claim: Claim) -> list[TaskPlan]:
         configs = self._tenure.task_configs()
         shares = assign(decision.ranges, len(configs), claim.previous)
-        return [
-            TaskPlan(ranges=self._planner.share(share, decision), config=own)
+        tasks = [
+            TaskPlan(ranges=self._planner.share(share, decision, self._turns.most), config=own)
             for share, own in zip(shares, configs, strict=False)
         ]
+        uncut = {planned.topic_partition: planned for planned in decision.ranges}
+        self._is_cut = any(r is not uncut[r.topic_partition] for task in tasks for r in task.ranges)
+        self._is_flushing = self._is_flushing and self._is_cut
+        return tasks
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -360,10 +416,13 @@ class ConnectorDriver:
         topics = _topics_read(planned for task in plan.tasks for planned in task.ranges)
 
         def on_progress(progress: Sequence[PartitionProgress]) -> None:
+            if progress and supervisor.away is None:
+                self._heed_tasks(None)
             self._views.count(progress)
             self._history.progress(map(of_partition, progress))
             self._status.save_if_due()
-            self._mirror.follow({r.topic_partition: r.committed for r in progress if r.committed is not None})
+            self._ends.committed({row.topic_partition: row.committed for row in progress})
+            self._mirror.follow({r.topic_partition: r.visible for r in progress if r.visible is not None})
             self._listener.progress(self._views.of(progress))
 
         supervisor = Supervisor(
@@ -386,18 +445,32 @@ class ConnectorDriver:
             log.info("connector %s: %s; planned again", self._config.name, error)
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
+        began = self._clock.now()
         outcomes = supervisor.run(running, plan)
+        self._turns.learn(self._clock.now() - began, is_cut=self._is_cut)
         self._totals.add(plan.generation, supervisor.measures, {o.partition: o.counts for o in outcomes})
-        if any(outcome.failure for outcome in outcomes) and (gone := self._lookout.gone_of(topics)):
-            outcomes = excused(outcomes, gone)
+        overtaken: set[TopicPartition] = set()
+        if any(outcome.failure for outcome in outcomes):
+            gone = self._lookout.gone_of(topics)
+            overtaken = self._lookout.overtaken(_next_offsets(plan, outcomes))
+            if gone or overtaken:
+                outcomes = excused(outcomes, gone, overtaken)
         if self._signal.is_final:
             self._tell_of_unclosed(outcomes)
         self._signal.answered()
         self._restarts.learn(plan, outcomes)
+        self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
+        self._ends.save()
+        self._restarts.overtaken([outcome.partition for outcome in outcomes], overtaken)
         self._views.ended(outcomes)
         self._history.ended([of_partition(outcome) for outcome in outcomes])
-        self._mirror.follow({o.partition: o.committed for o in outcomes if o.committed is not None})
+        self._mirror.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
         self._listener.ended(plan.generation, self._views.of(outcomes))
+        self._horizon.wait(self._heed_tasks(supervisor.away))
+
+    def _heed_tasks(self, away: RetriableException | None) -> float:
+        """Seconds to wait for what the tasks need and is away; None: they work."""
+        return self._task_waits.heed(away, self._status.wait_for)
 
     def _tell_of_unclosed(self, outcomes: Sequence[PartitionOutcome]) -> None:
         """A stop that could not flush everything loses nothing, but whoever asked for it wants to know."""
@@ -414,3 +487,14 @@ class ConnectorDriver:
 def _topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
     """Those that something is read of; an empty range only settles what was read before."""
     return {planned.topic for planned in ranges if planned.end > planned.start}
+
+
+def _next_offsets(plan: GenerationPlan, outcomes: Iterable[PartitionOutcome]) -> dict[TopicPartition, int]:
+    """Where partitions that did not end well would be read next."""
+    committed = {outcome.partition: outcome.committed for outcome in outcomes if outcome.failure}
+    return {
+        planned.topic_partition: max(planned.start, committed[planned.topic_partition] or 0)
+        for task in plan.tasks
+        for planned in task.ranges
+        if planned.start < planned.end and planned.topic_partition in committed
+    }

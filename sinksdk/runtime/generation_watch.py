@@ -72,7 +72,7 @@ class GenerationWatch:
         self._is_followed = False
         self.asked: float | None = None
         """When the tasks were asked to close, on the clock; None if they never were."""
-        self._outage = Outage(log)
+        self._outage = Outage(log, f"watching over the generation of connector {connector}")
         self._ask = max(
             _ASK, store.closing_poll / 2
         )  # a store that is paid by the request is asked less often
@@ -91,16 +91,20 @@ class GenerationWatch:
 
     def _watch(self, running: RunningJob, plan: GenerationPlan) -> bool:
         cancel_at: float | None = None
-        next_ask = 0.0
+        next_ask = next_closing = 0.0
         while not running.wait(_LOOK):
             now = self._clock.now()
             if now >= next_ask:
                 next_ask = now + self._ask
-                self._look_patiently(plan)
-            if cancel_at is None and (self._signal.reason is not None or self._is_followed):
-                self.asked = now
-                self._ask_to_close(self._signal.reason or ClosingReason.REBALANCE)
-                cancel_at = now + self._graceful + _GRACE
+                self._patiently(plan, lambda: self._look(plan))
+            must_close = self._signal.reason is not None or self._is_followed
+            if must_close and self.asked is None and now >= next_closing:
+                next_closing = now + self._ask
+                self._patiently(plan, self._ask_to_close)
+                if self.asked is not None or self._signal.is_final:
+                    # The end of the process waits for no store. Any other closing does: the tasks have not
+                    # heard of it, and what they do is not lost.
+                    cancel_at = cancel_at or now + self._graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
                     "connector %s, generation %d did not close within %g s; its job is cancelled, what was "
@@ -113,10 +117,10 @@ class GenerationWatch:
                 return True
         return False
 
-    def _look_patiently(self, plan: GenerationPlan) -> None:
+    def _patiently(self, plan: GenerationPlan, ask: Callable[[], None]) -> None:
         """A store that gives no answer, or refuses, ends no generation: its tasks decide for themselves."""
         try:
-            self._look(plan)
+            ask()
             self._outage.worked()
         except (StoreUnavailable, StoreRefused) as error:
             self._outage.failed("generation %d: %s; looking again", plan.generation, error)
@@ -139,10 +143,12 @@ class GenerationWatch:
         if self._signal.reason is None and reason is not None:
             self._signal.ask(reason, final=False)  # the driver decides what comes after
 
-    def _ask_to_close(self, reason: ClosingReason) -> None:
+    def _ask_to_close(self) -> None:
+        reason, now = self._signal.reason or ClosingReason.REBALANCE, self._clock.now()
         self._generations.ask_to_close(
             Closing(reason=reason, timeout=self._graceful, asked=self._clock.time())
         )
+        self.asked = now
         self._on_closing(reason)
 
     def _cancel(self, running: RunningJob) -> None:

@@ -6,14 +6,16 @@ sees it within a second or two. Where no driver is alive, what must not wait for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from sinksdk.connector import ConnectorIdentity
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.generation import Generations
+from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.info import (
     ConnectorInfo,
     OnDamage,
@@ -22,7 +24,9 @@ from sinksdk.runtime.info import (
     connector_infos,
     connector_reports,
 )
-from sinksdk.store import Store, read_commits
+from sinksdk.runtime.sink_offsets import OpenedSink, Sinks, ask_connector, expect_there, opened_sink
+from sinksdk.runtime.succession import await_end
+from sinksdk.store import Store, identify, read_commits
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.store.reports import ConnectorHistory
 
@@ -37,11 +41,13 @@ class Herder:
     Args:
         store: where they are kept.
         clock: time.
+        sinks: open a sink whose offsets are altered; by default where its records come from is not known.
     """
 
-    def __init__(self, store: Store, clock: WallClock | None = None) -> None:
+    def __init__(self, store: Store, clock: WallClock | None = None, *, sinks: Sinks = opened_sink) -> None:
         self._store = store
         self._clock = clock or SystemWallClock()
+        self._opened = sinks
 
     def connectors(self) -> list[str]:
         """Names of all connectors, sorted."""
@@ -110,13 +116,17 @@ class Herder:
         """Commit everything that is there now, tails included."""
         return registry.order(self._store, name, "flush")
 
-    def delete(self, name: str) -> ConnectorRecord:
+    def delete(self, name: str, *, force: bool = False) -> ConnectorRecord:
         """From now on it is being deleted (KIP-883): by its driver, or by whoever finds none alive.
+
+        Args:
+            name: the connector's.
+            force: what is committed and cannot be published is given up; else that keeps it from being done.
 
         Raises:
             ConnectorNotFoundException: there is none of that name.
         """
-        return registry.mark_deleted(self._store, name)
+        return registry.mark_deleted(self._store, name, force=force)
 
     def offsets(self, name: str) -> dict[TopicPartition, int]:
         """Next offset to read of each partition that something is committed of."""
@@ -124,15 +134,19 @@ class Herder:
         return {p: entry.offset for p, entry in sorted(read_commits(self._store, name).committed.items())}
 
     def alter_offsets(
-        self, name: str, offsets: Mapping[TopicPartition, int | None]
+        self, name: str, offsets: Mapping[TopicPartition, int | None], *, patience: float = math.inf
     ) -> dict[TopicPartition, int]:
         """Commit other offsets, by hand; only while the connector is STOPPED (KIP-875).
 
-        They are a generation of their own: whatever still ran as a zombie is fenced by it.
+        They are a generation of their own: whatever still ran as a zombie is fenced by it. Tasks that are
+        closing are waited for: what they commit last counts. The connector is asked (``alter_offsets``)
+        before anything is written.
 
         Args:
             name: the connector's.
             offsets: next offset to read of each partition named; None: as if nothing had been committed.
+            patience: seconds to wait at most until it has closed; it is never waited for longer than
+                closing may take.
 
         Returns:
             What is committed now.
@@ -140,15 +154,55 @@ class Herder:
         Raises:
             ConnectorNotFoundException: there is none of that name.
             ConnectorRunsException: its target state is not STOPPED.
+            ConnectorClosingException: it has not closed yet.
             UnpublishedException: a partition has a commit that is not published yet.
+            OffsetsRefusedException: the connector does not let them be altered so.
+            ConfigException: the connector cannot be made here to be asked, or the source is known and has no
+                such offsets.
+            ConnectException: the source is known and does not answer.
         """
-        self._stopped(name)
+        opened = self._opened(self._stopped(name).config)
+        expect_there(opened, offsets)
+        generations, claim, record = self._claimed(name, patience)
+        self._ask(opened, record, generations, claim, offsets)
+        generations.alter(claim, offsets, record.version, record.config)
+        return self.offsets(name)
+
+    def reset_offsets(self, name: str, *, patience: float = math.inf) -> None:
+        """As if nothing had ever been committed. Raises as :meth:`alter_offsets`."""
+        opened = self._opened(self._stopped(name).config)
+        generations, claim, record = self._claimed(name, patience)
+        self._ask(opened, record, generations, claim, dict.fromkeys(claim.committed))
+        generations.reset(claim, record.version, record.config)
+
+    def _ask(
+        self,
+        opened: OpenedSink,
+        record: ConnectorRecord,
+        generations: Generations,
+        claim: Claim,
+        offsets: Mapping[TopicPartition, int | None],
+    ) -> None:
+        """Let the connector move what it keeps outside; nobody else commits to that any more."""
+        generations.expect_published(claim, offsets.keys())
+        connector, config, _ = opened
+        connector.identity = ConnectorIdentity(identify(self._store), config.name, record.incarnation)
+        ask_connector(
+            connector,
+            config.name,
+            lambda: connector.alter_offsets(config, dict(offsets)),
+            timeout=config.connector_start_timeout_ms / 1000,
+            clock=self._clock,
+        )
+
+    def _claimed(self, name: str, patience: float) -> tuple[Generations, Claim, ConnectorRecord]:
+        """A generation of a stopped connector, which is nobody else's any more."""
+        graceful = registry.graceful_timeout(self._stopped(name))
+        await_end(self._store, name, clock=self._clock, graceful=graceful, patience=patience)
         generations = Generations(self._store, name)
         claim = generations.claim()
         # Again: whoever resumes or deletes it from here on claims after us, and we are fenced.
-        record = self._stopped(name)
-        generations.alter(claim, offsets, record.version, record.config)
-        return self.offsets(name)
+        return generations, claim, self._stopped(name)
 
     def _stopped(self, name: str) -> ConnectorRecord:
         """The record of a connector that shall be STOPPED. Raises ConnectorRunsException."""
@@ -159,7 +213,3 @@ class Herder:
                 f"it is stopped ('sinksdk stop {name}')"
             )
         return record
-
-    def reset_offsets(self, name: str) -> None:
-        """As if nothing had ever been committed. Raises as :meth:`alter_offsets`."""
-        self.alter_offsets(name, dict.fromkeys(self.offsets(name)))

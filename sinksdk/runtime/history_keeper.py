@@ -43,7 +43,7 @@ class HistoryKeeper:
         self._version: str | None = None
         self._saved = self._history
         self._next = clock.now()
-        self._outage = Outage(log)
+        self._outage = Outage(log, f"keeping the history of connector {connector}")
 
     def generation_begins(self) -> None:
         """Tasks count from nothing from now on."""

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.engine.clock import Clock
 from sinksdk.errors import RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.lookout import Lookout
 from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.waits import Waits
 
 Answer = TypeVar("Answer")
 
-log = logging.getLogger(__name__)
-
 _SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
+_LONGEST = 15.0  # seconds between two attempts at a source that is away; Kafka's client waits as long itself
+_HEARD = 0.5  # seconds between two looks whether anybody needs the answer any more
 
 
 class Horizon:
@@ -31,6 +31,7 @@ class Horizon:
         signal: ends the waiting for such a source.
         clock: time.
         is_fixed: whether it stays where it was at the first look: the driver ends when it is caught up.
+        is_unwanted: whether the connector shall end; asked every now and then while the source is away.
     """
 
     def __init__(
@@ -39,18 +40,27 @@ class Horizon:
         lookout: Lookout,
         status: StatusKeeper,
         signal: ClosingSignal,
-        clock: Clock,
+        clock: WallClock,
         *,
         is_fixed: bool,
+        is_unwanted: Callable[[], bool],
     ) -> None:
-        self._connector = config.name
-        self._interval = config.poll_interval_ms / 1000
+        self._is_unwanted = is_unwanted
+        self._waits = Waits(
+            f"connector {config.name}",
+            clock,
+            first=config.poll_interval_ms / 1000,
+            longest=_LONGEST,
+            after=_SILENCE,
+        )
         self._lookout = lookout
         self._status = status
         self._signal = signal
         self._clock = clock
         self._is_fixed = is_fixed
         self._first: dict[TopicPartition, OffsetRange] | None = None
+        self._is_told = False
+        self._awaited: frozenset[TopicPartition] = frozenset()
 
     @property
     def is_known(self) -> bool:
@@ -71,6 +81,7 @@ class Horizon:
         if available is None:
             return {}
         self._status.miss(self._lookout.watch.certain)
+        self._status.leave_out(self._lookout.unavailable)
         alarm = self._lookout.watch.alarm()
         if alarm is not None:
             raise alarm
@@ -80,8 +91,16 @@ class Horizon:
             if self._lookout.watch.is_in_doubt:
                 return {}
             self._first = available
+            self._awaited = self._lookout.unavailable
         if self._is_fixed:
-            return {p: self._first[p] for p in available if p in self._first}
+            # What could not be asked at first is read up to where it ends once it can be.
+            answering = self._awaited & (available.keys() - self._first.keys())
+            self._first |= {p: available[p] for p in answering}
+            return {
+                p: OffsetRange(now.start, max(now.start, self._first[p].end))
+                for p, now in available.items()
+                if p in self._first
+            }
         return available
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer | None:
@@ -93,15 +112,27 @@ class Horizon:
         Returns:
             None when the end, or a rebalance, was asked for meanwhile.
         """
-        silent_since, is_told = self._clock.now(), False
+        begun = self._clock.now()
         while True:
             try:
-                return ask()
+                answer = ask()
             except RetriableException as error:
-                is_outage = self._clock.now() - silent_since > _SILENCE and not is_told
-                is_told = is_told or is_outage
-                level = logging.WARNING if is_outage else logging.INFO
-                log.log(level, "connector %s: %s; looking again", self._connector, error)
-                self._status.save_if_due()
-                if self._signal.wait(self._interval):
+                delay, waiting = self._waits.failed(error, since=begun)
+                self._is_told = True
+                self._status.wait_for(waiting)
+                if not self.wait(delay):
                     return None
+            else:
+                self._waits.over()
+                if self._is_told:  # else it may wait for something else
+                    self._is_told = False
+                    self._status.wait_for(None)
+                return answer
+
+    def wait(self, delay: float) -> bool:
+        """Wait so many seconds, heard of meanwhile; False when the end, or a rebalance, was asked for."""
+        give_up = self._clock.now() + delay
+        while (left := give_up - self._clock.now()) > 0:
+            if self._is_unwanted() or self._signal.wait(min(left, _HEARD)):
+                return False
+        return True

@@ -14,26 +14,28 @@ from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
 from sinksdk.runtime import registry
 from sinksdk.runtime.checks import connector_type
-from sinksdk.runtime.status import State
-from sinksdk.runtime.succession import SILENCE
+from sinksdk.runtime.status import ShownState, State, read_status
+from sinksdk.runtime.succession import SILENCE, is_gone
 from sinksdk.runtime.totals import read_totals, task_progress, with_progress
 from sinksdk.source.positions import as_json
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.keys import (
     CONNECTORS,
     connector_prefix,
+    ends_key,
     history_key,
     plan_key,
-    status_key,
     task_count_key,
 )
 from sinksdk.store.records import (
     ConnectorRecord,
     GenerationPlan,
+    Retrying,
     TargetState,
     TaskCountRecord,
 )
 from sinksdk.store.reports import (
+    ConnectorEnds,
     ConnectorHistory,
     ConnectorStatus,
     PartitionProgress,
@@ -42,6 +44,8 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
     TaskTotals,
+    Unavailable,
+    Waiting,
 )
 
 T = TypeVar("T")
@@ -63,6 +67,8 @@ class PartitionInfo:
         error: why it failed the last time, until it does better.
         failures: how often in a row it has failed.
         counts: what tasks have counted of it (``context.count``), in all generations together.
+        committed_at: when a commit was last seen, in seconds since the epoch; None if none ever was.
+        waiting: what it waits for to be tried again, if it does: that is no failure.
     """
 
     partition: TopicPartition
@@ -73,6 +79,8 @@ class PartitionInfo:
     error: str | None = None
     failures: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    committed_at: float | None = None
+    waiting: Waiting | None = None
 
     @property
     def lag(self) -> int | None:
@@ -136,10 +144,13 @@ class ConnectorInfo:
             as a source.
         source_offsets: of a source, how far its partitions are read, as its tasks have said last.
         has_more_source_offsets: whether there are too many to tell of all.
+        waiting: what it waits for that is away, if it does.
+        unavailable: partitions without a leader, which are left out until they have one; of many, the first.
+        unavailable_count: how many there are.
     """
 
     name: str
-    state: State
+    state: ShownState
     target_state: TargetState
     is_deleted: bool
     driver: str
@@ -154,6 +165,9 @@ class ConnectorInfo:
     type: ConnectorType = "unknown"
     source_offsets: tuple[SourceOffsetInfo, ...] = ()
     has_more_source_offsets: bool = False
+    waiting: Waiting | None = None
+    unavailable: tuple[Unavailable, ...] = ()
+    unavailable_count: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -161,6 +175,11 @@ class ConnectorInfo:
         if self.type == "source":
             return None
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def committed_at(self) -> float | None:
+        """When a commit of any partition was last seen, in seconds since the epoch; None if none ever was."""
+        return max((p.committed_at for p in self.partitions if p.committed_at is not None), default=None)
 
     def total_of(self, task: int) -> TaskMeasures:
         """What a task has measured in all generations together."""
@@ -186,9 +205,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     """
     store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
-    row = table.read(store, status_key(connector), ConnectorStatus)
-    status = row.value if row else ConnectorStatus()
-    is_driven = now - status.heartbeat <= _SILENT and status.state != "UNASSIGNED"
+    status = read_status(store, connector)
+    is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
+    is_driven = is_alive and status.state != "UNASSIGNED"
     state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
     count = table.read(store, task_count_key(connector), TaskCountRecord)
     planned = count.value.planned if count else 0
@@ -197,22 +216,23 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     totals = with_progress(read_totals(store, connector), rows)
     running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
+    partitions = _partitions(
+        store,
+        connector,
+        _progress(running),
+        remembered,
+        {row.topic_partition: row.counts for row in totals.partitions},
+    )
     kind = _type(record, count.value if count else None)
     return ConnectorInfo(
         connector,
-        state,
+        "DELETING" if record.deleted else state,
         record.target_state,
         record.deleted,
         status.driver if is_driven else "",
         count.value.claimed if count else 0,
         _source_tasks(plan, state, status, running) if kind == "source" else _tasks(plan, state, status),
-        _partitions(
-            store,
-            connector,
-            _progress(running),
-            remembered,
-            {row.topic_partition: row.counts for row in totals.partitions},
-        ),
+        partitions,
         status.missing_topics,
         status.trace,
         record.config,
@@ -221,6 +241,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         kind,
         _source_offsets(rows),
         _has_more_offsets(rows),
+        status.waiting or (_first_of(partitions) if state == "RUNNING" else None) if is_driven else None,
+        status.unavailable if is_driven else (),
+        status.unavailable_count if is_driven else 0,
     )
 
 
@@ -384,20 +407,54 @@ def _partitions(
     counts: Mapping[TopicPartition, Mapping[str, int]],
 ) -> tuple[PartitionInfo, ...]:
     commits = read_commits(store, connector).committed
+    row = table.read(store, ends_key(connector), ConnectorEnds)
+    ends = row.value.ends_by_partition() if row else {}
+    committed_at = row.value.committed_at_by_partition() if row else {}
     found = []
-    for partition in sorted({*commits, *progress, *remembered, *counts}):
+    for partition in sorted({*commits, *progress, *remembered, *counts, *ends}):
         running, before = progress.get(partition), remembered.get(partition)
-        entry = commits.get(partition)
+        entry, waiting = commits.get(partition), _waiting(running, before)
         found.append(
             PartitionInfo(
                 partition,
                 entry.offset if entry else None,
-                before.end if before else None,
+                ends.get(partition, before.end if before else None),
                 running.position if running else None,
                 running.rate if running else 0.0,
-                (running.failure if running else None) or (before.error if before else None),
+                None if waiting else _error(running, before),
                 before.failures if before else 0,
                 counts.get(partition, {}),
+                committed_at.get(partition),
+                waiting,
             )
         )
     return tuple(found)
+
+
+def _error(running: PartitionProgress | None, before: PartitionStatus | None) -> str | None:
+    if running is not None and running.failure:
+        return running.failure
+    return (before.error or before.undiscarded) if before else None
+
+
+def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) -> Waiting | None:
+    """What a partition waits for, also while it is being tried again: until there is progress."""
+    if running is not None and running.failure:
+        reason, retry = running.failure, running.retry
+    else:
+        reason, retry = (before.error or "", before.retry) if before else ("", None)
+        if retry is not None and running is not None and _has_progressed(running, retry):
+            return None
+    if retry is None:
+        return None
+    return Waiting(reason=reason, since=retry.since, next_attempt=retry.next_attempt, attempts=retry.attempts)
+
+
+def _has_progressed(running: PartitionProgress, retry: Retrying) -> bool:
+    return running.records > running.tail or (retry.refused is not None and running.position > retry.refused)
+
+
+def _first_of(partitions: Iterable[PartitionInfo]) -> Waiting | None:
+    """Of all that is waited for, what is tried again first."""
+    waits = [info.waiting for info in partitions if info.waiting]
+    return min(waits, key=lambda waiting: waiting.next_attempt, default=None)

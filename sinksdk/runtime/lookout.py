@@ -13,12 +13,22 @@ from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.background import Background, in_a_thread
+from sinksdk.runtime.ends import LOOK_INTERVAL
 from sinksdk.runtime.topics import Read, Sight, TopicWatch
 from sinksdk.sources import Source, Subscription
+from sinksdk.sources.base import Partitions
 
 log = logging.getLogger(__name__)
 
-_GLANCE = 5  # poll intervals between two glances
+
+def look_at_ends(source: Source, subscription: Subscription) -> dict[TopicPartition, int]:
+    """Where each partition ends; topics that are not there are left out.
+
+    Raises:
+        ConnectException: as :func:`take_sight`.
+    """
+    partitions, _ = _what_is_there(source, subscription)
+    return {partition: offsets.end for partition, offsets in partitions.items()}
 
 
 def take_sight(source: Source, subscription: Subscription, at: float) -> Sight:
@@ -33,19 +43,28 @@ def take_sight(source: Source, subscription: Subscription, at: float) -> Sight:
         RetriableException: something is not readable yet.
         ConnectException: what is there cannot be read.
     """
+    partitions, absent = _what_is_there(source, subscription)
+    left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
+    topics = {p.topic for p in (*partitions, *left_out)}
+    ids = source.topic_ids(sorted(topics)) if topics else {}
+    return Sight(at, partitions, ids, absent, left_out)
+
+
+def _what_is_there(
+    source: Source, subscription: Subscription
+) -> tuple[dict[TopicPartition, OffsetRange], dict[str, str]]:
+    """Partitions, and what the source said of topics that are not there."""
     absent: dict[str, str] = {}
     left: Subscription | None = subscription
     while left is not None:
         try:
-            partitions = source.partitions(left)
+            return source.partitions(left), absent
         except MissingSourceTopicException as error:
             if not any(map(left.covers, error.topics)):
                 raise  # about something nobody has asked for: it would be asked the same for ever
             absent.update(dict.fromkeys(error.topics, str(error)))
             left = subscription.without(absent)
-            continue
-        return Sight(at, partitions, source.topic_ids(sorted({p.topic for p in partitions})), absent)
-    return Sight(at, {}, {}, absent)
+    return {}, absent
 
 
 class Lookout:
@@ -72,6 +91,9 @@ class Lookout:
     ) -> None:
         self.watch = watch
         """Knows what is missing as of the last look."""
+        self.unavailable: frozenset[TopicPartition] = frozenset()
+        """Partitions that had no leader in the last look."""
+        self._connector = watch.connector
         self._source = source
         self._subscription = subscription
         self._clock = clock
@@ -79,6 +101,8 @@ class Lookout:
         self._background = background
         self._read = Read()
         self._ids: Mapping[str, str] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._partitions: Mapping[TopicPartition, OffsetRange] = {}
         self._next = 0.0
         self._asking = threading.Lock()
         self._glance: Future[Sight] | None = None
@@ -95,13 +119,22 @@ class Lookout:
             grace=config.missing_topic_grace_ms / 1000,
             waits=config.missing_topic_policy == "wait",
         )
-        interval = _GLANCE * config.poll_interval_ms / 1000
+        interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
         return cls(source, subscription, watch, clock=clock, interval=interval, background=background)
 
     @property
     def ids(self) -> Mapping[str, str]:
         """Ids of the topics that were there in the last look."""
         return self._ids
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Where the partitions ended that were there in the last look."""
+        return self._ends
+
+    def covers(self, topic: str) -> bool:
+        """Whether a topic of that name is subscribed to, be it there or not."""
+        return self._subscription.covers(topic)
 
     def compare_with(self, read: Read) -> None:
         """From now on, looks are compared with this. A glance that began before is forgotten."""
@@ -131,6 +164,18 @@ class Lookout:
             return set()
         return topics & self.watch.gone
 
+    def overtaken(self, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Partitions that began, in the last look, only behind what was to be read of them next.
+
+        Args:
+            positions: the offset to be read next of each partition.
+        """
+        return {
+            partition
+            for partition, position in positions.items()
+            if (there := self._partitions.get(partition)) is not None and there.start > position
+        }
+
     def glance(self) -> None:
         """Look in the background when it is time, and take in what the last such look has found.
 
@@ -150,9 +195,23 @@ class Lookout:
                 log.info("looking at the source failed, it is looked at again: %s", error)
 
     def _see(self, sight: Sight) -> None:
-        self._ids = sight.ids
+        self._ids, self._partitions = sight.ids, sight.partitions
+        self._ends = {partition: offsets.end for partition, offsets in sight.partitions.items()}
+        if sight.unavailable != self.unavailable:
+            self._tell_of_unavailable(sight.unavailable)
         self._next = self._clock.now() + self._interval
         self.watch.see(sight, self._read)
+
+    def _tell_of_unavailable(self, now: frozenset[TopicPartition]) -> None:
+        before, self.unavailable = self.unavailable, now
+        for partition in sorted(now - before):
+            log.warning(
+                "connector %s: %s has no leader: it is left out until it has one, the others are read",
+                self._connector,
+                partition,
+            )
+        for partition in sorted(before - now):
+            log.warning("connector %s: %s has a leader again", self._connector, partition)
 
     def _start(self) -> None:
         glance: Future[Sight] = Future()

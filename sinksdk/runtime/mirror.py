@@ -1,7 +1,8 @@
 """Each commit, told to somebody else as well: Kafka's tools look for a connector's lag in its consumer group.
 
 The store stays the truth. The mirror follows in a thread of its own: it holds no commit up, and what it
-cannot write it only warns of.
+cannot write it only warns of. It shows how far everything is published, never more: whoever goes on from the
+group (Kafka Connect, a connector that is created again) must not miss what nobody can see yet.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from sinksdk.errors import ConnectException
+from sinksdk.logs import Outage, same_subject
 from sinksdk.records import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -39,8 +41,20 @@ class OffsetGroup(Protocol):
         ...
 
 
+class Mirror(Protocol):
+    """Shows somebody else how far everything is published."""
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """Everything up to these offsets is published."""
+        ...
+
+    def close(self) -> None:
+        """Nothing follows."""
+        ...
+
+
 class OffsetMirror:
-    """Writes committed offsets to a group, the latest ones only.
+    """Writes offsets up to which everything is published to a group, the latest ones only.
 
     Args:
         group: where to.
@@ -54,15 +68,16 @@ class OffsetMirror:
         self._wanted: dict[TopicPartition, int] = {}
         self._changed = threading.Condition()
         self._is_ending = False
-        self._is_failing = False
-        self._thread = threading.Thread(target=self._work, name="offset-mirror", daemon=True)
+        self._outage = Outage(log, f"connector {connector}: showing its committed offsets in {group}")
+        work = same_subject(self._work)
+        self._thread = threading.Thread(target=work, name="offset-mirror", daemon=True)
         self._thread.start()
 
-    def follow(self, committed: Mapping[TopicPartition, int]) -> None:
-        """These offsets are committed. Returns at once."""
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """Everything up to these offsets is published. Returns at once."""
         with self._changed:
-            if any(self._wanted.get(p) != offset for p, offset in committed.items()):
-                self._wanted |= committed
+            if any(self._wanted.get(p) != offset for p, offset in visible.items()):
+                self._wanted |= visible
                 self._changed.notify()
 
     def close(self) -> None:
@@ -82,6 +97,10 @@ class OffsetMirror:
             if news:
                 self._write(news)
 
+    @property
+    def _is_failing(self) -> bool:
+        return self._outage.since is not None
+
     def _has_work(self) -> bool:
         return self._is_ending or (bool(self._news()) and not self._is_failing)
 
@@ -92,24 +111,51 @@ class OffsetMirror:
         try:
             self._group.write(offsets)
         except ConnectException as error:
-            if not self._is_failing:  # once per outage
-                log.warning(
-                    "connector %s: its committed offsets are not shown in %s: %s; they are safe in the "
-                    "store, and are shown once that works again",
-                    self._connector,
-                    self._group,
-                    error,
-                )
-            self._is_failing = True
+            self._outage.failed(
+                "connector %s: its committed offsets are not shown in %s: %s; they are safe in the store, "
+                "and are shown once that works again",
+                self._connector,
+                self._group,
+                error,
+            )
             return
         self._written |= offsets
-        self._is_failing = False
+        self._outage.worked()
+
+
+class MirrorAtOnce:
+    """Writes in the caller's own thread: for simulations, which have no other.
+
+    Args:
+        group: where to.
+        connector: whose offsets they are.
+    """
+
+    def __init__(self, group: OffsetGroup, connector: str) -> None:
+        self._group = group
+        self._connector = connector
+        self._written: dict[TopicPartition, int] = {}
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`OffsetMirror.follow`; what cannot be written now is written the next time."""
+        news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
+        if not news:
+            return
+        try:
+            self._group.write(news)
+        except ConnectException as error:
+            log.info("connector %s: %s", self._connector, error)
+        else:
+            self._written |= news
+
+    def close(self) -> None:
+        """Nothing is left to write."""
 
 
 class NoMirror:
     """Tells nobody."""
 
-    def follow(self, committed: Mapping[TopicPartition, int]) -> None:
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from sinksdk.engine.clock import Clock
 from sinksdk.records import TopicPartition
 
 _LONGEST = 60.0  # seconds between two attempts at what has not worked and costs nothing while it waits
+_LONGEST_DISCARD = 3600.0  # seconds between two attempts at what takes up storage while it waits
 _MOST_DOUBLINGS = 30
 
 
@@ -51,6 +52,10 @@ class Pacing:
         self._open_at.clear()
         self._discards.clear()
 
+    def waits(self, partition: TopicPartition, seconds: float) -> None:
+        """It is tried again after so many seconds."""
+        self._open_at[partition] = self._clock.now() + seconds
+
     def failed(self, partition: TopicPartition, failures: int) -> None:
         """It failed, so many times."""
         self._open_at[partition] = self._clock.now() + self.delay(failures)
@@ -88,8 +93,12 @@ class Pacing:
                 self._discards.pop(partition, None)
                 continue
             tries = self._discards.get(partition, (0, 0.0))[0] + 1
-            delay = min(self._backoff * 2 ** min(tries, _MOST_DOUBLINGS), _LONGEST)
+            delay = min(self._backoff * 2 ** min(tries, _MOST_DOUBLINGS), _LONGEST_DISCARD)
             self._discards[partition] = (tries, self._clock.now() + delay)
+
+    def discards(self, partition: TopicPartition) -> int:
+        """How often in a row not everything could be discarded."""
+        return self._discards.get(partition, (0, 0.0))[0]
 
     def may_discard(self, partition: TopicPartition) -> bool:
         """Whether discarding may be tried again."""

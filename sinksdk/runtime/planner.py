@@ -2,8 +2,21 @@
 
 Records wait in the source, not in memory. A partition is read once it has a whole batch, once its
 oldest unread record has waited long enough, on an explicit flush, or when something committed still
-has to be published or something stale discarded. Offsets have gaps, so the planner never takes their
-difference for a number of records where the engine has counted: that is what tails are for.
+has to be published or something stale discarded.
+
+Offsets have gaps: markers of transactions, what compaction has removed. How many records unread offsets hold
+is counted by reading them, and estimated beyond that. An estimate that was too high costs: everything since
+the commit is read again. So
+
+- a batch is read when the estimate, a little lowered, says that it is there. Where there are no gaps the
+  estimate is exact, and nothing is lowered;
+- a range is planned a little longer than the estimate, and ends after so many whole batches: what
+  follows them is not read;
+- records that were read in vain are remembered until the batches read since outweigh them. Until then as
+  many more batches are waited for at a time, so that over time at most half as many records are read in vain
+  as are committed, whatever the gaps do;
+- an estimate that was too low costs only time. Nothing is waited for beyond 16 times the offsets looked at
+  without a look in between, and a partition that has come to rest is counted.
 """
 
 from __future__ import annotations
@@ -17,10 +30,19 @@ from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.store.records import PlannedRange
+from sinksdk.store.records import PlannedRange, Retrying
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
+_CAUTION = 0.15  # of the share of gaps: by so much an estimate is lowered where there are gaps
+_GENEROUS = 17 / 16  # times as many offsets are planned as the estimate takes: it may be a little too high
+_REPAID = 0.4  # records that may be read in vain for each that is committed
+_MOST_OWED = 16  # batches waited for at a time
+_STRIDE = 16  # times as many offsets as were looked at: the longest wait without a look
+_CHEAP = 0.25  # of a batch: a look that is expected to find no more than that costs little
+_AT_REST, _LONG_AT_REST = 10.0, 60.0  # seconds until a resting partition is read: likely, possibly a batch
+_NOTICEABLE = 0.1  # of what was read: newer records say more of those to come
+_SAME = 1 / 32  # densities that differ by less
 
 
 class Counted(NamedTuple):
@@ -68,6 +90,21 @@ class Backlog:
             return Counted(0, self.start)
         return Counted(tail.records, tail.end)
 
+    @property
+    def uncounted(self) -> int:
+        """Offsets that are there and were never read: at most so many records."""
+        return self.available.end - self.counted.end
+
+    @property
+    def density(self) -> float:
+        """Records per offset, as they were lately; where nothing was read yet, as if there were no gaps."""
+        return (self.status.density if self.status else None) or 1.0
+
+    @property
+    def likely_density(self) -> float:
+        """The same, a little lowered where there are gaps."""
+        return self.density * (1 - _CAUTION * (1 - self.density))
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -76,12 +113,12 @@ class Decision:
     Args:
         ranges: worth a generation; none: wait.
         due_at: when the first of the others will be due, in seconds since the epoch.
-        counted: what is known of each range's records.
+        backlogs: what is known of each range's partition.
     """
 
     ranges: tuple[PlannedRange, ...]
     due_at: float
-    counted: Mapping[TopicPartition, Counted]
+    backlogs: Mapping[TopicPartition, Backlog]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +146,23 @@ class Planner:
         Raises:
             OffsetOutOfRangeException: a commit is outside what the source holds.
         """
-        ranges, counted, due_at = [], {}, math.inf
+        ranges, chosen, due_at = [], {}, math.inf
         for backlog in backlogs:
             self._check(backlog)
             moment = self._due_at(backlog)
-            planned = self._range(backlog, is_due=flush or now >= moment)
+            planned = self._range(backlog, now, is_due=flush or now >= moment)
             if planned is not None:
-                ranges.append(planned)
-                counted[backlog.partition] = backlog.counted
+                retry = backlog.status.retry if backlog.status else None
+                ranges.append(planned.model_copy(update={"retry": retry}) if retry else planned)
+                chosen[backlog.partition] = backlog
             else:
-                due_at = min(due_at, moment)
-        return Decision(tuple(ranges), due_at, counted)
+                due_at = min(due_at, moment, self._rested_at(backlog))
+        return Decision(tuple(ranges), due_at, chosen)
 
     @staticmethod
     def all_of(ranges: Iterable[PlannedRange], backlogs: Iterable[Backlog]) -> Decision:
         """A decision for these ranges, whatever the policy."""
-        return Decision(tuple(ranges), math.inf, {b.partition: b.counted for b in backlogs})
+        return Decision(tuple(ranges), math.inf, {b.partition: b for b in backlogs})
 
     def _check(self, backlog: Backlog) -> None:
         begin, end = backlog.available
@@ -152,52 +190,122 @@ class Planner:
         oldest = next((seen.at for seen in sightings if seen.end > backlog.start), math.inf)
         return self.policy.due_at(oldest) if math.isfinite(oldest) else math.inf
 
-    def share(self, ranges: Sequence[PlannedRange], decision: Decision) -> tuple[PlannedRange, ...]:
+    def share(
+        self, ranges: Sequence[PlannedRange], decision: Decision, most: float = math.inf
+    ) -> tuple[PlannedRange, ...]:
         """One task's ranges, each cut to its part of what a task may read in one generation.
 
-        At least one batch beyond what was counted before: a range that ends earlier would be read in
-        vain, for ever. A cut end is due only where nothing bounds a batch.
+        What short ranges leave over is the others'. At least one batch beyond what was counted before: a
+        range that ends earlier would be read in vain, for ever. A cut end is due only where nothing bounds a
+        batch.
+
+        Args:
+            ranges: the task's.
+            decision: what they are from.
+            most: records that it should read now, if that is less than it may.
         """
-        most = self.max_records // max(len(ranges), 1)
+        left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
+        for others, planned in enumerate(sorted(ranges, key=_length)):
+            part = left // (len(ranges) - others)
+            parts[planned.topic_partition] = part
+            left -= min(_length(planned), part)
         return tuple(
-            self._cut(planned, most, decision.counted[planned.topic_partition]) for planned in ranges
+            self._cut(planned, parts[planned.topic_partition], decision.backlogs[planned.topic_partition])
+            for planned in ranges
         )
 
-    def _cut(self, planned: PlannedRange, most: int, counted: Counted) -> PlannedRange:
+    def _cut(self, planned: PlannedRange, most: int, backlog: Backlog) -> PlannedRange:
         size = self.policy.max_records
         if size is None:
             limit = planned.start + max(most, 1)
-        else:
-            batches = max(most // size, counted.records // size + 1)
-            limit = counted.end + batches * size - counted.records
-        if limit >= planned.end:
+            return planned if limit >= planned.end else planned.model_copy(update={"end": limit})
+        if planned.start == planned.end:
             return planned
-        return planned.model_copy(update={"end": limit, "due": planned.due and size is None})
+        batches = max(most // size, backlog.counted.records // size + 1)
+        possible = backlog.counted.records + backlog.uncounted
+        if min(possible, planned.records or possible) <= batches * size:
+            return planned
+        cut = self._batches(backlog, batches)
+        # Up to its end, if it holds fewer records than that: then this is closing as before.
+        return cut.model_copy(update={"due": planned.due and cut.end == planned.end, "retry": planned.retry})
 
-    def _range(self, backlog: Backlog, *, is_due: bool) -> PlannedRange | None:
+    def _range(self, backlog: Backlog, now: float, *, is_due: bool) -> PlannedRange | None:
         start, end = backlog.start, backlog.available.end
-        if end == start or not (is_due or self._whole_batches(backlog)):
-            if not backlog.unsettled:
-                return None
-            end, is_due = start, False
-        elif not is_due:
-            end = self._end_of_whole_batches(backlog)
         topic, partition = backlog.partition
-        return PlannedRange(topic=topic, partition=partition, start=start, end=end, due=is_due)
+        if is_due and start < end:
+            return PlannedRange(topic=topic, partition=partition, start=start, end=end, due=True)
+        if batches := self._batches_there(backlog, now):
+            return self._batches(backlog, batches)
+        if backlog.unsettled:
+            return PlannedRange(topic=topic, partition=partition, start=start, end=start)
+        return None
 
-    def _whole_batches(self, backlog: Backlog) -> int:
-        """At most so many whole batches are there; none where everything was read and kept back before."""
-        counted = backlog.counted
-        if self.policy.max_records is None or counted.end == backlog.available.end:
+    def _batches(self, backlog: Backlog, batches: int) -> PlannedRange:
+        """As many offsets as these batches take by the estimate, and a little more.
+
+        Where the estimate was wrong before, at least twice as many as were read then.
+        """
+        topic, partition = backlog.partition
+        counted, records = backlog.counted, batches * (self.policy.max_records or 1)
+        offsets = math.ceil((records - counted.records) / backlog.likely_density * _GENEROUS)
+        seen = counted.end - backlog.start
+        end = min(counted.end + max(offsets, seen, 1), backlog.available.end)
+        return PlannedRange(topic=topic, partition=partition, start=backlog.start, end=end, records=records)
+
+    def _batches_there(self, backlog: Backlog, now: float) -> int:
+        """How many whole batches to read now; none: wait."""
+        size, counted = self.policy.max_records, backlog.counted.records
+        possible = counted + backlog.uncounted
+        if size is None or backlog.uncounted <= 0 or possible < size:
             return 0
-        return (counted.records + backlog.available.end - counted.end) // self.policy.max_records
+        likely = counted + backlog.uncounted * backlog.likely_density
+        if likely >= self._wanted(backlog, size):
+            return max(int(likely / size), 1)
+        if now >= self._rested_at(backlog) or self._is_worth_a_look(backlog, size):
+            return possible // size
+        return 0
 
-    def _end_of_whole_batches(self, backlog: Backlog) -> int:
-        """Where they end if there are no more gaps."""
-        counted = backlog.counted
-        wanted = self._whole_batches(backlog) * (self.policy.max_records or 1)
-        # A sink may have kept back more than a batch: then what is new is read anyhow.
-        return min(max(counted.end + wanted - counted.records, counted.end + 1), backlog.available.end)
+    def _owed(self, backlog: Backlog, size: int) -> int:
+        """Batches to wait for, so that they outweigh what was read in vain."""
+        in_vain = backlog.status.in_vain if backlog.status else 0
+        return min(max(math.ceil(2 * in_vain / size), 1), _MOST_OWED)
+
+    def _wanted(self, backlog: Backlog, size: int) -> int:
+        """Records that are worth reading: a sink that has kept back a whole batch gets twice as many."""
+        counted = backlog.counted.records
+        return max(self._owed(backlog, size) * size, 2 * counted if counted >= size else 0)
+
+    def _is_worth_a_look(self, backlog: Backlog, size: int) -> bool:
+        """Whether to find out how many records there are, though few are expected.
+
+        Where gaps were wide and are no more, waiting for the estimate would take very long.
+        """
+        counted, span = backlog.counted, backlog.available.end - backlog.start
+        looked_at = max(counted.end - backlog.start, size)
+        expected = counted.records + backlog.uncounted * backlog.density
+        if expected > _CHEAP * size:
+            return span >= _STRIDE * looked_at
+        missing = self._wanted(backlog, size) - counted.records
+        needed = counted.end - backlog.start + missing / backlog.likely_density
+        return needed > _STRIDE * looked_at and span >= math.sqrt(needed * looked_at)
+
+    def _rested_at(self, backlog: Backlog) -> float:
+        """When a partition that does not grow is read if there may be a batch; never if there cannot.
+
+        Later where records were read in vain: each such look may do so again.
+        """
+        size, counted = self.policy.max_records, backlog.counted.records
+        sightings = backlog.status.seen if backlog.status else ()
+        if size is None or not sightings or not backlog.uncounted or counted + backlog.uncounted < size:
+            return math.inf
+        is_likely = counted + backlog.uncounted * backlog.density >= size
+        patience = _AT_REST if is_likely else _LONG_AT_REST
+        return sightings[-1].at + patience * 2.0 ** min(self._owed(backlog, size) - 1, 6)
+
+
+def _length(planned: PlannedRange) -> int:
+    """In offsets: at most so many records."""
+    return planned.end - planned.start
 
 
 def observe(backlog: Backlog, now: float) -> PartitionStatus:
@@ -224,15 +332,51 @@ def remember(
     committed = planned.start if outcome.committed is None else outcome.committed
     if outcome.tail and not outcome.failure:
         tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
+    density, in_vain = status.density, status.in_vain
+    if not outcome.failure:
+        density = _learned(status, planned, outcome)
+        in_vain = max(0, in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail)))
     made_progress = committed > planned.start
     failures = 0
-    if outcome.failure:
-        failures = 1 if made_progress else status.failures + 1
+    retry = outcome.failure.retry if outcome.failure else None
+    if outcome.failure:  # what is only waited for is no failure, and no success either
+        failures = (0 if made_progress else status.failures) + (retry is None)
     return status.model_copy(
         update={
             "tail": tail,
+            "density": density,
+            "in_vain": in_vain,
             "failures": failures,
             "error": outcome.failure.message if outcome.failure else None,
             "trace": outcome.failure.trace if outcome.failure else None,
+            "retry": Retrying(
+                since=retry.since,
+                attempts=retry.attempts,
+                next_attempt=retry.next_attempt,
+                refused=retry.refused,
+            )
+            if retry
+            else None,
         }
     )
+
+
+def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionOutcome) -> float | None:
+    """Records per offset, as this generation found them.
+
+    Lower at once, since too high an estimate costs records, and higher by half the way. Where no record was
+    found nothing is learned: it cost none either, and what follows may be different.
+    """
+    start = planned.start if outcome.read_from is None else outcome.read_from
+    records, offsets = outcome.records, outcome.read_to - start
+    before, tail = status.density, status.tail
+    if tail is not None and tail.committed == start:  # what was counted before is in it
+        newer = outcome.read_to - tail.end
+        if newer >= _NOTICEABLE * offsets and records > tail.records:
+            records, offsets = records - tail.records, newer
+    if not records or offsets <= 0:
+        return before
+    found = min(records / offsets, 1.0)
+    if before is None or found <= before or found - before <= _SAME:
+        return found
+    return (before + found) / 2

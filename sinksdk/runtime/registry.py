@@ -140,15 +140,24 @@ def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
     return _change(store, connector, asked)
 
 
-def mark_deleted(store: Store, connector: str) -> ConnectorRecord:
-    """From now on it is being deleted; nothing brings it back. Raises ConnectorNotFoundException."""
+def mark_deleted(store: Store, connector: str, *, force: bool = False) -> ConnectorRecord:
+    """From now on it is being deleted; nothing brings it back.
+
+    Args:
+        store: where it is.
+        connector: its name.
+        force: what is committed and cannot be published is given up.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+    """
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None:
             raise ConnectorNotFoundException(f"store {store.url} has no connector '{connector}'")
-        if row.value.deleted:
+        marked = row.value.model_copy(update={"deleted": True, "forced": row.value.forced or force})
+        if marked == row.value:
             return row.value
-        marked = row.value.model_copy(update={"deleted": True})
         try:
             return table.write(store, config_key(connector), marked, row.version).value
         except Conflict:

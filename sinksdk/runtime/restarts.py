@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.retry import Retry
 from sinksdk.errors import ConnectException
+from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing
@@ -17,6 +23,9 @@ from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, PartitionStatus
 
 log = logging.getLogger(__name__)
+
+_MOST_MOVES: Final = 5  # how often a task may have a partition go back before it is taken for a loop
+_MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
 
 
 class Restarts:
@@ -38,6 +47,10 @@ class Restarts:
         self._clock = clock
         self._hopeless: PartitionOutcome | None = None
         self._refused: dict[TopicPartition, PartitionOutcome] = {}
+        self._overtaken: Counter[TopicPartition] = Counter()
+        self._outage = Outage(
+            log, f"connector {config.name}: what its partitions waited for", clock=clock.now
+        )
 
     def learn(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
         """Remember tails and failures; a failed partition waits before it is opened again."""
@@ -46,7 +59,7 @@ class Restarts:
             before = self._status.of(outcome.partition)
             status = remember(before, planned[outcome.partition], outcome)
             lately = self._lately(before)
-            if outcome.failure is not None:
+            if outcome.failure is not None and outcome.failure.retry is None:
                 lately.append(self._clock.time())
             # One more than it takes to give up tells all there is to tell.
             kept = lately[-self._config.restart_max_attempts - 1 :]
@@ -55,17 +68,77 @@ class Restarts:
             self._pacing.forget(outcome.partition)
             self._refused.pop(outcome.partition, None)
             if outcome.failure is None:
-                if _is_refused(planned[outcome.partition], outcome):
+                if outcome.moved_to is not None:
+                    self._moved(outcome, status)
+                elif _is_refused(planned[outcome.partition], outcome):
                     self._refused[outcome.partition] = outcome
                     self._pacing.refused(outcome.partition)
                 continue
+            if outcome.failure.retry is not None:
+                self._waits(outcome.partition, outcome.failure, outcome.failure.retry)
+                continue
             failures = max(status.failures, len(kept))
-            if failures > self._config.restart_max_attempts:
+            if failures > self._config.restart_max_attempts or outcome.failure.is_final:
                 self._hopeless = self._hopeless or outcome
             if not (outcome.failure.at_once and failures == 1):
                 self._pacing.failed(outcome.partition, failures)
                 self._tell(outcome, failures)
+        if not any(outcome.failure and outcome.failure.retry for outcome in outcomes):
+            self._outage.worked()
         self._status.save()
+
+    def _waits(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
+        """It may pass: it is tried again when its task has said. None of its attempts is spent."""
+        seconds = max(retry.next_attempt - self._clock.time(), 0.0)
+        if self._config.errors_retry_timeout >= 0:  # whatever an executor's clock says
+            seconds = min(seconds, self._config.errors_retry_timeout / 1000)
+        self._pacing.waits(partition, seconds)
+        self._outage.failed(
+            "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "
+            "%.0f s, errors.retry.timeout is %g s): %s",
+            self._config.name,
+            partition,
+            seconds,
+            retry.attempts,
+            self._clock.time() - retry.since,
+            self._config.errors_retry_timeout / 1000,
+            failure.message,
+        )
+
+    def _moved(self, outcome: PartitionOutcome, status: PartitionStatus) -> None:
+        """A task had its partition go back. That is no failure, but it must not read the same for ever."""
+        now, window = self._clock.time(), self._config.restart_window_ms / 1000 or _MOVES_COUNT_FOR
+        moved = [*(at for at in status.moved_at if now - window < at <= now), now]
+        self._status.update([status.model_copy(update={"moved_at": tuple(moved[-_MOST_MOVES - 1 :])})])
+        if len(moved) > _MOST_MOVES:
+            error = ConnectException(
+                f"its task asked {len(moved)} times within {window:g} s to go back, the last time to offset "
+                f"{outcome.moved_to}: what it asks for in open does not follow what it lets be committed"
+            )
+            self._hopeless = self._hopeless or replace(outcome, failure=Failure.of(error, is_final=True))
+        elif len(moved) > 1:
+            self._pacing.failed(outcome.partition, len(moved) - 1)
+
+    def overtaken(self, planned: Iterable[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+        """Retention was faster than these of the planned partitions; the others do not wait for them.
+
+        They are opened again where their log begins by then. That is no failure, but each time it happens
+        in a row they wait longer, so that the others are read without them meanwhile.
+        """
+        for partition in planned:
+            if partition not in partitions:
+                self._overtaken.pop(partition, None)
+                continue
+            self._overtaken[partition] += 1
+            self._pacing.failed(partition, self._overtaken[partition])
+            log.warning(
+                "connector %s: %s: retention has removed records before they were read; it is looked at "
+                "again in %.1f s, from where its log begins then (on.data.loss=%s)",
+                self._config.name,
+                partition,
+                self._pacing.waiting(partition),
+                self._config.on_data_loss,
+            )
 
     def _lately(self, status: PartitionStatus | None) -> list[float]:
         """When a partition failed within the window."""
@@ -73,7 +146,7 @@ class Restarts:
         return [at for at in status.failed_at if now - window < at <= now] if status else []
 
     def _tell(self, outcome: PartitionOutcome, failures: int) -> None:
-        if failures <= self._config.restart_max_attempts:
+        if outcome is not self._hopeless and failures <= self._config.restart_max_attempts:
             log.warning(
                 "connector %s: %s is opened again in %.1f s (attempt %d of %d): %s",
                 self._config.name,
@@ -85,10 +158,14 @@ class Restarts:
             )
 
     def would_give_up(self, progress: PartitionProgress) -> bool:
-        """Whether a partition of the running generation has failed once too often."""
+        """Whether a partition of the running generation has failed once too often, or for good."""
         status = self._status.of(progress.topic_partition)
         failures = max(status.failures, len(self._lately(status))) if status else 0
-        return progress.failure is not None and failures >= self._config.restart_max_attempts
+        return (
+            progress.failure is not None
+            and progress.retry is None
+            and (progress.is_final or failures >= self._config.restart_max_attempts)
+        )
 
     def given_up(self) -> ConnectException | None:
         """What to raise when a partition failed too often in a row."""
@@ -118,10 +195,15 @@ def _left_over(config: ConnectorConfig, refused: dict[TopicPartition, PartitionO
 
 def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectException:
     cause = outcome.failure.message if outcome.failure else "it reported nothing"
+    often = (
+        "which no restart would heal"
+        if outcome.failure and outcome.failure.is_final
+        else f"{config.restart_max_attempts + 1} times in a row or within "
+        f"{config.restart_window_ms / 1000:g} s (restart.max.attempts is {config.restart_max_attempts})"
+    )
     error = ConnectException(
         f"connector {config.name} has FAILED: {outcome.partition} failed at offset {outcome.delivered}, "
-        f"{config.restart_max_attempts + 1} times in a row or within {config.restart_window_ms / 1000:g} s "
-        f"(restart.max.attempts is {config.restart_max_attempts}): {cause}"
+        f"{often}: {cause}"
     )
     if outcome.failure:
         error.add_note(outcome.failure.trace)

@@ -67,7 +67,8 @@ class ConnectorRunner:
             FencedException: a newer driver has taken over.
             Exception: whatever else ended it; each time it is asked.
         """
-        wait([self._ended], timeout)
+        if timeout != 0:
+            wait([self._ended], timeout)
         if not self._ended.done():
             return False
         self._ended.result()

@@ -25,6 +25,7 @@ from sinksdk.runtime.source_supervisor import Progress, RunningSourceGeneration,
 from sinksdk.runtime.task_restarts import TaskFailure, TaskRestarts
 from sinksdk.runtime.tenure import Tenure
 from sinksdk.runtime.totals import TotalsKeeper
+from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
@@ -60,6 +61,7 @@ class SourceDriver:
         wishes: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
+        waits: told once what the connector needed for its start is there.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class SourceDriver:
         jitter: Callable[[], float] = random_jitter,
         wishes: Wishes | None = None,
         record: ConnectorRecord | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._store = store
         self._config = config
@@ -97,10 +100,18 @@ class SourceDriver:
             callers=callers,
             wishes=wishes,
             record=record,
+            waits=waits,
         )
         self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
         self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
+        self._task_waits = Waits(
+            f"connector {config.name}",
+            self._clock,
+            first=config.restart_backoff_ms / 1000,
+            longest=config.restart_backoff_max_ms / 1000,
+            jitter=jitter,
+        )
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs commits and stops first. From any thread or signal handler."""
@@ -239,6 +250,11 @@ class SourceDriver:
         self._listener.tasks_ended(
             plan.generation, [_ended(task, outcome) for task, outcome in enumerate(outcomes)]
         )
+        self._wait(_countdown(self._clock, self._heed_tasks(supervisor.away)))
+
+    def _heed_tasks(self, away: RetriableException | None) -> float:
+        """Seconds to wait for what the tasks need and is away; None: they work."""
+        return self._task_waits.heed(away, self._tenure.status.wait_for)
 
     def _must_close(self, progress: Progress) -> ClosingReason | None:
         """Why the running generation shall close."""
@@ -247,6 +263,8 @@ class SourceDriver:
                 self._restarts.failed(
                     task, TaskFailure(row.failure, row.trace or ""), made_progress=row.records > 0
                 )
+        if progress:
+            self._heed_tasks(None)
         self._tenure.status.save_if_due()
         self._history.progress(of_task(task, row) for task, row in progress.items())
         self._listener.tasks(list(_running(progress)))
@@ -282,7 +300,7 @@ class SourceDriver:
             self._take_orders()
             if (seconds := left()) <= 0:
                 return True
-            self._tenure.expect_newest()
+            self._tenure.expect_newest(is_recent_enough=True)
             if self._signal.wait(min(seconds, self._wishes.interval)):
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
         return False

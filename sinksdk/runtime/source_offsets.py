@@ -6,22 +6,28 @@ own do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from sinksdk.connector import ConnectorIdentity
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target
 from sinksdk.runtime import registry
+from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.fencing import fence
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.herder import ConnectorRunsException
+from sinksdk.runtime.sink_offsets import ask_connector
+from sinksdk.runtime.succession import await_end
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
-from sinksdk.store import Conflict, Store, table
+from sinksdk.store import Conflict, Store, identify, table
 from sinksdk.store.keys import progress_prefix
+from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import TaskProgress
 
 Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
@@ -52,11 +58,13 @@ class SourceOffsets:
     Args:
         store: where the connectors are.
         targets: open where they write.
+        clock: time.
     """
 
-    def __init__(self, store: Store, targets: Targets) -> None:
+    def __init__(self, store: Store, targets: Targets, clock: WallClock | None = None) -> None:
         self._store = store
         self._opened = targets
+        self._clock = clock or SystemWallClock()
 
     def read(self, name: str) -> list[SourcePosition]:
         """What is committed, by source partition.
@@ -70,8 +78,13 @@ class SourceOffsets:
         with _reading(opened) as offsets:
             return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
 
-    def alter(self, name: str, changes: Changes) -> bool:
+    def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
         """Commit other offsets; only while the connector is STOPPED. Its tasks, should they live, are fenced.
+
+        Args:
+            name: the connector's.
+            changes: what changes.
+            patience: seconds to wait at most until it has closed; never longer than closing may take.
 
         Returns:
             Whether the connector moved offsets of its own accordingly (``alter_offsets``).
@@ -80,7 +93,9 @@ class SourceOffsets:
             ConnectorNotFoundException: there is none of that name.
             ConnectorRunsException: its target state is not STOPPED.
             DataException: what is given can be no source partition or offset.
-            ConnectException: the connector refuses these offsets, or they cannot be written.
+            ConnectorClosingException: it has not closed yet.
+            OffsetsRefusedException: the connector does not let them be altered so.
+            ConnectException: they cannot be written.
         """
         record = registry.find(self._store, name)
         if record.target_state != "STOPPED" or record.deleted:
@@ -95,11 +110,18 @@ class SourceOffsets:
         forget = [
             SourcePosition.of(partition, {}).partition for partition, offset in changes if offset is None
         ]
+        await_end(
+            self._store,
+            name,
+            clock=self._clock,
+            graceful=opened.config.graceful_timeout_ms / 1000,
+            patience=patience,
+        )
         claim = Generations(self._store, name).claim()
         for task in range(claim.transactional_tasks or 0):
             fence(opened.target, opened.config, task)
         # Only now nobody reads from, or commits to, what the connector keeps outside.
-        has_moved = opened.connector.alter_offsets(record.config, list(changes))
+        has_moved = self._ask(opened, record, changes)
         writer = opened.target.writer(opened.config, TaskName(name, 0))
         try:
             writer.init()
@@ -109,6 +131,17 @@ class SourceOffsets:
             writer.close()
         self._forget_told(name, {partition_key(partition) for partition, _ in changes})
         return has_moved
+
+    def _ask(self, opened: OpenedTarget, record: ConnectorRecord, changes: Changes) -> bool:
+        connector, config, _ = opened
+        connector.identity = ConnectorIdentity(identify(self._store), config.name, record.incarnation)
+        return ask_connector(
+            connector,
+            config.name,
+            lambda: connector.alter_offsets(config, list(changes)),
+            timeout=config.connector_start_timeout_ms / 1000,
+            clock=self._clock,
+        )
 
     def _forget_told(self, name: str, altered: Container[str]) -> None:
         """How far the tasks said last that they had read these partitions does not hold any more."""
@@ -121,9 +154,10 @@ class SourceOffsets:
             with suppress(Conflict):  # a zombie has just written it: that is gone with the next task's
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)
 
-    def reset(self, name: str) -> bool:
+    def reset(self, name: str, *, patience: float = math.inf) -> bool:
         """As if nothing had ever been read. Otherwise as :meth:`alter`."""
-        return self.alter(name, [(position.partition, None) for position in self.read(name)])
+        changes = [(position.partition, None) for position in self.read(name)]
+        return self.alter(name, changes, patience=patience)
 
 
 @contextmanager

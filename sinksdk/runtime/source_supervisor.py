@@ -9,7 +9,7 @@ from typing import Protocol
 from sinksdk.context import ClosingReason
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
@@ -93,6 +93,8 @@ class SourceSupervisor:
         self._must_close = must_close
         self._on_closing = on_closing
         self._clock = clock
+        self.away: RetriableException | None = None
+        """What was away when the job failed, and comes back by itself: nobody has failed then."""
         self._hung: set[int] = set()
         self.measures: Mapping[int, TaskMeasures] = {}
         """What the tasks have measured, by their numbers, once the generation has ended."""
@@ -122,6 +124,10 @@ class SourceSupervisor:
         failure: Failure | None = None
         try:
             results = running.results()
+        except ConfigException:
+            raise  # no attempt would do any better
+        except RetriableException as error:
+            self.away = error
         except ConnectException as error:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)

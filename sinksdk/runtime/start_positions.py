@@ -1,7 +1,7 @@
-"""Where a connector begins that has never committed: Kafka's ``auto.offset.reset``, or a group's offsets.
+"""Where partitions begin of which nothing is committed: Kafka's ``auto.offset.reset``, or a group's offsets.
 
-What is decided at the first start is committed at once: a connector that begins at the end of its topics
-must find what came meanwhile when it is started again.
+What is decided at the first start, or at the first one after a reset, is committed at once: a connector that
+begins at the end of its topics must find what came meanwhile when it is started again.
 """
 
 from __future__ import annotations

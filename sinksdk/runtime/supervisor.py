@@ -10,7 +10,7 @@ from typing import Protocol
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
@@ -101,6 +101,8 @@ class Supervisor:
         self._clock = clock
         self.measures: Mapping[int, TaskMeasures] = {}
         """What the tasks have measured, by their numbers, once the generation has ended."""
+        self.away: RetriableException | None = None
+        """What was away when the job failed, and comes back by itself: nobody has failed then."""
         self._hung: dict[int, Failure] = {}
 
     def run(self, running: RunningGeneration, plan: GenerationPlan) -> list[PartitionOutcome]:
@@ -108,10 +110,12 @@ class Supervisor:
 
         Returns:
             What became of every planned partition. Those of a task that reported nothing, because it
-            was cancelled or the job failed, failed with that cause (cancelled: without one).
+            was cancelled or the job failed, failed with that cause (cancelled, and where what it needs is
+            :attr:`away`: without one).
 
         Raises:
             FencedException: a newer driver exists; the job was cancelled.
+            ConfigException: the executors cannot run its tasks.
         """
         watch = GenerationWatch(
             self._store,
@@ -126,6 +130,11 @@ class Supervisor:
         is_cancelled = watch.run(running, plan)
         try:
             results, failure = running.results(), None
+        except ConfigException:
+            raise  # no attempt would do any better
+        except RetriableException as error:
+            self.away = error
+            results, failure = [], None
         except ConnectException as error:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)
@@ -181,4 +190,6 @@ def _unheard(
 ) -> PartitionOutcome:
     """Of a task that reported nothing; what it had committed and counted is known from its progress."""
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
-    return outcome if known is None else replace(outcome, committed=known.committed, counts=known.counts)
+    if known is None:
+        return outcome
+    return replace(outcome, committed=known.committed, visible=known.visible, counts=known.counts)

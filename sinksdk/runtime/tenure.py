@@ -18,6 +18,7 @@ from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.registry import deploy, register
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import Succession, enter, is_gone, leave
+from sinksdk.runtime.waits import PASSING, Waits
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.store import Store, identify
 from sinksdk.store.records import ConnectorRecord
@@ -41,6 +42,7 @@ class Settings(Protocol):
     name: str
     tasks_max: int
     graceful_timeout_ms: int
+    task_hang_timeout_ms: int
     connector_shutdown_timeout_ms: int
     connector_start_timeout_ms: int
 
@@ -59,6 +61,8 @@ class Tenure:
         wishes: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
+        meanwhile: called again and again while something is waited for; must not block.
+        waits: told once what the connector needed for its start is there.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class Tenure:
         callers: Callable[[], Caller] = CallingThread,
         wishes: Wishes | None = None,
         record: ConnectorRecord | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+        waits: Waits | None = None,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -81,6 +87,8 @@ class Tenure:
         self._clock = clock
         self._signal = signal
         self._record = record
+        self._meanwhile = meanwhile
+        self._waits = waits
         self._author = Author(connector, config.name, clock, callers)
         self.generations = Generations(store, config.name)
         """The driver's hold on the connector's generations."""
@@ -99,7 +107,8 @@ class Tenure:
             drive: what a driver of its kind does.
 
         Returns:
-            The same; None when he does not, or it never was our turn.
+            The same; None when he does not, or it never was our turn. STOP in place of DELETE: it cannot be
+            deleted yet, and was stopped only.
 
         Raises:
             FencedException: a newer driver has taken over.
@@ -119,12 +128,15 @@ class Tenure:
             self.call("start", lambda: self._connector.start(self._config))
             if self._succession(name).await_turn():
                 reason = self._take_turn(drive)
+                if reason is ClosingReason.DELETE and self._has_unpublished():
+                    reason = ClosingReason.STOP  # whoever deletes what does not run publishes first
                 self._status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
-        except Exception:
+        except Exception as error:
             if self.generations.has_claimed:  # until then another driver may be the one that runs
-                self._status.become("FAILED", traceback.format_exc())
+                is_passing = isinstance(error, PASSING)
+                self._status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
             raise
         finally:
             leave(name)
@@ -133,6 +145,18 @@ class Tenure:
                 timeout=self._config.connector_shutdown_timeout_ms / 1000,
             )
         return reason
+
+    def _has_unpublished(self) -> bool:
+        """Whether something is committed that nobody can see yet, now that all tasks have ended."""
+        left = sorted(map(str, self.generations.claim().unpublished()))
+        if left:
+            log.warning(
+                "connector %s: what is committed of %s is not published yet; it is before the connector is "
+                "deleted",
+                self._config.name,
+                ", ".join(left),
+            )
+        return bool(left)
 
     def call(self, what: str, function: Callable[[], T]) -> T:
         """Call the connector's own code, which may hang: its operator is heard meanwhile.
@@ -184,11 +208,16 @@ class Tenure:
         """As :meth:`is_ended`, for whoever waits for long: others hear meanwhile that the driver lives."""
         if self.generations.has_claimed:
             self._status.save_if_due()
+        self._meanwhile()
         return self.is_ended()
 
-    def expect_newest(self) -> None:
-        """Raise FencedException if a newer driver has claimed a generation."""
-        if not self.generations.is_newest():
+    def expect_newest(self, *, is_recent_enough: bool = False) -> None:
+        """Raise FencedException if a newer driver has claimed a generation.
+
+        Args:
+            is_recent_enough: whether it does that none had a moment ago.
+        """
+        if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def give_way(self) -> None:
@@ -208,6 +237,7 @@ class Tenure:
                     f"has taken over; its tasks were closed, this driver ends and touches nothing more"
                 )
             self._status.save_if_due()
+            self._meanwhile()
             self._clock.sleep(_SUCCESSION_POLL)
         log.warning(
             "connector %s: driver %s asked to take over and never did; this one goes on",
@@ -218,6 +248,8 @@ class Tenure:
     def _take_turn(self, drive: Drive) -> ClosingReason | None:
         """Claim the first generation, make the configuration we bring the connector's, and drive."""
         claim = self.generations.claim()
+        if self._waits is not None:
+            self._waits.over()
         if self._record is not None:
             # What was wanted while we started: a deletion that was finished before our claim, above all.
             self.wishes.look_now()

@@ -32,12 +32,14 @@ class Sight:
         partitions: those of the subscribed topics that are there.
         ids: ids of these topics, where the source has any.
         absent: topics subscribed to by name that are not there, each with what the source says of that.
+        unavailable: partitions that are there and cannot be asked for now: they have no leader.
     """
 
     at: float
     partitions: Mapping[TopicPartition, OffsetRange]
     ids: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    unavailable: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class TopicWatch:
     """
 
     def __init__(self, connector: str, subscription: Subscription, *, grace: float, waits: bool) -> None:
-        self._connector = connector
+        self.connector = connector
+        """The connector's name."""
         self._subscription = subscription
         self._grace = grace
         self._waits = waits
@@ -112,7 +115,7 @@ class TopicWatch:
         """What ends the connector, once it is certain; None where it waits."""
         if self._waits or not self._certain:
             return None
-        return MissingSourceTopicException(self._certain, f"connector {self._connector}: {self._reasons()}")
+        return MissingSourceTopicException(self._certain, f"connector {self.connector}: {self._reasons()}")
 
     def must_close(self, topics: set[str]) -> bool:
         """Whether a generation that reads these topics shall close."""
@@ -121,14 +124,14 @@ class TopicWatch:
     def _find(self, sight: Sight, read: Read) -> dict[str, str]:
         """What is wrong with each topic that is missing."""
         problems = dict(sight.absent)
-        there = {partition.topic for partition in sight.partitions}
+        there = {partition.topic for partition in (*sight.partitions, *sight.unavailable)}
         for topic in sorted(read.topics - problems.keys()):
             if not self._subscription.covers(topic):
                 continue
             if self._subscription.regex and topic not in there:
                 problems[topic] = (
-                    f"the source no longer has topic {topic!r}, of which records were read: restore it, or "
-                    f"let 'topics.regex' not match it"
+                    f"the source no longer has topic {topic!r}, of which records were read: restore it, let "
+                    f"'topics.regex' not match it, or stop the connector and take back the topic's offsets"
                 )
             elif (problem := _replaced(topic, sight, read)) is not None:
                 problems[topic] = problem
@@ -142,16 +145,16 @@ class TopicWatch:
         for topic in sorted(self.gone - before):
             log.warning(
                 "connector %s: topic %r is missing; it is looked for again for %g s (missing.topic.grace.ms)",
-                self._connector,
+                self.connector,
                 topic,
                 self._grace,
             )
         for topic in sorted(before - self.gone):
-            log.warning("connector %s: topic %r is back", self._connector, topic)
+            log.warning("connector %s: topic %r is back", self.connector, topic)
         for topic in sorted(self._certain - was_certain if self._waits else ()):
             log.error(
                 "connector %s goes on without topic %r until it is back, as missing.topic.policy says: %s",
-                self._connector,
+                self.connector,
                 topic,
                 self._problems[topic],
             )
@@ -160,20 +163,30 @@ class TopicWatch:
             log.warning(
                 "connector %s: no topic with partitions matches 'topics.regex' yet; it is read once there is "
                 "one",
-                self._connector,
+                self.connector,
             )
 
 
-def excused(outcomes: Sequence[PartitionOutcome], gone: Container[str]) -> list[PartitionOutcome]:
-    """What became of a generation during which topics vanished, without the failures that came of that.
+def excused(
+    outcomes: Sequence[PartitionOutcome],
+    gone: Container[str],
+    overtaken: Container[TopicPartition] = (),
+) -> list[PartitionOutcome]:
+    """What became of a generation during which records vanished, without the failures that came of that.
 
-    A topic that vanishes while it is read fails its task, and the whole job with it. That is no failure of
-    its partitions, and none of the others': nobody's attempts are spent, and the others are read again at
-    once.
+    A topic that vanishes while it is read, or records that retention removes before they are read, fail
+    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
+    nobody's attempts are spent, and the others are read again at once.
+
+    Args:
+        outcomes: as the tasks and the job report them.
+        gone: topics that are missing.
+        overtaken: partitions whose log begins behind what was to be read next.
     """
     return [
         replace(outcome, failure=None)
-        if outcome.failure and (outcome.failure.shared or outcome.partition.topic in gone)
+        if outcome.failure
+        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
         else outcome
         for outcome in outcomes
     ]
@@ -185,17 +198,19 @@ def _replaced(topic: str, sight: Sight, read: Read) -> str | None:
     if before is not None and now is not None and before != now:
         return (
             f"topic {topic!r} was deleted and created again (its id is {now}, what was read had {before}): "
-            f"restore it, or give the connector another name to read the new one from its start"
+            f"restore it, give the connector another name to read the new one from its start, or stop the "
+            f"connector and take back the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
         )
     for partition, committed in sorted(read.committed.items()):
-        if partition.topic != topic:
+        if partition.topic != topic or partition in sight.unavailable:
             continue
         available = sight.partitions.get(partition)
         end = available.end if available is not None else 0
         if end < committed:
             return (
                 f"{partition} is committed up to offset {committed}, but the source ends at {end}: the topic "
-                f"was deleted and created again, or its newest records were removed; restore it, or give the "
-                f"connector another name to start afresh"
+                f"was deleted and created again, or its newest records were removed; restore it, give the "
+                f"connector another name to start afresh, or stop the connector and take back the topic's "
+                f"offsets ('sinksdk offsets alter NAME {partition}=')"
             )
     return None

@@ -99,7 +99,7 @@ class TotalsKeeper:
         self._key = totals_key(connector)
         self._totals: ConnectorTotals | None = None
         self._version: str | None = None
-        self._outage = Outage(log)
+        self._outage = Outage(log, f"keeping the totals of connector {connector}")
 
     def catch_up(self) -> None:
         """Add what tasks of a driver that ended early have reported. Only after a claim has fenced them."""

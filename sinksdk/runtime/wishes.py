@@ -8,6 +8,7 @@ from typing import Final
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
+from sinksdk.logs import Outage
 from sinksdk.runtime.registry import Order
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
@@ -40,8 +41,10 @@ class Wishes:
         self.interval = max(_LOOK, store.closing_poll / 2)
         """Seconds between two looks."""
         self._next = 0.0
+        self._row: table.Row[ConnectorRecord] | None = None
         self._done: ConnectorRecord | None = None
         self._now: ConnectorRecord | None = None
+        self._outage = Outage(log, f"looking what is wanted of connector {connector}")
 
     def follow(self, record: ConnectorRecord) -> None:
         """From now on whatever differs from this is a wish."""
@@ -51,17 +54,27 @@ class Wishes:
     def look(self) -> None:
         """Look when it is time. Of a store that does not answer nothing new is learnt."""
         if self._clock.now() >= self._next:
-            self.look_now()
+            self._look(is_recent_enough=True)
 
     def look_now(self) -> None:
-        """As :meth:`look`, whenever the last time was."""
+        """As :meth:`look`, whenever the last time was; what was written before is seen."""
+        self._look(is_recent_enough=False)
+
+    def _look(self, *, is_recent_enough: bool) -> None:
         self._next = self._clock.now() + self.interval
         try:
-            row = table.read(self._store, config_key(self._connector), ConnectorRecord)
+            self._row = table.read_again(
+                self._store,
+                config_key(self._connector),
+                ConnectorRecord,
+                self._row,
+                is_recent_enough=is_recent_enough,
+            )
         except (StoreUnavailable, StoreRefused) as error:
-            log.warning("connector %s: what is wanted of it is unknown: %s", self._connector, error)
+            self._outage.failed("connector %s: what is wanted of it is unknown: %s", self._connector, error)
             return
-        self._now = row.value if row else None
+        self._outage.worked()
+        self._now = self._row.value if self._row else None
 
     def closing(self) -> ClosingReason | None:
         """Why what runs shall close and the connector be stopped; None while it shall run on.

@@ -23,7 +23,8 @@ from sinksdk.store import Store, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.5  # seconds between two looks for new connectors
+_LOOK = 1.0  # seconds between two looks for new connectors
+_ENDS = 0.1  # seconds between two looks whether all have ended
 _AGAIN = 10.0  # seconds until a connector whose life here has ended is taken on again
 _PATIENCE = 60.0  # seconds for closing, of a connector whose configuration cannot be read
 _GRACE = 10.0  # seconds beyond the connectors' own time-outs that the end of the process waits for them
@@ -60,7 +61,7 @@ class Worker:
         self._clock = clock or SystemWallClock()
         self._lives: dict[str, _Life] = {}
         self._closed = threading.Event()
-        self._outage = Outage(log)
+        self._outage = Outage(log, "looking for connectors")
         self._damages: dict[str, Outage] = {}
 
     @property
@@ -97,7 +98,7 @@ class Worker:
             except StoreUnavailable:
                 raise
             except ConnectException as error:  # its records are damaged: the others' are not
-                self._damages.setdefault(name, Outage(log)).failed(
+                self._damages.setdefault(name, Outage(log, f"taking on connector {name}")).failed(
                     "connector %s cannot be taken on: %s", name, error
                 )
                 continue
@@ -129,7 +130,7 @@ class Worker:
         patience = max(map(self._graceful_of, self.running), default=0.0) + _GRACE
         give_up = self._clock.now() + patience
         while self.running and self._clock.now() < give_up:
-            self._clock.sleep(_LOOK / 5)
+            self._clock.sleep(_ENDS)
             self._note_ends()
         for name in self.running:
             log.error("connector %s has not ended for %g s and is left behind in its thread", name, patience)

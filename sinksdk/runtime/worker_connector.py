@@ -6,29 +6,34 @@ import logging
 import math
 import traceback
 from collections.abc import Callable
-from typing import Final
+from functools import partial
 
-from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
-from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import logging_about
 from sinksdk.runtime import registry
 from sinksdk.runtime.author import Author, Caller, CallingThread
 from sinksdk.runtime.clock import SystemWallClock, WallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.deletion import remove
-from sinksdk.runtime.pacing import Pacing, random_jitter
+from sinksdk.runtime.deletion import Call, Deletion
+from sinksdk.runtime.ends import Ends, EndsKeeper, EndsWatch
+from sinksdk.runtime.info import connector_info
+from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.runtime.pacing import random_jitter
+from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.succession import enter, is_gone, leave
 from sinksdk.runtime.tenure import Settings
+from sinksdk.runtime.waits import PASSING, Waits
 from sinksdk.runtime.wishes import Wishes
-from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify
+from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify, table
+from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.reports import Waiting
 
 log = logging.getLogger(__name__)
-
-_BACKOFF: Final = 1.0  # seconds until a connector whose surroundings failed is started again; doubles
 
 Drivers = Callable[[ConnectorRecord | None, Wishes], Driver]
 """Makes what runs a connector: as its record says, or (None) with the configuration this process brings.
@@ -37,6 +42,16 @@ Raises ConfigException when the configuration cannot work."""
 
 Connectors = Callable[[ConnectorRecord], tuple[Connector, Settings]]
 """Makes a connector that is deleted and does not run, with its configuration. Raises ConfigException."""
+
+EndsOf = Callable[[ConnectorRecord], Callable[[], Ends]]
+"""Makes what asks where a connector's source ends. It may block, and raise ConnectException."""
+
+Groups = Callable[[ConnectorRecord], OffsetGroup | None]
+"""Finds the group that a connector's commits are mirrored to, if they are. Raises ConnectException."""
+
+
+def _no_group(record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG001 - there is none, whatever it says
+    return None
 
 
 class WorkerConnector:
@@ -47,12 +62,16 @@ class WorkerConnector:
         connector: the connector's name.
         drivers: make what runs it.
         connectors: make one to be deleted.
+        groups: find where its commits are mirrored to.
         brings_config: whether this process brings the connector's configuration; else the store has it.
         stays: whether it goes on when the connector has failed, and waits for its operator; else it ends.
         signal: asks for the end.
         clock: time.
         callers: make what runs the code of a connector that is deleted.
-        jitter: what each back-off is multiplied by.
+        ends: asks where the connector's source ends while no driver does; None: nobody asks.
+        waits: how long is waited for what is away, by a process that does not stay; None: it ends.
+        jitter: what the delays between attempts at a deletion are multiplied by.
+        patience: seconds for which a deletion that is not possible now is tried again; then it is raised why.
     """
 
     def __init__(
@@ -62,26 +81,36 @@ class WorkerConnector:
         drivers: Drivers,
         connectors: Connectors,
         *,
+        groups: Groups = _no_group,
         brings_config: bool = False,
         stays: bool = False,
         signal: ClosingSignal | None = None,
         clock: WallClock | None = None,
         callers: Callable[[], Caller] = CallingThread,
+        ends: EndsOf | None = None,
+        waits: Waits | None = None,
         jitter: Callable[[], float] = random_jitter,
+        patience: float = math.inf,
     ) -> None:
         self._store = store
         self._connector = connector
         self._drivers = drivers
         self._connectors = connectors
+        self._groups = groups
         self._brings_config = brings_config
         self._stays = stays
         self._signal = signal or ClosingSignal()
         self._clock = clock or SystemWallClock()
+        self._give_up_at = self._clock.now() + patience
         self._callers = callers
+        self._ends = ends
         self._wishes = Wishes(store, connector, self._clock)
         self._name = ""
-        self._pacing = Pacing(_BACKOFF, self._clock, jitter=jitter)
-        self._failures = 0
+        self._is_patient = stays or waits is not None
+        self._waits = waits or Waits(f"connector {connector}", self._clock)
+        self._deletion_waits = Waits(f"the deletion of connector {connector}", self._clock, jitter=jitter)
+        self._cleaned_up = ""
+        """The incarnation that has had its ``stop(True)``."""
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -102,70 +131,77 @@ class WorkerConnector:
             leave(self._name)
 
     def _run(self, *, until_caught_up: bool) -> None:
-        is_first = True
+        brings = self._brings_config
         while not self._signal.is_final:
+            self._waits.has_ended = False
             try:
-                brings = self._brings_config and is_first
                 record = None if brings else registry.find(self._store, self._connector)
-                is_first = False
                 if self._has_ended(record, until_caught_up=until_caught_up):
                     return
-            except StoreUnavailable as error:
-                if not self._stays:
+                brings = False
+                self._waits.over()
+            except PASSING as error:
+                if not self._is_patient:
                     raise
-                delay = self._put_off()
-                log.warning("connector %s is looked at again in %.1f s: %s", self._connector, delay, error)
-                self._signal.wait(delay)
+                # What it brings is the store's from its start on.
+                brings = brings and not self._waits.has_ended
+                self._await(error)
 
     def _has_ended(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> bool:
         """Do what is wanted of it, until something else is; whether nothing else will be."""
         if record is not None and record.deleted:
-            self._delete(record)
-            return True
+            return self._delete(record)
         if record is not None and record.target_state != "RUNNING":
             self._idle(record, record.target_state)
             return False
         reason = self._live(record, until_caught_up=until_caught_up)
         if reason is ClosingReason.DELETE:
-            self._remove()  # the driver has stopped it
-        return reason is None or reason is ClosingReason.DELETE
+            record = registry.find(self._store, self._connector)
+            self._cleaned_up = record.incarnation  # the driver has stopped it
+            return self._delete(record)
+        return reason is None
 
     def _live(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> ClosingReason | None:
         """Run it as RUNNING. None: it has come to its end, and nobody wants anything else of it."""
         try:
             reason = self._drivers(record, self._wishes).run(until_caught_up=until_caught_up)
             assert reason is None or isinstance(reason, ClosingReason)  # noqa: S101 - a driver's
-        except (FencedException, StoreUnavailable):
+        except (FencedException, *PASSING):
             raise
         except Exception as error:
             if not self._stays or record is None:
                 raise
-            log.exception("connector %s has failed", self._connector)
-            self._wait_after(error, record)
+            log.exception("connector %s has failed and waits for its operator", self._connector)
+            self._idle(record, "FAILED", "".join(traceback.format_exception(error)))
             return None if self._signal.is_final else ClosingReason.REBALANCE
-        self._failures = 0
         return reason
 
-    def _wait_after(self, error: Exception, record: ConnectorRecord) -> None:
-        """What may go by itself is tried again; anything else waits for the operator."""
-        trace = "".join(traceback.format_exception(error))
-        if isinstance(error, RetriableException):
-            delay = self._put_off()
-            log.warning("connector %s is started again in %.1f s", self._connector, delay)
-            self._idle(record, "RESTARTING", trace, at_most=delay)
-        else:
-            self._idle(record, "FAILED", trace)
+    def _await(self, error: Exception) -> None:
+        """What passes by itself is tried again after a while, or as soon as the operator wants something."""
+        delay, waiting = self._waits.failed(error)
+        if isinstance(error, StoreUnavailable):  # nothing can be told there
+            self._signal.wait(delay)
+            return
+        try:
+            record = registry.find(self._store, self._connector)
+            if not self._stays and self._is_driven_elsewhere():
+                self._signal.wait(delay)  # what is told of it there is that driver's, until we take over
+                return
+            trace = "".join(traceback.format_exception(error))
+            self._idle(record, "RESTARTING", trace, waiting, at_most=delay)
+        except (StoreUnavailable, ConnectorNotFoundException):
+            self._signal.wait(delay)
 
-    def _put_off(self) -> float:
-        """Seconds until the next attempt, after one more that failed."""
-        self._failures += 1
-        return self._pacing.delay(self._failures)
+    def _is_driven_elsewhere(self) -> bool:
+        driver = connector_info(self._store, self._connector, self._clock.time()).driver
+        return driver not in ("", self._name)
 
     def _idle(
         self,
         record: ConnectorRecord,
         state: State,
         trace: str | None = None,
+        waiting: Waiting | None = None,
         *,
         at_most: float = math.inf,
     ) -> None:
@@ -176,9 +212,11 @@ class WorkerConnector:
         """
         go_on_at = self._clock.now() + at_most
         status = StatusKeeper(self._store, self._connector, self._name, self._clock)
-        status.become(state, trace)
-        log.info("connector %s is %s", self._connector, state)
+        status.become(state, trace, waiting)
+        if waiting is None:
+            log.info("connector %s is %s", self._connector, state)
         self._wishes.follow(record)
+        watch = self._ends_watch(record)
         while not self._signal.is_final and not self._wishes.has_changed():
             left = go_on_at - self._clock.now()
             if left <= 0:
@@ -188,6 +226,15 @@ class WorkerConnector:
             self._expect_ours(status)
             self._wishes.look()
             status.save_if_due()
+            if watch is not None:
+                watch.look_if_due()
+
+    def _ends_watch(self, record: ConnectorRecord) -> EndsWatch | None:
+        if self._ends is None:
+            return None
+        keeper = EndsKeeper(self._store, self._connector, self._clock)
+        keeper.catch_up()
+        return EndsWatch(self._ends(record), keeper, self._clock)
 
     def _expect_ours(self, status: StatusKeeper) -> None:
         """Another driver claims before it writes its status, and that before it changes what is wanted."""
@@ -198,34 +245,123 @@ class WorkerConnector:
         if driver != self._name and not is_gone(driver):
             raise FencedException(f"connector {self._connector}: driver {driver} has taken over")
 
-    def _delete(self, record: ConnectorRecord) -> None:
-        """Finish a deletion that began while nothing ran, or that a crash ended (KIP-883)."""
+    def _delete(self, record: ConnectorRecord) -> bool:
+        """Delete it (KIP-883), also where a crash has ended that; whether it is done.
+
+        What keeps it from being done is shown, and it is tried again after a growing delay.
+        """
+        try:
+            deletion = Deletion(self._store, self._connector, record)
+            if record.incarnation != self._cleaned_up:
+                self._clean_up(deletion, record)
+                self._cleaned_up = record.incarnation
+            self._show(deletion, record)
+            deletion.remove()
+        except (FencedException, StoreUnavailable):
+            raise
+        except ConnectException as error:
+            return self._is_deleted_later(record, error)
+        log.info("connector %s is deleted", self._connector)
+        return True
+
+    def _is_deleted_later(self, record: ConnectorRecord, error: ConnectException) -> bool:
+        """Wait before the next attempt; whether somebody else has deleted it meanwhile."""
+        delay, waiting = self._deletion_waits.failed(error)
+        if self._clock.now() + delay > self._give_up_at:
+            raise error
+        self._idle(record, "RESTARTING", str(error), waiting, at_most=delay)
+        row = table.read(self._store, config_key(self._connector), ConnectorRecord)
+        return row is None or row.value.incarnation != record.incarnation
+
+    def _clean_up(self, deletion: Deletion, record: ConnectorRecord) -> None:
+        """Publish what is committed, then ``stop(True)``: of a connector that does not run, one is made.
+
+        Raises:
+            UnpublishedException: something could not be published, and why.
+        """
         try:
             connector, config = self._connectors(record)
-        except ConnectException:
+        except ConnectException as error:
+            self._expect_published(deletion, record, str(error))
             log.exception(
                 "connector %s: deleted without stop(is_deleted=True); what it has outside stays there",
                 self._connector,
             )
-        else:
-            connector.identity = ConnectorIdentity(identify(self._store), self._connector, record.incarnation)
-            self._clean_up(connector, config)
-        self._remove()
-
-    def _remove(self) -> None:
-        remove(self._store, self._connector)
-        log.info("connector %s is deleted", self._connector)
-
-    def _clean_up(self, connector: Connector, config: Settings) -> None:
-        """``start``, as far as it goes, then ``stop(True)``: what does not run has nothing to clean with."""
+            return
+        connector.identity = ConnectorIdentity(identify(self._store), self._connector, record.incarnation)
         author = Author(connector, self._connector, self._clock, self._callers)
+        is_settled = False
+        try:
+            problem = self._start(author, connector, config)
+            if not deletion.is_settled and isinstance(connector, SinkConnector):
+
+                def settle() -> str:
+                    call = self._calls(author, config)
+                    return problem or deletion.settle(connector, config.tasks_max, call, self._clock)
+
+                if self._expect_published(deletion, record, settle()):
+                    settle()  # what was given up is discarded, if that works
+            is_settled = True
+        finally:
+            author.stop(is_deleted=is_settled, timeout=config.connector_shutdown_timeout_ms / 1000)
+
+    def _start(self, author: Author, connector: Connector, config: Settings) -> str:
+        """``start``, as far as it goes: what does not run has nothing to clean with.
+
+        Returns:
+            What was wrong; empty if it started.
+        """
         timeout = config.connector_shutdown_timeout_ms / 1000
         try:
             author.call("start", lambda: connector.start(config), timeout=timeout)
-        except Exception:
+        except Exception as error:
             log.warning(
                 "connector %s: start failed before its deletion; stop is called all the same",
                 self._connector,
                 exc_info=True,
             )
-        author.stop(is_deleted=True, timeout=timeout)
+            return f"start failed: {error}"
+        return ""
+
+    def _calls(self, author: Author, config: Settings) -> Call:
+        """Makes calls that may take as long as a task's; others hear meanwhile that somebody deletes it."""
+        status = StatusKeeper(self._store, self._connector, self._name, self._clock)
+        status.become("RESTARTING")
+
+        def is_unwanted() -> bool:
+            status.save_if_due()
+            return self._signal.is_final
+
+        return partial(author.call, timeout=config.task_hang_timeout_ms / 1000, is_unwanted=is_unwanted)
+
+    def _expect_published(self, deletion: Deletion, record: ConnectorRecord, reason: str) -> bool:
+        """Hold the deletion up where something is not published; whether it was given up, by force."""
+        if record.forced:
+            return deletion.give_up()
+        deletion.expect_published(reason)
+        return False
+
+    def _show(self, deletion: Deletion, record: ConnectorRecord) -> None:
+        """The group its commits are mirrored to ends where everything is published: one goes on there.
+
+        A group that is beyond all that was ever committed here belongs to somebody else by now, and stays.
+        """
+        visible = deletion.visible()
+        try:
+            group = self._groups(record)
+            if group is not None and visible:
+                known, ours = group.offsets(visible.keys()), deletion.reached()
+                if moved := {p: at for p, at in visible.items() if known.get(p, at) <= ours[p]}:
+                    group.write(moved)
+        except ConnectException as error:
+            message = (
+                f"connector {self._connector} is not deleted yet: the group its commits are mirrored to "
+                f"cannot be written: {error}; 'sinksdk delete {self._connector} --force' does without"
+            )
+            if not record.forced:
+                raise ConnectException(message) from error
+            log.error(  # noqa: TRY400 - the operator knows
+                "connector %s is deleted by force; the group its commits are mirrored to may be behind: %s",
+                self._connector,
+                error,
+            )

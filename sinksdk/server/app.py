@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -11,15 +12,19 @@ from fastapi import FastAPI
 from sinksdk.errors import ConfigException
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.sink_offsets import Sinks, opened_sink
 from sinksdk.runtime.source_offsets import OpenedTarget, SourceOffsets, Targets
-from sinksdk.server import connectors, loggers, metrics, progress
-from sinksdk.server.admin import admin_router
+from sinksdk.server import connectors, loggers, progress
+from sinksdk.server.admin import StoreHealth, admin_router
 from sinksdk.server.auth import Authentication, Credentials
 from sinksdk.server.errors import tell_errors
 from sinksdk.server.guard import Guard
+from sinksdk.server.heads import Heads
+from sinksdk.server.metrics import metrics_router
 from sinksdk.server.page import page_router
 from sinksdk.server.paths import PathSegments
 from sinksdk.server.plugins import plugins_router
+from sinksdk.spark.places import LookAtPlaces
 from sinksdk.store import Store, identify
 
 
@@ -30,6 +35,8 @@ def create_app(
     hosts: Collection[str] | None = None,
     providers: ConfigProviders | None = None,
     targets: Targets | None = None,
+    sinks: Sinks | None = None,
+    places: LookAtPlaces = lambda: None,
 ) -> FastAPI:
     """An application that handles the connectors of a store; it runs none of them.
 
@@ -39,21 +46,27 @@ def create_app(
         hosts: as :class:`~sinksdk.server.guard.Guard` takes them.
         providers: what configurations may refer to; nothing by default.
         targets: opens where a source writes; by default it is not known, and neither are its offsets.
+        sinks: opens a sink whose offsets are altered; by default it is not known what its source has.
+        places: looks at the places of this process's Spark, if it runs one.
     """
-    herder, own = Herder(store), version("sinksdk")
+    providers = providers or ConfigProviders()
+    herder = Herder(store, sinks=sinks or partial(opened_sink, providers=providers))
+    own = version("sinksdk")
     # No page of documentation: FastAPI's loads scripts from elsewhere, which could control connectors.
     app = _Described(title="sinksdk", version=own, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.include_router(admin_router(herder, own, identify(store)))
-    app.state.herder, app.state.providers = herder, providers or ConfigProviders()
+    health = StoreHealth(herder)
+    app.include_router(admin_router(health, own, identify(store)))
+    app.state.herder, app.state.providers = herder, providers
     app.state.source_offsets = SourceOffsets(store, targets or _unknown)
     app.include_router(loggers.router)
     app.include_router(connectors.router)
-    app.include_router(metrics.router)
+    app.include_router(metrics_router(herder, health, places))
     app.include_router(plugins_router(own))
     app.include_router(progress.router)
     app.include_router(page_router())
     tell_errors(app)
     app.add_middleware(PathSegments)
+    app.add_middleware(Heads)
     if credentials is not None:
         app.add_middleware(Authentication, credentials=credentials)
     app.add_middleware(Guard, hosts=hosts)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sinksdk.errors import ConfigException
+from sinksdk.server.admin import PROBES
 from sinksdk.server.errors import answer
 
 NAMELESS: Final = "token"
@@ -88,7 +89,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Authentication(BaseHTTPMiddleware):
-    """Answers 401 to whoever has no credentials.
+    """Answers 401 to whoever has no credentials, but for probes of the process.
 
     Args:
         app: what is guarded.
@@ -101,7 +102,8 @@ class Authentication(BaseHTTPMiddleware):
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         """See the class."""
-        if self._credentials.allow(request.headers.get("Authorization", "")):
+        is_probe = request.method in ("GET", "HEAD") and request.scope["path"] in PROBES
+        if is_probe or self._credentials.allow(request.headers.get("Authorization", "")):
             return await call_next(request)
         refused = answer(401, "credentials are needed: a bearer token, or user and password")
         refused.headers["WWW-Authenticate"] = 'Basic realm="sinksdk"'

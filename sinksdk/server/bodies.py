@@ -14,6 +14,7 @@ from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted
 from sinksdk.runtime.source_offsets import Changes
 from sinksdk.source.positions import SourcePosition
+from sinksdk.store.reports import Waiting
 
 Scalar = str | int | float | bool | None
 """What a value of a configuration may be in JSON; it is kept as text."""
@@ -72,11 +73,47 @@ class Connector(Body):
 
 
 class State(Body):
-    """State of a connector."""
+    """State of a task or a connector."""
 
     state: str
     worker_id: str
     trace: str | None = None
+
+
+class WaitingFor(Body):
+    """What a connector waits for that is away and comes back by itself."""
+
+    reason: str = Field(description="How the last attempt at it failed.")
+    since: float = Field(description="When the first one did, in seconds since the epoch.")
+    next_attempt: float = Field(description="When the next one is, in seconds since the epoch.")
+    attempts: int = Field(description="How many have failed.")
+
+    @classmethod
+    def of(cls, waiting: Waiting | None) -> WaitingFor | None:
+        """As it is told."""
+        return cls(**waiting.as_json()) if waiting else None
+
+
+class UnavailablePartition(Body):
+    """A partition without a leader: it is left out until it has one."""
+
+    topic: str
+    partition: int
+    since: float = Field(description="When it was first seen without, in seconds since the epoch.")
+
+    @classmethod
+    def of(cls, info: ConnectorInfo) -> list[UnavailablePartition]:
+        """A connector's."""
+        return [cls(**row.as_json()) for row in info.unavailable]
+
+
+class ConnectorState(State):
+    """State of a connector; ``waiting`` and what is unavailable are not Connect's."""
+
+    waiting: WaitingFor | None = None
+    unavailable: list[UnavailablePartition] | None = Field(
+        default=None, description="Partitions without a leader; of many, the first ones."
+    )
 
 
 class TaskState(State):
@@ -89,7 +126,7 @@ class Status(Body):
     """``GET /connectors/{name}/status``."""
 
     name: str
-    connector: State
+    connector: ConnectorState
     tasks: list[TaskState]
     type: ConnectorType
 
@@ -250,12 +287,17 @@ class ConfigDefinition(Body):
 
 
 class ConfigValue(Body):
-    """What a key of a configuration was given, and what is wrong with that."""
+    """What a key of a configuration was given, and what is wrong with that.
+
+    ``warnings`` is not Connect's: what becomes of a key that keeps nothing from starting, as one without
+    effect, which may be misspelt.
+    """
 
     name: str
     value: str | None
     recommended_values: list[str] = []
     errors: list[str] = []
+    warnings: list[str] = []
     visible: bool = True
 
 
@@ -296,8 +338,14 @@ class ServerInfo(Body):
     kafka_cluster_id: str
 
 
+class Alive(Body):
+    """``GET /live``."""
+
+    status: Literal["alive"] = "alive"
+
+
 class Health(Body):
-    """``GET /health``."""
+    """``GET /health`` and ``GET /ready``."""
 
     status: Literal["healthy", "unhealthy"]
     message: str
@@ -313,7 +361,13 @@ def status_body(info: ConnectorInfo) -> Status:
     """A connector's state, and those of its tasks."""
     return Status(
         name=info.name,
-        connector=State(state=info.state, worker_id=info.driver, trace=info.trace),
+        connector=ConnectorState(
+            state=info.state,
+            worker_id=info.driver,
+            trace=info.trace,
+            waiting=WaitingFor.of(info.waiting),
+            unavailable=UnavailablePartition.of(info) or None,
+        ),
         tasks=[task_state(task, info.driver) for task in info.tasks],
         type=info.type,
     )

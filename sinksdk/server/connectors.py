@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
+from sinksdk.compatibility import Meaning
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.checks import check_config
@@ -44,6 +45,7 @@ TheSourceOffsets = Annotated[SourceOffsets, Depends(the_source_offsets)]
 log = logging.getLogger(__name__)
 
 _CREATED = 201
+_PATIENCE = 30.0  # seconds in which a connector that was just stopped must have closed
 
 router = APIRouter(tags=["connectors"])
 """The paths of all connectors of a store."""
@@ -217,10 +219,13 @@ def stop(herder: TheHerder, name: Name) -> None:
     herder.stop(name)
 
 
-@router.delete("/connectors/{name}", status_code=204, responses=errors(404))
-def delete(herder: TheHerder, name: Name) -> None:
-    """Delete it: whoever drives it sees to it, and to what it has outside (KIP-883)."""
-    herder.delete(name)
+@router.delete("/connectors/{name}", status_code=204, responses=errors(400, 404))
+def delete(herder: TheHerder, name: Name, *, force: bool = False) -> None:
+    """Delete it: whoever drives it sees to it, and to what it has outside (KIP-883).
+
+    What is committed is published first, and it is DELETING until that works; with `force`, that is given up.
+    """
+    herder.delete(name, force=force)
 
 
 @router.get("/connectors/{name}/offsets", responses=errors(400, 404))
@@ -237,9 +242,9 @@ def alter_offsets(
 ) -> Message:
     """Commit other offsets; only while it is stopped (KIP-875)."""
     if _is_source(herder, name):
-        sources.alter(name, wanted.of_source())
+        sources.alter(name, wanted.of_source(), patience=_PATIENCE)
     else:
-        herder.alter_offsets(name, wanted.of_sink())
+        herder.alter_offsets(name, wanted.of_sink(), patience=_PATIENCE)
     return Message(message=f"The offsets for connector '{name}' have been altered successfully")
 
 
@@ -247,9 +252,9 @@ def alter_offsets(
 def reset_offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> Message:
     """Forget all commits; only while it is stopped."""
     if _is_source(herder, name):
-        sources.reset(name)
+        sources.reset(name, patience=_PATIENCE)
     else:
-        herder.reset_offsets(name)
+        herder.reset_offsets(name, patience=_PATIENCE)
     return Message(message=f"The offsets for connector '{name}' have been reset successfully")
 
 
@@ -273,11 +278,14 @@ def reset_topics(herder: TheHerder, name: Name) -> None:
 
 
 def _expect_startable(config: dict[str, str], providers: ConfigProviders) -> None:
-    problems = [*still_hidden(config), *check_config(config, providers).problems]
+    checked = check_config(config, providers)
+    problems = [*still_hidden(config), *checked.problems]
     if config["name"] != config["name"].strip():
         problems.append(f"'name' must not begin or end with blanks, as '{config['name']}' does")
     if problems:
         raise ConfigException(problems)
+    for option in checked.having(Meaning.UNKNOWN):
+        log.warning("connector %s: %s", config["name"], option.sentence)
 
 
 def _leave_out(name: str, error: ConnectException) -> None:

@@ -20,6 +20,8 @@ from sinksdk.runtime.registry import (
     ConnectorExistsException,
     ConnectorNotFoundException,
 )
+from sinksdk.runtime.sink_offsets import OffsetsRefusedException
+from sinksdk.runtime.succession import ConnectorClosingException
 from sinksdk.server.bodies import Error
 from sinksdk.store import StoreUnavailable
 
@@ -37,7 +39,9 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (ConnectorDeletedException, 409),
     (UnpublishedException, 409),
     (FencedException, 409),
+    (ConnectorClosingException, 409),
     (ConnectorRunsException, 400),
+    (OffsetsRefusedException, 400),
     (ConfigException, 400),
     (StoreUnavailable, 503),
     (ConnectException, 500),
@@ -110,4 +114,5 @@ def _methods(request: Request) -> set[str]:
     """What may be done at a path; each method has a route of its own, of which Starlette names the first."""
     described = request.app.openapi()["paths"].items()
     here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
-    return {method.upper() for methods in here for method in methods}
+    found = {method.upper() for methods in here for method in methods}
+    return found | {"HEAD"} if "GET" in found else found

@@ -24,8 +24,8 @@ _LEVELS: Final = {
 """Log4j's levels, which Connect's clients send."""
 
 _ROOT: Final = "root"
-_OURS: Final = ("sinksdk", "connectors")
-"""Loggers that Connect's root stands for here: other libraries' are left alone."""
+_OURS: Final = "sinksdk"
+"""The logger that Connect's root stands for here: other libraries' are left alone."""
 
 
 router = APIRouter(tags=["server"])
@@ -37,7 +37,7 @@ def loggers() -> dict[str, LoggerLevel]:
     """Loggers of sinksdk with a level of their own, and ``root``, which stands for all of them."""
     names = sorted(name for name in logging.root.manager.loggerDict if _is_ours(name))
     own = {name: _level(name) for name in names if logging.getLogger(name).level}
-    return {_ROOT: _level(_OURS[0]), **own}
+    return {_ROOT: _level(_OURS), **own}
 
 
 @router.get("/admin/loggers/{name}", responses=errors(404))
@@ -45,7 +45,7 @@ def logger(name: Name) -> LoggerLevel:
     """A logger's level."""
     if name != _ROOT and name not in logging.root.manager.loggerDict:
         raise NotFoundException(f"Logger {name} not found.")
-    return _level(_OURS[0] if name == _ROOT else name)
+    return _level(_OURS if name == _ROOT else name)
 
 
 @router.put("/admin/loggers/{name}", responses=errors(400, 404, 415))
@@ -55,14 +55,14 @@ def set_level(name: Name, wanted: Level) -> list[str]:
         raise NotFoundException(f"invalid log level '{wanted.level}'; there are {', '.join(_LEVELS)}")
     if name != _ROOT and not _is_ours(name):
         raise ConfigException(f"logger '{name}' is none of sinksdk's")
-    changed = list(_OURS) if name == _ROOT else [name]
+    changed = [_OURS] if name == _ROOT else [name]
     for each in changed:
         logging.getLogger(each).setLevel(_LEVELS[wanted.level.upper()])
     return changed
 
 
 def _is_ours(name: str) -> bool:
-    return name.split(".", maxsplit=1)[0] in _OURS
+    return name.split(".", maxsplit=1)[0] == _OURS
 
 
 def _level(name: str) -> LoggerLevel:

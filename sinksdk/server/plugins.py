@@ -76,20 +76,27 @@ def _reference(plugin: str) -> list[ConfigKey]:
 
 def _validated(plugin: str, given: dict[str, str], providers: ConfigProviders) -> ConfigInfos:
     keys, shown = _reference(plugin), redacted(given)
+    checked = check_config(given, providers)
+    odd = {option.key: [option.sentence] for option in checked.odd}
     wrong: dict[str, list[str]] = {}
-    for problem in check_config(given, providers).problems:
+    for problem in checked.problems:
         found = _KEY.search(problem)
         wrong.setdefault(found.group(1) if found else "connector.class", []).append(problem)
 
     def value(name: str, default: str | None = None) -> ConfigValue:
-        return ConfigValue(name=name, value=shown.get(name, default), errors=wrong.pop(name, []))
+        return ConfigValue(
+            name=name,
+            value=shown.get(name, default),
+            errors=wrong.pop(name, []),
+            warnings=odd.pop(name, []),
+        )
 
     count = sum(map(len, wrong.values()))
     rows = [
         ConfigInfo(definition=_definition(key), value=value(key.name, key.default or None)) for key in keys
     ]
     # Keys that the connector does not have.
-    rows += [ConfigInfo(definition=None, value=value(name)) for name in list(wrong)]
+    rows += [ConfigInfo(definition=None, value=value(name)) for name in {**wrong, **odd}]
     return ConfigInfos(name=plugin, error_count=count, configs=rows)
 
 

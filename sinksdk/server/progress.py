@@ -15,8 +15,8 @@ from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.history import BUCKET
 from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, TaskInfo
-from sinksdk.runtime.status import State
-from sinksdk.server.bodies import Body, Scalar
+from sinksdk.runtime.status import ShownState, State
+from sinksdk.server.bodies import Body, Scalar, UnavailablePartition, WaitingFor
 from sinksdk.server.errors import errors
 from sinksdk.server.paths import Name
 from sinksdk.server.state import the_herder
@@ -36,7 +36,7 @@ class Summary(Body):
 
     name: str
     type: ConnectorType
-    state: State
+    state: ShownState
     target_state: TargetState
     is_deleted: bool = Field(description="It is being deleted.")
     driver: str = Field(description="Who drives it, empty if nobody does.")
@@ -50,9 +50,17 @@ class Summary(Body):
     lag: int | None = Field(
         description="Offsets that are there and not committed, as far as it is known; null of a source."
     )
+    committed_at: float | None = Field(
+        description="When a commit was last seen, in seconds since the epoch; null of a source."
+    )
     rate: float = Field(description="Records read per second, lately; of a source, committed ones.")
     missing_topics: list[str]
-    trace: str | None = Field(description="What made it FAILED.")
+    trace: str | None = Field(description="What made it FAILED, or keeps it DELETING.")
+    waiting: WaitingFor | None = Field(description="What it waits for that is away and comes back by itself.")
+    unavailable: list[UnavailablePartition] = Field(
+        description="Partitions without a leader, which are left out until they have one; of many, the first."
+    )
+    unavailable_count: int = Field(description="How many partitions have no leader.")
     buckets: list[Bucket] = Field(description="What was committed, oldest first; empty ones are left out.")
 
 
@@ -79,6 +87,7 @@ class PartitionRow(Body):
     position: int | None = Field(description="Offset after the last record read, while it is read.")
     end: int | None = Field(description="Where the source ended when it was last asked.")
     lag: int | None
+    committed_at: float | None = Field(description="When a commit was last seen, in seconds since the epoch.")
     rate: float = Field(description="Records read per second, lately.")
     error: str | None = Field(description="Why it failed the last time, until it does better.")
     failures: int = Field(description="How often in a row it has failed.")
@@ -175,9 +184,13 @@ def _summary(info: ConnectorInfo, history: ConnectorHistory, since: float) -> Su
         partition_count=len(info.partitions),
         failing_count=_failing(info),
         lag=info.lag,
+        committed_at=info.committed_at,
         rate=info.rate,
         missing_topics=list(info.missing_topics),
         trace=info.trace,
+        waiting=WaitingFor.of(info.waiting),
+        unavailable=UnavailablePartition.of(info),
+        unavailable_count=info.unavailable_count,
         buckets=[bucket for bucket in history.buckets if bucket.start > since - BUCKET],
     )
 
@@ -211,6 +224,7 @@ def _partition(row: PartitionInfo, task: int | None) -> PartitionRow:
         position=row.position,
         end=row.end,
         lag=row.lag,
+        committed_at=row.committed_at,
         rate=row.rate,
         error=row.error,
         failures=row.failures,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,10 +58,18 @@ class SourceConnector(Connector):
 
     def alter_offsets(
         self,
-        config: Mapping[str, str],  # noqa: ARG002 - for overriding
+        config: Any,  # noqa: ARG002 - for overriding
         offsets: Sequence[tuple[SourcePartition, SourceOffset | None]],  # noqa: ARG002 - the same
     ) -> bool:
         """Offsets are about to be altered (None: reset) by hand (KIP-875).
+
+        Called while no task runs, before the offsets are written, without ``start``. It may be called again
+        with the same offsets: it must be idempotent. It has ``connector.start.timeout.ms``. What it raises
+        keeps everything as it is.
+
+        Args:
+            config: as ``start`` gets it.
+            offsets: each source partition with its new offset.
 
         Returns:
             True when the connector moved its own outside offsets accordingly, False when it keeps none.

@@ -64,6 +64,22 @@ class Subscription:
         return Subscription(left) if left else None
 
 
+class Partitions(dict[TopicPartition, OffsetRange]):
+    """What a source holds of each partition, without those that cannot be read for now.
+
+    Args:
+        found: what it holds.
+        unavailable: partitions that are there and cannot be asked, because they have no leader, say. They
+            are neither empty nor missing.
+    """
+
+    def __init__(
+        self, found: Mapping[TopicPartition, OffsetRange], unavailable: Collection[TopicPartition] = ()
+    ) -> None:
+        super().__init__(found)
+        self.unavailable = frozenset(unavailable)
+
+
 class Source(Protocol):
     """Where records come from.
 
@@ -109,10 +125,11 @@ class Source(Protocol):
         """
         ...
 
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
-        """Offset of the first record in a range; the range's end when it is known to hold none.
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
+        """Offset of the first record in each range; the range's end when it is known to hold none.
 
-        A source that cannot tell without effort answers with the range's start.
+        A source that cannot tell without effort answers with the ranges' starts. It may take its time, and
+        leave out those that there is not enough of: they are asked about again.
 
         Raises:
             RetriableException, ConnectException: as :meth:`partitions`.

@@ -12,9 +12,9 @@ import sys
 
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
-from sinksdk.logs import configure_logging
+from sinksdk.logs import configure_logging, logging_about
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import Store, current_plan, table
+from sinksdk.store import Store, asked_to_close, is_current, open_store, table
 from sinksdk.store.keys import progress_key, task_key
 from sinksdk.store.records import TaskRecord
 
@@ -28,6 +28,17 @@ def settle_in(spec: GenerationSpec) -> None:
     """Make this process import and log as the driver does."""
     sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]
     configure_logging(spec.logs)
+
+
+def opened_store(spec: GenerationSpec) -> Store:
+    """The driver's store. What is logged meanwhile is about the connector: of several in a process, which.
+
+    Raises:
+        ConfigException: it cannot be opened, or is another one.
+        StoreUnavailable: no answer.
+    """
+    with logging_about(connector=spec.connector, generation=spec.generation):
+        return open_store(spec.store_url, expected_id=spec.store_id)
 
 
 def peak_memory() -> int:
@@ -49,7 +60,9 @@ def fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> Fence
         spec.generation,
     )
     signs, since = _signs_of_life(store, spec, task), clock.now()
-    while (plan := current_plan(store, spec.connector, spec.generation)) is not None and not plan.closing:
+    while (is_newest := is_current(store, spec.connector, spec.generation)) and not asked_to_close(
+        store, spec.connector, spec.generation
+    ):
         clock.sleep(_FENCED_POLL)
         now = _signs_of_life(store, spec, task)
         if now != signs:
@@ -59,14 +72,14 @@ def fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> Fence
                 f"connector {spec.connector}, task {task}: the attempt that owns it has given no sign of "
                 f"life for {_OWNER_SILENCE:g} s; a new one may start"
             )
-    why = "is closing" if plan is not None else "is over; a newer one has taken over"
+    why = "is closing" if is_newest else "is over; a newer one has taken over"
     return FencedException(f"connector {spec.connector}, task {task}: generation {spec.generation} {why}")
 
 
 def _signs_of_life(store: Store, spec: GenerationSpec, task: int) -> tuple[str | None, ...]:
     """Versions of what a task's owner writes while it lives."""
     keys = (task_key(spec.connector, task), progress_key(spec.connector, task))
-    return tuple(found.version if found else None for found in map(store.get, keys))
+    return tuple(map(store.version, keys))
 
 
 def leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> bool:
@@ -76,13 +89,15 @@ def leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: C
     one has reported. Without speculation there are no copies: Spark has given the other one up, and
     nobody waits for it.
     """
-    plan = current_plan(store, spec.connector, spec.generation)
-    if plan is None or plan.closing is None:
+    if not is_current(store, spec.connector, spec.generation):
+        return False
+    closing = asked_to_close(store, spec.connector, spec.generation)
+    if closing is None:
         return False
     record = table.read(store, task_key(spec.connector, task), TaskRecord)
     if record is None or record.value.generation != spec.generation or not record.value.attempt:
         return False
-    give_up = clock.now() + (plan.closing.timeout if spec.speculates else 0.0)
-    while clock.now() < give_up and current_plan(store, spec.connector, spec.generation) is not None:
+    give_up = clock.now() + (closing.timeout if spec.speculates else 0.0)
+    while clock.now() < give_up and is_current(store, spec.connector, spec.generation):
         clock.sleep(_FENCED_POLL)
     return True

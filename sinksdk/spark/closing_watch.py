@@ -1,4 +1,4 @@
-"""How a running task sees that it shall close: it looks into its generation's plan now and then."""
+"""How a running task sees that it shall close: it looks into the store now and then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import Outage, same_subject
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import Store, current_plan
+from sinksdk.store import Store, asked_to_close, is_current
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +23,8 @@ class ClosingWatch:
     """Knows whether a generation shall close or is over, as of the last look.
 
     Args:
-        store: where the plan is.
-        spec: whose plan.
+        store: where its driver asks.
+        spec: which generation.
         clock: the task's.
         epoch: seconds since the epoch: the driver, which asks, may have another clock.
     """
@@ -38,7 +38,7 @@ class ClosingWatch:
         self._epoch = epoch
         self._request: ClosingRequest | None = None
         self._is_over = False
-        self._outage = Outage(log)
+        self._outage = Outage(log, "looking whether to close")
 
     def request(self) -> ClosingRequest | None:
         """The request to close, once there is one. Raises FencedException when the generation is over."""
@@ -47,14 +47,12 @@ class ClosingWatch:
         return self._request
 
     def look(self) -> None:
-        """Read the plan. Raises StoreUnavailable."""
-        plan = current_plan(self._store, self._spec.connector, self._spec.generation)
-        if plan is None:
+        """Look now. Raises StoreUnavailable."""
+        connector, generation = self._spec.connector, self._spec.generation
+        if not is_current(self._store, connector, generation):
             self._is_over = True
-        elif plan.closing is not None:
-            self._request = ClosingRequest(
-                plan.closing.reason, plan.closing.timeout, self._on_our_clock(plan.closing.asked)
-            )
+        elif (closing := asked_to_close(self._store, connector, generation)) is not None:
+            self._request = ClosingRequest(closing.reason, closing.timeout, self._on_our_clock(closing.asked))
 
     def _on_our_clock(self, asked: float | None) -> float | None:
         return None if asked is None else self._clock.now() - max(self._epoch() - asked, 0.0)

@@ -6,18 +6,21 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.retry import Retry
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import FencedException
 from sinksdk.logs import logging_about
 from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import sink_class
-from sinksdk.spark.attempts import fenced, leaves_closing_alone, peak_memory, settle_in
+from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
 from sinksdk.spark.batches import ReadAhead, by_partition, task_number
 from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -25,12 +28,13 @@ from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import Store, TakenOver, open_store, take_over
-from sinksdk.store.records import (
-    TaskPlan,
-)
+from sinksdk.store import Store, TakenOver, take_over
+from sinksdk.store.records import PlannedRange, TaskPlan
 
 log = logging.getLogger(__name__)
+
+# Seconds that a task waits for another attempt on its place; longer ones it waits without.
+_PATIENCE: Final = 5.0
 
 
 def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -45,7 +49,7 @@ def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskRes
     try:
         stream = iter(ahead)
         first = next(batch for batch in stream if batch is not None)
-        store = open_store(spec.store_url, expected_id=spec.store_id)
+        store = opened_store(spec)
         return run_attempt(spec, store, task_number(first), _chain(first, stream))
     finally:
         ahead.stop()
@@ -140,7 +144,8 @@ class _Attempt:
 
     def _run(self, batches: Iterator[pa.RecordBatch | None], stack: ExitStack) -> TaskResult:
         partitions = [planned.topic_partition for planned in self._plan.ranges]
-        assigned = [AssignedRange(p.topic_partition, p.offsets, p.due) for p in self._plan.ranges]
+        ahead = self._epoch() - self._clock.now()
+        assigned = [_assigned(planned, ahead) for planned in self._plan.ranges]
         try:
             worker, poll = self._worker(stack)
         except FencedException:
@@ -174,7 +179,9 @@ class _Attempt:
                 on_progress=progress.write_if_due,
             ).run()
         progress.write_last()
-        return self._result(list(outcomes), worker.measures(self._epoch()))
+        return self._result(
+            [_since_the_epoch(outcome, ahead) for outcome in outcomes], worker.measures(self._epoch())
+        )
 
     def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
         raw = {**self._taken.plan.config, **self._plan.config}
@@ -188,7 +195,7 @@ class _Attempt:
             clock=self._clock,
             generation=self._spec.generation,
             raw_config=raw,
-            options=EngineOptions.of(config, schema_registry),
+            options=EngineOptions.of(config, schema_registry, patience=_PATIENCE),
             dead_letters=stack.enter_context(open_dead_letters(config, self._spec.kafka)),
             vouch=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
         )
@@ -209,3 +216,24 @@ class _Attempt:
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
     yield first
     yield from rest
+
+
+def _assigned(planned: PlannedRange, ahead: float) -> AssignedRange:
+    """A range for the engine; ``ahead``: seconds by which the epoch's clock is ahead of the task's."""
+    known = planned.retry
+    retry = Retry(known.since, known.attempts, known.next_attempt, known.refused) if known else None
+    return AssignedRange(
+        planned.topic_partition,
+        planned.offsets,
+        planned.due,
+        planned.records,
+        retry.moved(-ahead) if retry else None,
+    )
+
+
+def _since_the_epoch(outcome: PartitionOutcome, ahead: float) -> PartitionOutcome:
+    """An outcome whose times its driver, which may have another clock, can read."""
+    failure = outcome.failure
+    if failure is None or failure.retry is None:
+        return outcome
+    return replace(outcome, failure=replace(failure, retry=failure.retry.moved(ahead)))

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Generic
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.logs import same_subject
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.places import POOL
+from sinksdk.spark.python_errors import missing_module, raised, unavailable_store
 from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 
@@ -72,11 +74,22 @@ class SparkGeneration(Generic[R]):
         """What the tasks reported, once it has ended.
 
         Raises:
+            ConfigException: the executors' Python lacks a module.
+            RetriableException: the tasks' store has not answered them, however often Spark tried.
             ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
         """
         try:
             return self._future.result(timeout=0)
         except Exception as error:
+            if not self._is_cancelled and (module := missing_module(_text(error))) is not None:
+                python = self._spark.sparkContext.pythonExec
+                raise ConfigException(
+                    f"the executors' Python, {python}, has no module '{module}': install sinksdk, the "
+                    f"connector and all they import there, in the versions that the driver has, or name "
+                    f"another Python with PYSPARK_PYTHON"
+                ) from error
+            if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
+                raise RetriableException(f"its tasks cannot work: {problem}") from error
             what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
             message = f"the Spark job {what}"
             raise ConnectException(message) from error
@@ -99,6 +112,8 @@ class SparkGeneration(Generic[R]):
         try:
             # A session's own tags are its thread's: interruptTag from another thread finds nothing.
             self._spark.sparkContext.addJobTag(self._tag)
+            # A place that becomes free is first offered to the connector that has the fewest.
+            self._spark.sparkContext.setLocalProperty(POOL, spec.connector)
             rows = frame.mapInArrow(task, "result string").collect()
             self._future.set_result(from_rows(self._kind, (row.result for row in rows)))
         except BaseException as error:  # noqa: BLE001 - it is raised where the results are asked for
@@ -208,9 +223,15 @@ def _union(one: DataFrame, other: DataFrame) -> DataFrame:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says, in one line; of Java's, what its innermost cause says."""
+    """What an error says, in one line; of Java's its innermost cause, of a Python worker's what it raised."""
+    text = _text(error)
+    said = (line for line in text.splitlines() if line.strip())
+    return raised(text) or next(said, type(error).__name__)
+
+
+def _text(error: BaseException) -> str:
+    """All that an error says; of Java's, what its innermost cause says."""
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
-    text = str(error) if cause is None else str(cause.toString())
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return str(error) if cause is None else str(cause.toString())

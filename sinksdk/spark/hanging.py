@@ -31,17 +31,19 @@ class HangWatch:
         label: whose code it is, for messages.
         limit: seconds that may pass between two signs of life; 0: any time.
         clock: time.
-        report: told once of a hang, with the lines of code it is at.
+        report: hands a hang on, with the lines of code it is at; whether that worked. It is asked again until
+            it has: the store may be away while the code hangs.
     """
 
-    def __init__(self, label: str, limit: float, clock: Clock, report: Callable[[str], None]) -> None:
+    def __init__(self, label: str, limit: float, clock: Clock, report: Callable[[str], bool]) -> None:
         self._label = label
         self._limit = limit
         self._clock = clock
         self._report = report
         self._watched = threading.get_ident()
         self._alive_at = clock.now()
-        self._is_told = False
+        self._hang: str | None = None
+        self._is_reported = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=same_subject(self._run), name="hang-watch", daemon=True)
 
@@ -69,12 +71,16 @@ class HangWatch:
     def look(self) -> None:
         """Report a hang, if there is one that was not reported yet."""
         silent = self._clock.now() - self._alive_at
-        if silent < self._limit or self._is_told:
+        if self._is_reported:
             return
-        self._is_told = True
-        text = f"{self._label}: its code has not come back for {silent:.1f} s; {whereabouts(self._watched)}"
-        log.error("%s", text)
-        self._report(text)
+        if silent < self._limit:
+            self._hang = None  # it has come back before anybody heard of it
+            return
+        if self._hang is None:
+            where = whereabouts(self._watched)
+            self._hang = f"{self._label}: its code has not come back for {silent:.1f} s; {where}"
+            log.error("%s", self._hang)
+        self._is_reported = self._report(self._hang)
 
     def _run(self) -> None:
         while not self._ended.wait(self._limit / _LOOKS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import shutil
@@ -14,6 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
+from sinksdk.spark.python_errors import raised
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -23,7 +23,6 @@ LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 
 _FIELD, _LINE = "\x1f", "\x1e"
 _STARTED = "\x1d\n"
-_PYTHON_TRACE = "Traceback (most recent call last):"
 _JAVA = "Spark needs Java 17 or 21: install one (for example the package openjdk-17-jre-headless)"
 
 _log = logging.getLogger(__name__)
@@ -130,7 +129,4 @@ def pass_on(line: str) -> None:
 
 def _cause(trace: Sequence[str]) -> str:
     """What was raised, in one line: of a Python worker's error what Python says, not that there was one."""
-    if not trace[0].endswith(_PYTHON_TRACE):
-        return trace[0]
-    python = itertools.takewhile(lambda line: not line.startswith("\tat "), trace[1:])
-    return next((line for line in reversed(list(python)) if line and not line.startswith(" ")), trace[0])
+    return raised("\n".join(trace)) or trace[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 from typing import Final
@@ -11,6 +12,8 @@ from sinksdk.errors import ConfigException
 
 ATTEMPTS: Final = 4
 """How often a task is tried; Spark's default on clusters. Its local masters try once unless told."""
+
+_PLACES_PER_CORE: Final = 4
 
 _LOCAL = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,\s*(?P<attempts>\d+)\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
@@ -58,6 +61,33 @@ def places_of(master: str, now: int) -> int:
     """
     match = _LOCAL_CLUSTER.fullmatch(master)
     return int(match["workers"]) * int(match["cores"]) if match else now
+
+
+def with_places(master: str, places: int | None = None) -> str:
+    """The same master, but a local one runs more tasks at the same time than it has cores.
+
+    A task mostly waits for something outside: what it writes to, the store. Connectors that share a Spark,
+    and whose tasks wait for long, leave places to the others.
+
+    Args:
+        master: Spark's master URL; ``local[N]`` has N cores.
+        places: how many tasks run at the same time; None: four per core.
+
+    Raises:
+        ConfigException: ``places`` is given, and the master is not a local one.
+    """
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        if places is None:
+            return master
+        raise ConfigException(
+            f"places are those of a local master, and {master} is none: there, executors and their cores "
+            f"say how many tasks run at the same time (--conf spark.executor.cores=N)"
+        )
+    threads = match["threads"] or "1"
+    cores = len(os.sched_getaffinity(0)) if threads == "*" else int(threads)
+    attempts = f",{match['attempts']}" if match["attempts"] else ""
+    return f"local[{cores * _PLACES_PER_CORE if places is None else places}{attempts}]"
 
 
 def is_loopback(master: str) -> bool:

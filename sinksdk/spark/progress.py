@@ -8,11 +8,13 @@ from typing import Final
 
 from sinksdk.engine import WorkerSinkTask
 from sinksdk.engine.clock import Clock
+from sinksdk.engine.retry import Retry
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import progress_key
+from sinksdk.store.records import Retrying
 from sinksdk.store.reports import PartitionProgress, TaskProgress
 
 log = logging.getLogger(__name__)
@@ -91,14 +93,14 @@ class ProgressWriter:
         self._next = now + _INTERVAL
         self.write()
 
-    def tell_of_hang(self, where: str) -> None:
-        """Let the driver know; from another thread: the task's own hangs."""
+    def tell_of_hang(self, where: str) -> bool:
+        """Let the driver know; from another thread: the task's own hangs. Whether it stands in the store."""
         self._hangs = where
-        self.write()
+        return self.write()
 
-    def write(self) -> None:
-        """Write the positions now."""
-        self._row.write(self._progress())
+    def write(self) -> bool:
+        """Write the positions now; whether they stand in the store."""
+        return self._row.write(self._progress())
 
     def write_last(self) -> None:
         """Write the positions now that the task has ended: nothing is read any more."""
@@ -111,6 +113,7 @@ class ProgressWriter:
         before, counted = self._last
         now = self._clock.now()
         self._last = now, {outcome.partition: outcome.records for outcome in outcomes}
+        ahead = self._epoch() - now
         return TaskProgress(
             generation=self._generation,
             attempt=self._attempt,
@@ -125,9 +128,27 @@ class ProgressWriter:
                     failure=outcome.failure.message if outcome.failure else None,
                     rate=(outcome.records - counted.get(outcome.partition, 0)) / max(now - before, 1.0),
                     tail=outcome.tail,
+                    visible=outcome.visible,
+                    is_final=outcome.failure is not None and outcome.failure.is_final,
+                    retry=retrying(outcome.failure.retry, ahead) if outcome.failure else None,
                 )
                 for outcome in outcomes
             ),
             hangs=self._hangs,
             measures=self._worker.measures(self._epoch()),
         )
+
+
+def retrying(retry: Retry | None, ahead: float) -> Retrying | None:
+    """What is left to a later generation, as the store keeps it.
+
+    Args:
+        retry: on the task's clock.
+        ahead: seconds by which the epoch's clock is ahead of that one.
+    """
+    if retry is None:
+        return None
+    moved = retry.moved(ahead)
+    return Retrying(
+        since=moved.since, attempts=moved.attempts, next_attempt=moved.next_attempt, refused=moved.refused
+    )

@@ -27,6 +27,8 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # Rows that leave the session keep their instants, whatever zone the host is in.
     "spark.sql.session.timeZone": "UTC",
+    # Connectors share the places: each has a pool (of one connector alone it makes no difference).
+    "spark.scheduler.mode": "FAIR",
     # Our job has no shuffle that could adapt.
     "spark.sql.adaptive.enabled": "false",
     # A second copy takes its task over and fences the first: safe, but the work is done twice.
@@ -47,6 +49,10 @@ _CONF: Final[Mapping[str, str]] = {
 _LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+_WARM_WORKERS: Final[Mapping[str, str]] = {
+    # Elsewhere the executors' Python may lack sinksdk: its task says so better than a daemon that dies.
+    "spark.python.daemon.module": "sinksdk.spark.worker_daemon",
 }
 _JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 
@@ -123,6 +129,8 @@ def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> d
     conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **needed_conf(), **_CONF}
     if is_loopback(master):
         conf |= _LOOPBACK
+    if is_local(master):
+        conf |= _WARM_WORKERS
     conf |= extra_conf
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}" {extra_conf.get(_JVM_OPTIONS, "")}'
     return conf | {_JVM_OPTIONS: options.strip()}

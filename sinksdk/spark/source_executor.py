@@ -19,7 +19,7 @@ from sinksdk.engine.threads import Threads
 from sinksdk.logs import logging_about
 from sinksdk.measures import ErrorCounts, TaskMeasures
 from sinksdk.plugins import source_class
-from sinksdk.spark.attempts import fenced, leaves_closing_alone, peak_memory, settle_in
+from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
 from sinksdk.spark.batches import task_number
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -28,7 +28,7 @@ from sinksdk.spark.source_calls import WatchedSourceTask
 from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch, watching
 from sinksdk.spark.task_result import SourceTaskResult
-from sinksdk.store import Store, TakenOver, current_plan, open_store, table, take_over
+from sinksdk.store import Store, TakenOver, asked_to_close, is_current, table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import TaskRecord
 from sinksdk.threads import SystemThreads
@@ -47,7 +47,7 @@ def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> 
     """
     settle_in(spec)
     end_with_parent()
-    store = open_store(spec.store_url, expected_id=spec.store_id)
+    store = opened_store(spec)
     return run_source_attempt(spec, store, task_number(next(batches)))
 
 
@@ -179,8 +179,12 @@ class _SourceAttempt:
 
     def _may_run(self) -> bool:
         """Whether this generation is the newest, this attempt the task's owner, and nobody wants an end."""
-        plan = current_plan(self._store, self._spec.connector, self._spec.generation)
-        return plan is not None and plan.closing is None and self.owns_task()
+        which = self._spec.connector, self._spec.generation
+        return (
+            is_current(self._store, *which)
+            and asked_to_close(self._store, *which) is None
+            and self.owns_task()
+        )
 
     def _tell(self, outcome: SourceTaskOutcome, write: Callable[[], bool]) -> None:
         """Say that the task has ended. A failure must be heard of: others run on, and the job with them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
@@ -11,13 +12,31 @@ from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
 from sinksdk.store.keys import (
     STORE_KEY,
+    dropped_key,
     plan_key,
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import Ledger, Merged, TakenOver, TaskLedger, current_plan, merge, take_over
+from sinksdk.store.ledger import (
+    Ledger,
+    Merged,
+    TakenOver,
+    TaskLedger,
+    ask_to_close,
+    asked_to_close,
+    current_plan,
+    is_current,
+    merge,
+    missing_dropped,
+    missing_segment,
+    says_news,
+    take_over,
+    whole,
+    with_dropped,
+)
 from sinksdk.store.memory import MemoryStore
 from sinksdk.store.records import (
+    Dropped,
     GenerationPlan,
     StoreIdentity,
     TaskCountRecord,
@@ -34,9 +53,12 @@ __all__ = [
     "StoreUnavailable",
     "TakenOver",
     "TaskLedger",
+    "ask_to_close",
+    "asked_to_close",
     "committed_offsets",
     "current_plan",
     "identify",
+    "is_current",
     "merge",
     "open_store",
     "read_commits",
@@ -114,7 +136,9 @@ def read_commits(store: Store, connector: str) -> Merged:
         if count is None or not count.value.planned:
             return Merged({}, {})
         base = table.read(store, plan_key(connector, count.value.planned), GenerationPlan)
-        rows = [table.read(store, task_key(connector, task), TaskRecord) for task in range(count.value.tasks)]
+        apart = base.value.dropped if base else None
+        dropped = None if apart is None else table.read(store, dropped_key(connector, apart), Dropped)
+        rows = store.at_once(partial(_written, store, connector, base), range(count.value.tasks))
         again = table.read(store, task_count_key(connector), TaskCountRecord)
         if again is None or again.version != count.version:
             continue  # a driver was at work meanwhile
@@ -123,7 +147,35 @@ def read_commits(store: Store, connector: str) -> Merged:
                 f"connector {connector}: store {store.url} has no plan of generation {count.value.planned}, "
                 f"which it says was planned; what is committed is unknown. Restore the store from a backup"
             )
-        return merge(base.value, [row.value for row in rows if row])
+        if (plan := base.value).dropped is not None:
+            if dropped is None:
+                raise missing_dropped(store, connector, plan)
+            plan = with_dropped(plan, dropped.value)
+        return merge(plan, [row for row in rows if row])
+
+
+def _written(
+    store: Store, connector: str, base: table.Row[GenerationPlan] | None, task: int
+) -> TaskRecord | None:
+    """What a task has written that its plan does not say, its segments included.
+
+    Raises:
+        ConnectException: a segment is gone, and its record still names it.
+    """
+    key, before = task_key(connector, task), None
+    while True:
+        row = table.read(store, key, TaskRecord)
+        if row is None or base is None or not says_news(base.value, row.value):
+            return None
+        found = whole(store, connector, task, row.value)
+        if found is not None:
+            return found
+        if before == row.version:  # nobody has written it since its segment was missed
+            count = table.read(store, task_count_key(connector), TaskCountRecord)
+            if count is None or count.value.planned != base.value.generation:
+                return None  # a newer plan counts: whoever asks looks again
+            raise missing_segment(store, connector, task)
+        before = row.version
 
 
 def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -8,24 +8,40 @@ with the same nonce, and a condition that fails then is compared with what stand
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import logging
+import random
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Final, NamedTuple, TypeVar
 
-import stamina
-
 from sinksdk.errors import ConnectException
+from sinksdk.logs import Outage
 
 FORMAT: Final = 1
-"""Version of the values' format; a store with a higher one was written by a newer sinksdk."""
+"""Version of the values' format, but for those few that say otherwise. It says who may read and write them: a
+version that knows a lower one does neither. A field that is only added does not change it: older versions
+keep what they do not know."""
+
+NEWEST_FORMAT: Final = 3
+"""The highest one this sinksdk reads; a higher one was written by a newer sinksdk."""
 
 _TRIES: Final = 3
+_LONGEST_PAUSE: Final = 2.0  # seconds between two attempts at a request
+_TOLD_AFTER: Final = 1.0  # seconds without an answer: one that is late now and then is nobody's business
 _ENCODER: Final = json.JSONEncoder(sort_keys=True)
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
 
 T = TypeVar("T")
+V = TypeVar("V")
+
+log = logging.getLogger(__name__)
 
 
 class Conflict(ConnectException):
@@ -34,6 +50,9 @@ class Conflict(ConnectException):
 
 class StoreUnavailable(ConnectException):
     """The store did not answer for as long as it was asked. A write may have taken effect or not."""
+
+    is_logged = True
+    """The store itself has told of its outage; whoever meets it too need not."""
 
 
 class StoreRefused(ConnectException):
@@ -61,10 +80,20 @@ class Stored(NamedTuple):
 def contents(body: str, where: str) -> dict[str, Any]:
     """The value in a body, without the store's own fields. Raises ConnectException: a newer format."""
     value: dict[str, Any] = json.loads(body)
-    if value.pop("format", None) != FORMAT:
+    if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
         raise ConnectException(f"{where} has a format this version of sinksdk does not know; upgrade it here")
     del value["nonce"]
     return value
+
+
+@functools.lru_cache(maxsize=64)
+def outage_of(url: str) -> Outage:
+    """The outage of a store: one for all who open it in this process, also one after the other.
+
+    Args:
+        url: its URL, without secrets.
+    """
+    return Outage(log, f"store {url}", after=_TOLD_AFTER)
 
 
 class Store(ABC):
@@ -78,6 +107,8 @@ class Store(ABC):
     def __init__(self, *, patience: float = 30.0, pause: float = 0.05) -> None:
         self._patience = patience
         self._pause = pause
+        self._outage = Outage(log, lambda: f"store {self.url}", after=_TOLD_AFTER)
+        """Backends that can be opened again replace it by that of :func:`outage_of`."""
 
     @property
     @abstractmethod
@@ -113,8 +144,24 @@ class Store(ABC):
         """What :meth:`get` returns, not decoded: a reader may know it already. Raises as it does."""
         return self._ask(lambda: self._read(key), f"reading {key}")
 
-    def put(self, key: str, value: Mapping[str, Any], if_version: str | None) -> str:
+    def version(self, key: str) -> str | None:
+        """The version of a key's value, None where there is none; the value stays where it is."""
+        return self._ask(lambda: self._version(key), f"looking at {key}")
+
+    def recent_version(self, key: str) -> str | None:
+        """As :meth:`version`, or as it was a moment ago: for whoever looks again and again, and not alone."""
+        return self.version(key)
+
+    def put(
+        self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT
+    ) -> str:
         """Write a value if the key still has the given version (None: if it has no value).
+
+        Args:
+            key: where.
+            value: what.
+            if_version: the version that is replaced.
+            version: of the value's format: a sinksdk that does not know it reads nothing of the value.
 
         Returns:
             The new version.
@@ -129,7 +176,7 @@ class Store(ABC):
             message = f"{key}: a value must not have fields called {', '.join(sorted(own))}"
             raise ValueError(message)
         nonce = uuid.uuid4().hex
-        body = _ENCODER.encode({"format": FORMAT, "nonce": nonce, **value})
+        body = _ENCODER.encode({"format": version, "nonce": nonce, **value})
         for _ in range(_TRIES):
             if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
                 return nonce
@@ -166,26 +213,72 @@ class Store(ABC):
         """
         return self
 
+    @property
+    def most_entries(self) -> int:
+        """How many commits a task's record may hold, which is written whole, before they are set apart."""
+        return 32
+
+    @property
+    def most_at_once(self) -> int:
+        """How many requests are worth making at the same time; 1 where they would wait for each other."""
+        return 1
+
+    def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
+        """Make a request for each item, several at the same time where that is worth it.
+
+        Args:
+            request: makes it, through this store. Called by several threads.
+            items: what each of them is about.
+
+        Returns:
+            What each of them gave, in the items' order.
+
+        Raises:
+            Exception: what the first of them in that order has raised; others may have been made.
+        """
+        threads = min(self.most_at_once, len(items))
+        if threads <= 1:
+            return [request(item) for item in items]
+        with ThreadPoolExecutor(threads, "store") as pool:
+            return list(pool.map(lambda item: copy_context().run(request, item), items))
+
     def close(self) -> None:  # noqa: B027 - a hook: most stores hold nothing
         """Let go of connections."""
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
-        try:
-            for attempt in stamina.retry_context(
-                on=Lost, attempts=None, timeout=self._patience, wait_initial=self._pause, wait_max=2.0,
-                wait_jitter=self._pause,
-            ):  # fmt: skip
-                with attempt:
-                    return request()
-        except Lost as error:
-            raise StoreUnavailable(
-                f"store {self.url}: {what} got no answer for {self._patience:g} s: {error.__cause__ or error}"
-            ) from error
+        """Make a request until it is answered, with growing pauses, for as long as patience lasts."""
+        begun = time.monotonic()
+        for attempt in itertools.count():
+            try:
+                answer = request()
+            except Lost as error:
+                self._outage.failed(
+                    "store %s gives no answer, it is asked again: %s failed %s: %s",
+                    self.url,
+                    what,
+                    "once" if not attempt else f"{attempt + 1} times",
+                    error,
+                    since=begun,
+                )
+                pause = min(self._pause * 2.0 ** min(attempt, 30), _LONGEST_PAUSE)
+                pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
+                if time.monotonic() + pause - begun > self._patience:
+                    message = f"store {self.url}: {what} got no answer for {self._patience:g} s: {error}"
+                    raise StoreUnavailable(message) from error
+                time.sleep(pause)
+            else:
+                self._outage.worked()
+                return answer
         raise AssertionError  # the loop returns or raises
 
     @abstractmethod
     def _read(self, key: str) -> Stored | None:
         """What stands under a key."""
+
+    def _version(self, key: str) -> str | None:
+        """The version of what stands under a key; a backend that need not read all of it overrides this."""
+        stored = self._read(key)
+        return None if stored is None else stored.version
 
     @abstractmethod
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:

@@ -9,10 +9,12 @@ STORE_KEY = "store"
 CONNECTORS = "connectors/"
 """What the keys of all connectors begin with."""
 
+_CONFIG = "/config"
+
 
 def config_key(connector: str) -> str:
     """Configuration, incarnation, target state."""
-    return f"{_root(connector)}/config"
+    return f"{_root(connector)}{_CONFIG}"
 
 
 def connector_prefix(connector: str) -> str:
@@ -22,8 +24,9 @@ def connector_prefix(connector: str) -> str:
 
 def connector_of(key: str) -> str | None:
     """The name of the connector whose configuration a key holds, None for other keys."""
-    root, _, last = key.rpartition("/")
-    return unquote(root.removeprefix(CONNECTORS)) if last == "config" else None
+    if not key.endswith(_CONFIG):  # most do not, and all are looked at once a second
+        return None
+    return unquote(key.removeprefix(CONNECTORS).removesuffix(_CONFIG))
 
 
 def task_count_key(connector: str) -> str:
@@ -34,6 +37,24 @@ def task_count_key(connector: str) -> str:
 def plan_key(connector: str, generation: int) -> str:
     """The plan of one generation."""
     return f"{_root(connector)}/generations/{generation:012d}"
+
+
+def closing_key(connector: str, generation: int) -> str:
+    """The request that a generation closes: what its plan says of it, where its tasks look again and again.
+
+    It begins as its plan's key does and follows it, so that whoever prunes plans prunes it too.
+    """
+    return f"{plan_key(connector, generation)}-closing"
+
+
+def segment_key(connector: str, generation: int, task: int, name: str) -> str:
+    """Commits that a task has set apart; it goes with its generation's plan, as :func:`closing_key` does."""
+    return f"{plan_key(connector, generation)}-task-{task}-{name}"
+
+
+def dropped_key(connector: str, generation: int) -> str:
+    """Commits of topics that are not read any more, set apart from plans by the driver of a generation."""
+    return f"{_root(connector)}/dropped/{generation:012d}"
 
 
 def plans_prefix(connector: str) -> str:
@@ -47,8 +68,18 @@ def task_key(connector: str, task: int) -> str:
 
 
 def status_key(connector: str) -> str:
-    """States, first-seen times, tails, last error."""
+    """State, heartbeat, last error."""
     return f"{_root(connector)}/status"
+
+
+def ends_key(connector: str) -> str:
+    """Where its source ends, and when its partitions were last committed."""
+    return f"{_root(connector)}/ends"
+
+
+def remembered_key(connector: str) -> str:
+    """What its driver remembers of partitions and tasks: first-seen times, tails, failures."""
+    return f"{_root(connector)}/remembered"
 
 
 def progress_key(connector: str, task: int) -> str:

@@ -6,7 +6,8 @@ attempt makes every later write of the older one fail, for ever.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,21 +16,45 @@ from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store
 from sinksdk.store.keys import (
+    closing_key,
     plan_key,
+    segment_key,
     task_count_key,
     task_key,
 )
 from sinksdk.store.records import (
+    Closing,
+    Dropped,
     Entry,
     GenerationPlan,
+    Segment,
     TaskCountRecord,
     TaskRecord,
     by_partition,
     noted,
 )
 
+log = logging.getLogger(__name__)
+
 Tokens = Mapping[TopicPartition, Mapping[str, Token]]
 """Tokens by partition and id."""
+
+
+class _Held(NamedTuple):
+    """A token that no commit covers, and that nobody has discarded.
+
+    Args:
+        token: the token.
+        is_noted: whether a task of this generation noted it; else the plan lists it.
+        is_own: whether this attempt did.
+    """
+
+    token: Token
+    is_noted: bool = False
+    is_own: bool = False
+
+
+_HeldByPartition = Mapping[TopicPartition, Mapping[str, _Held]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +63,12 @@ class _Content:
 
     Args:
         entries: commits.
-        prepared: tokens this attempt noted that no commit covers.
-        inherited: tokens that earlier attempts of the same generation noted, not discarded yet.
-        settled: ids of the plan's stale tokens that need no discarding any more.
+        held: tokens that are neither committed nor discarded, by id. What the plan lists as stale and is
+            not held any more is settled: nobody discards it.
     """
 
     entries: Mapping[TopicPartition, Entry]
-    prepared: Tokens
-    inherited: Tokens
-    settled: tuple[str, ...]
+    held: _HeldByPartition
 
 
 class Ledger:
@@ -58,18 +80,19 @@ class Ledger:
     Args:
         record: the record as taken over.
         stale: tokens of predecessors that are to be discarded, as noted in the plan.
+        apart: commits that are not written with the record: they stand elsewhere.
     """
 
-    def __init__(self, record: TaskRecord, stale: Tokens) -> None:
+    def __init__(self, record: TaskRecord, stale: Tokens, apart: Iterable[Entry] = ()) -> None:
+        self._apart = {entry.topic_partition: entry for entry in apart}
         self._generation = record.generation
         self._attempt = record.attempt
         self._planned = stale
         self._content = _Content(
             entries={entry.topic_partition: entry for entry in record.entries},
-            prepared={},
-            inherited=by_partition(record.prepared),
-            settled=record.discarded,
+            held=_held(record, stale),
         )
+        self._unknown = record.model_extra or {}
         self._unsaved = False
 
     @property
@@ -79,33 +102,38 @@ class Ledger:
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The last commit; ``publish`` holds its tokens that are not published yet."""
-        entry = self._content.entries.get(partition)
+        entry = self._entry(partition)
         return entry.committed() if entry else None
+
+    def _entry(self, partition: TopicPartition) -> Entry | None:
+        return self._content.entries.get(partition) or self._apart.get(partition)
+
+    def visible(self, partition: TopicPartition) -> int | None:
+        """Up to which offset everything is published; None where that is not known."""
+        entry = self._entry(partition)
+        return entry.visible if entry else None
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens this attempt noted that no commit covers."""
-        return tuple(self._content.prepared.get(partition, {}).values())
+        return tuple(held.token for held in self._held(partition) if held.is_own)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
         """Predecessors' tokens that no commit covers, not discarded yet."""
-        planned = _without(self._planned.get(partition, {}), self._content.settled)
-        return tuple({**planned, **self._content.inherited.get(partition, {})}.values())
+        return tuple(held.token for held in self._held(partition) if not held.is_own)
+
+    def _held(self, partition: TopicPartition) -> Iterable[_Held]:
+        return self._content.held.get(partition, {}).values()
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
         """Note tokens, in one write. An id that was discarded before is in use again."""
-        content = self._content
         ids = {token.id for given in tokens.values() for token in given}
-        prepared = {p: dict(noted_before) for p, noted_before in content.prepared.items()}
+        held = {
+            partition: {key: one for key, one in ones.items() if one.is_own or key not in ids}
+            for partition, ones in self._content.held.items()
+        }
         for partition, given in tokens.items():
-            prepared.setdefault(partition, {}).update({token.id: token for token in given})
-        self._write(
-            replace(
-                content,
-                prepared=prepared,
-                inherited={p: _without(kept, ids) for p, kept in content.inherited.items()},
-                settled=tuple(token for token in content.settled if token not in ids),
-            )
-        )
+            held[partition] = {**held.get(partition, {}), **_own(given)}
+        self._write(replace(self._content, held=held))
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit offsets with the tokens to publish, in one atomic write.
@@ -114,34 +142,27 @@ class Ledger:
             ConnectException: a commit would overwrite tokens that still are to be published.
         """
         content = self._content
-        entries, prepared, settled = dict(content.entries), dict(content.prepared), content.settled
+        entries, held = dict(content.entries), content.held
         for partition, offset in offsets.items():
             self._refuse_to_overwrite(partition, offset)
-            entries[partition] = Entry.of(partition, offset, self._generation)
-            ids = {token.id for token in offset.tokens}
-            prepared[partition] = _without(prepared.get(partition, {}), ids)
-            settled = self._settle(partition, ids, settled)
-        self._write(replace(content, entries=entries, prepared=prepared, settled=settled))
+            entries[partition] = Entry.of(partition, offset, self._generation, self._entry(partition))
+            held = _with(held, partition, _without(held, partition, offset.tokens))
+        self._write(replace(content, entries=entries, held=held))
 
     def _refuse_to_overwrite(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
-        before = self._content.entries.get(partition)
+        before = self._entry(partition)
         if before is not None and before.publish:
             raise ConnectException(
                 f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
                 f"not published: {', '.join(token.id for token in before.publish)}"
             )
 
-    def _settle(
-        self, partition: TopicPartition, ids: Collection[str], settled: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        """The plan still lists these as stale; from now on nobody discards them any more."""
-        planned = self._planned.get(partition, {})
-        return (*settled, *(token for token in planned if token in ids and token not in settled))
-
     def published(self, partition: TopicPartition) -> None:
         """All tokens of the last commit are published; durable with the next write."""
-        content = self._content
-        entry = content.entries[partition].model_copy(update={"publish": (), "generation": self._generation})
+        content, before = self._content, self._content.entries.get(partition) or self._apart[partition]
+        entry = before.model_copy(
+            update={"publish": (), "published_to": None, "generation": self._generation}
+        )
         self._content = replace(content, entries={**content.entries, partition: entry})
         self._unsaved = True
 
@@ -150,34 +171,29 @@ class Ledger:
     ) -> None:
         """The last commit goes back to this offset; these of its tokens are noted as to be discarded."""
         content = self._content
-        before = content.entries[partition]
+        before = content.entries.get(partition) or self._apart[partition]
         entry = Entry.of(partition, offset, self._generation).model_copy(
             update={"withdrawn_from": before.offset}
         )
-        kept = {**content.prepared.get(partition, {}), **{token.id: token for token in discard}}
+        held = {**content.held.get(partition, {}), **_own(discard)}
         self._write(
             replace(
                 content,
                 entries={**content.entries, partition: entry},
-                prepared={**content.prepared, partition: kept},
+                held={**content.held, partition: held},
             )
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:
         """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
-        entry = self._content.entries.get(partition)
+        entry = self._entry(partition)
         return entry is not None and entry.withdrawn_from is not None and entry.generation == self._generation
 
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
-        content, ids = self._content, {token.id for token in tokens}
-        kept, inherited = content.prepared.get(partition, {}), content.inherited.get(partition, {})
-        self._content = replace(
-            content,
-            prepared={**content.prepared, partition: _without(kept, ids)},
-            inherited={**content.inherited, partition: _without(inherited, ids)},
-            settled=self._settle(partition, ids, content.settled),
-        )
+        content = self._content
+        left = _without(content.held, partition, tokens)
+        self._content = replace(content, held=_with(content.held, partition, left))
         self._unsaved = True
 
     def flush(self) -> None:
@@ -191,18 +207,17 @@ class Ledger:
         self._unsaved = False
 
     def _record(self, content: _Content) -> TaskRecord:
-        partitions = {*content.prepared, *content.inherited}
+        held = {key for ones in content.held.values() for key in ones}
+        planned = dict.fromkeys(key for tokens in self._planned.values() for key in tokens)
         return TaskRecord(
+            **self._unknown,
             generation=self._generation,
             attempt=self._attempt,
             entries=tuple(entry for _, entry in sorted(content.entries.items())),
             prepared=noted(
-                {
-                    p: [*content.inherited.get(p, {}).values(), *content.prepared.get(p, {}).values()]
-                    for p in partitions
-                }
+                {p: [one.token for one in ones.values() if one.is_noted] for p, ones in content.held.items()}
             ),
-            discarded=content.settled,
+            discarded=tuple(key for key in planned if key not in held),
         )
 
     def _save(self, record: TaskRecord) -> None:
@@ -210,12 +225,48 @@ class Ledger:
         raise NotImplementedError
 
 
-def _without(tokens: Mapping[str, Token], ids: Collection[str]) -> dict[str, Token]:
-    return {token_id: token for token_id, token in tokens.items() if token_id not in ids}
+def _held(record: TaskRecord, stale: Tokens) -> dict[TopicPartition, dict[str, _Held]]:
+    """What the plan lists and no earlier attempt has settled, and what these attempts noted."""
+    held = {
+        partition: {key: _Held(token) for key, token in tokens.items() if key not in record.discarded}
+        for partition, tokens in stale.items()
+    }
+    for partition, tokens in by_partition(record.prepared).items():
+        noted_before = {key: _Held(token, is_noted=True) for key, token in tokens.items()}
+        held[partition] = {**held.get(partition, {}), **noted_before}
+    return held
+
+
+def _own(tokens: Iterable[Token]) -> dict[str, _Held]:
+    return {token.id: _Held(token, is_noted=True, is_own=True) for token in tokens}
+
+
+def _with(held: _HeldByPartition, partition: TopicPartition, ones: Mapping[str, _Held]) -> _HeldByPartition:
+    """The same with these of one partition; what a partition holds no more of costs nothing any more."""
+    others = {p: kept for p, kept in held.items() if p != partition}
+    return {**others, partition: ones} if ones else others
+
+
+def _without(held: _HeldByPartition, partition: TopicPartition, tokens: Iterable[Token]) -> dict[str, _Held]:
+    ids = {token.id for token in tokens}
+    return {key: one for key, one in held.get(partition, {}).items() if key not in ids}
 
 
 class TaskLedger(Ledger):
-    """A task's ledger in the store: every write by compare-and-set from the version it wrote last."""
+    """A task's ledger in the store: every write by compare-and-set from the version it wrote last.
+
+    The record is written whole each time. So that a task of many partitions writes what has changed, and
+    not all of them whenever one of them ends, commits are set apart in segments once there are some: a
+    segment is written first, then the record that names it.
+
+    Args:
+        store: where.
+        connector: the connector's name.
+        task: the task's number.
+        taken: its record as taken over.
+        stale: tokens of predecessors that are to be discarded, as noted in the plan.
+        apart: commits in the record's segments.
+    """
 
     def __init__(
         self,
@@ -224,14 +275,63 @@ class TaskLedger(Ledger):
         task: int,
         taken: table.Row[TaskRecord],
         stale: Tokens,
+        *,
+        apart: Iterable[Entry] = (),
     ) -> None:
-        super().__init__(taken.value, stale)
+        super().__init__(taken.value, stale, apart)
         self._store = store
         self._connector = connector
         self._task = task
         self._version = taken.version
+        self._segments = taken.value.segments
+        self._size = len(self._apart)  # commits in all segments, replaced ones included
+        self._number = 0
+
+    def _write(self, content: _Content) -> None:
+        is_apart = len(content.entries) > self._store.most_entries
+        super()._write(content)
+        if is_apart:
+            self._apart |= content.entries
+            self._content = replace(content, entries={})
 
     def _save(self, record: TaskRecord) -> None:
+        head, replaced = record.model_copy(update={"segments": self._segments}), tuple[str, ...]()
+        if len(record.entries) > self._store.most_entries:
+            head, replaced = self._set_apart(head)
+        self._write_record(head)
+        self._segments = head.segments
+        for name in replaced:
+            self._remove(name)
+
+    def _set_apart(self, record: TaskRecord) -> tuple[TaskRecord, tuple[str, ...]]:
+        """A record whose commits stand in a segment, and the segments that are needed no more after it.
+
+        Once most of what stands in segments is replaced, all of them become one.
+        """
+        entries, kept, replaced = record.entries, record.segments, tuple[str, ...]()
+        size = self._size + len(entries)
+        apart = {**self._apart, **{entry.topic_partition: entry for entry in entries}}
+        if size > 2 * len(apart):
+            entries, kept, replaced = tuple(entry for _, entry in sorted(apart.items())), (), kept
+            size = len(entries)
+        self._number += 1
+        name = f"{record.attempt}-{self._number}"
+        key = segment_key(self._connector, record.generation, self._task, name)
+        table.write(self._store, key, Segment(entries=entries), None)
+        self._size = size
+        return record.model_copy(update={"entries": (), "segments": (*kept, name)}), replaced
+
+    def _remove(self, name: str) -> None:
+        """Remove a segment that the record names no more. What stays is pruned with its generation."""
+        key = segment_key(self._connector, self._generation, self._task, name)
+        try:
+            version = self._store.version(key)
+            if version is not None:
+                self._store.delete(key, version)
+        except ConnectException as error:
+            log.debug("%s stays until its generation is pruned: %s", key, error)
+
+    def _write_record(self, record: TaskRecord) -> None:
         key = task_key(self._connector, self._task)
         try:
             self._version = table.write(self._store, key, record, self._version).version
@@ -271,18 +371,57 @@ def take_over(store: Store, connector: str, generation: int, task: int) -> Taken
             taken = table.write(store, key, record, before.version if before else None)
         except Conflict:
             continue  # another attempt, or a fence: look again
-        if current_plan(store, connector, generation) is None:
+        apart = entries_apart(store, connector, task, taken.value)
+        if not is_current(store, connector, generation):
             return None
-        return TakenOver(plan, TaskLedger(store, connector, task, taken, _stale_of(plan, task)))
+        if apart is None:
+            raise missing_segment(store, connector, task)
+        return TakenOver(plan, TaskLedger(store, connector, task, taken, _stale_of(plan, task), apart=apart))
 
 
 def current_plan(store: Store, connector: str, generation: int) -> GenerationPlan | None:
     """A generation's plan while that generation is the newest, claimed and planned; None from then on."""
-    count = table.read(store, task_count_key(connector), TaskCountRecord)
-    if count is None or (count.value.claimed, count.value.planned) != (generation, generation):
+    if not is_current(store, connector, generation):
         return None
     plan = table.read(store, plan_key(connector, generation), GenerationPlan)
     return plan.value if plan else None
+
+
+def with_dropped(plan: GenerationPlan, dropped: Dropped) -> GenerationPlan:
+    """A plan with what was set apart from it."""
+    committed, ids = (*plan.committed, *dropped.committed), dropped.topic_ids | plan.topic_ids
+    return plan.model_copy(update={"committed": committed, "topic_ids": ids})
+
+
+def missing_dropped(store: Store, connector: str, plan: GenerationPlan) -> ConnectException:
+    """What to raise where they are gone for good."""
+    return ConnectException(
+        f"connector {connector}: store {store.url} has lost what was committed of topics that are not read "
+        f"any more, set apart from the plan of generation {plan.generation}. Restore it from a backup"
+    )
+
+
+def is_current(store: Store, connector: str, generation: int) -> bool:
+    """Whether a generation is the newest, claimed and planned."""
+    count = table.read(store, task_count_key(connector), TaskCountRecord)
+    return count is not None and (count.value.claimed, count.value.planned) == (generation, generation)
+
+
+def ask_to_close(store: Store, connector: str, generation: int, closing: Closing) -> None:
+    """Let a generation's tasks know that they are to close; asked twice, the first holds.
+
+    Its plan says so too, for drivers. It may be large, and each task looks every second or so.
+    """
+    try:
+        table.write(store, closing_key(connector, generation), closing, None)
+    except Conflict:
+        return
+
+
+def asked_to_close(store: Store, connector: str, generation: int) -> Closing | None:
+    """The request that a generation closes, if there is one."""
+    row = table.read(store, closing_key(connector, generation), Closing)
+    return row.value if row else None
 
 
 def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> TaskRecord:
@@ -295,6 +434,44 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
         attempt=1,
         entries=tuple(entry for entry in plan.committed if entry.topic_partition in mine),
     )
+
+
+def entries_apart(store: Store, connector: str, task: int, record: TaskRecord) -> list[Entry] | None:
+    """The commits in a record's segments, each partition's latest; None where a segment is gone.
+
+    Segments go when a newer generation is planned, or are made one: whoever finds one gone looks again.
+    """
+    found: dict[TopicPartition, Entry] = {}
+    keys = [segment_key(connector, record.content_generation, task, name) for name in record.segments]
+    for row in store.at_once(lambda key: table.read(store, key, Segment), keys):
+        if row is None:
+            return None
+        found |= {entry.topic_partition: entry for entry in row.value.entries}
+    return list(found.values())
+
+
+def whole(store: Store, connector: str, task: int, record: TaskRecord) -> TaskRecord | None:
+    """A record with what stands in its segments among its entries; None where a segment is gone."""
+    if not record.segments:
+        return record
+    apart = entries_apart(store, connector, task, record)
+    if apart is None:
+        return None
+    latest = {entry.topic_partition: entry for entry in (*apart, *record.entries)}
+    return record.model_copy(update={"entries": tuple(latest.values()), "segments": ()})
+
+
+def missing_segment(store: Store, connector: str, task: int) -> ConnectException:
+    """What to raise where a segment that counts is gone."""
+    return ConnectException(
+        f"connector {connector}: store {store.url} has lost commits that task {task} has set apart; what is "
+        f"committed is unknown. Restore the store from a backup"
+    )
+
+
+def says_news(base: GenerationPlan | None, record: TaskRecord) -> bool:
+    """Whether a record holds what the plan does not; else the plan was made from it, or from newer ones."""
+    return base is None or record.content_generation >= base.generation
 
 
 def _stale_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, dict[str, Token]]:
@@ -320,7 +497,7 @@ def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
     entry are stale; they are carried along until somebody has discarded them. A record that no task of
     the plan's generation has written says nothing new: the plan was made from it.
     """
-    rows = [record for record in records if base is None or record.content_generation >= base.generation]
+    rows = [record for record in records if says_news(base, record)]
     committed = {entry.topic_partition: entry for entry in base.committed} if base else {}
     stale = by_partition(base.stale) if base else {}
     for record in rows:
@@ -330,7 +507,12 @@ def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
                 committed[entry.topic_partition] = entry
         for partition, tokens in by_partition(record.prepared).items():
             stale.setdefault(partition, {}).update(tokens)
-    settled = {token for record in rows for token in record.discarded}
+    settled = {token for record in rows for token in _settled(record)}
     settled |= {token.id for entry in committed.values() for token in entry.publish}
     left = {p: {i: t for i, t in tokens.items() if i not in settled} for p, tokens in stale.items()}
     return Merged(committed, {p: tokens for p, tokens in left.items() if tokens})
+
+
+def _settled(record: TaskRecord) -> set[str]:
+    """What its task discarded and did not begin anew: an older version lists a withdrawn token twice."""
+    return set(record.discarded) - {token.id for row in record.prepared for token in row.tokens}

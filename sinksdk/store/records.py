@@ -7,9 +7,9 @@ lists, with ``topic`` and ``partition`` of their own, so that any topic name wil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sinksdk.context import ClosingReason
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
@@ -18,14 +18,38 @@ TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 """Connect's target states."""
 
 
+def _known(token: object) -> object:
+    """What this version knows of a token: an id and the author's data, to which a version adds nothing."""
+    return {key: token[key] for key in ("id", "data") if key in token} if isinstance(token, dict) else token
+
+
+KeptToken = Annotated[Token, BeforeValidator(_known)]
+"""A token as the store keeps it."""
+
+
 class Value(BaseModel):
     """Base of everything the store keeps. Unknown fields are kept out, missing ones are errors."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    @property
+    def format(self) -> int:
+        """Version of its format. A higher one keeps out every sinksdk that would read it wrongly."""
+        return 1
+
     def as_json(self) -> dict[str, Any]:
         """The value as the store writes it."""
         return self.model_dump(mode="json")
+
+
+class Lasting(Value):
+    """Base of what correctness stands on, and what several versions may change one after the other.
+
+    Fields that this version does not know stay as they are: whoever fences, claims or closes what a newer
+    version has written takes nothing from it.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
 
 class StoreIdentity(Value):
@@ -34,7 +58,7 @@ class StoreIdentity(Value):
     id: str
 
 
-class Orders(Value):
+class Orders(Lasting):
     """How often an operator has asked for what is done once; a driver compares with how often it did it.
 
     Args:
@@ -50,7 +74,7 @@ class Orders(Value):
     flush: int = 0
 
 
-class ConnectorRecord(Value):
+class ConnectorRecord(Lasting):
     """A connector as an operator wants it.
 
     Args:
@@ -61,6 +85,7 @@ class ConnectorRecord(Value):
         orders: what else was asked for.
         claimed: the newest generation whose driver has brought its own configuration.
         deleted: being deleted: outside resources are cleaned up before this record goes.
+        forced: the deletion gives up what is committed and cannot be published.
     """
 
     config: dict[str, str]
@@ -70,9 +95,10 @@ class ConnectorRecord(Value):
     orders: Orders = Orders()
     claimed: int = 0
     deleted: bool = False
+    forced: bool = False
 
 
-class TaskCountRecord(Value):
+class TaskCountRecord(Lasting):
     """The task count record.
 
     Args:
@@ -91,7 +117,7 @@ class TaskCountRecord(Value):
     transactional_tasks: int | None = None
 
 
-class Entry(Value):
+class Entry(Lasting):
     """One partition's commit.
 
     Args:
@@ -101,15 +127,18 @@ class Entry(Value):
         generation: the generation that wrote it; of two entries the higher one holds.
         withdrawn_from: the offset it was at before it was withdrawn to this one, because what it covered
             could never be published; None for every other commit.
+        published_to: while ``publish`` waits: the offset of the commit before, of which everything is
+            published. None: there was none, or a version that did not keep it has written this one.
     """
 
     topic: str
     partition: int
     offset: int
     metadata: str = ""
-    publish: tuple[Token, ...] = ()
+    publish: tuple[KeptToken, ...] = ()
     generation: int
     withdrawn_from: int | None = None
+    published_to: int | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -120,9 +149,31 @@ class Entry(Value):
         """The entry as authors see it."""
         return OffsetAndMetadata(self.offset, self.metadata, self.publish)
 
+    @property
+    def visible(self) -> int | None:
+        """Up to which offset everything is published; None where that is not known."""
+        return self.published_to if self.publish else self.offset
+
+    def withdrawn_to(self, offset: int, generation: int) -> Entry:
+        """The same, gone back to this offset in that generation, with nothing left to publish."""
+        changed = {
+            "offset": offset,
+            "publish": (),
+            "published_to": None,
+            "generation": generation,
+            "withdrawn_from": self.offset,
+        }
+        return self.model_copy(update=changed)
+
     @classmethod
-    def of(cls, partition: TopicPartition, offset: OffsetAndMetadata, generation: int) -> Entry:
-        """A commit made in that generation."""
+    def of(
+        cls,
+        partition: TopicPartition,
+        offset: OffsetAndMetadata,
+        generation: int,
+        before: Entry | None = None,
+    ) -> Entry:
+        """A commit made in that generation, after the one before it."""
         return cls(
             topic=partition.topic,
             partition=partition.partition,
@@ -130,15 +181,16 @@ class Entry(Value):
             metadata=offset.metadata,
             publish=offset.tokens,
             generation=generation,
+            published_to=before.visible if before and offset.tokens else None,
         )
 
 
-class Noted(Value):
+class Noted(Lasting):
     """Tokens of one partition that no commit covers."""
 
     topic: str
     partition: int
-    tokens: tuple[Token, ...]
+    tokens: tuple[KeptToken, ...]
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -146,11 +198,30 @@ class Noted(Value):
         return TopicPartition(self.topic, self.partition)
 
 
-class PlannedRange(Value):
+class Retrying(Value):
+    """What a partition waits for: something that failed in a way that may pass, and is tried again.
+
+    Args:
+        since: when it first failed, in seconds since the epoch.
+        attempts: how often it has failed.
+        next_attempt: when it is tried again, in seconds since the epoch.
+        refused: the first record that was refused: once it is taken, there was progress. None: it was not
+            about a record, and only a commit is progress.
+    """
+
+    since: float
+    attempts: int
+    next_attempt: float
+    refused: int | None = None
+
+
+class PlannedRange(Lasting):
     """Offsets [start, end) of one partition, the most its generation will read of it.
 
     Args:
         due: the end is closing: what is left over is flushed and committed too.
+        records: its generation ends it after so many records, if it has more. None: only at its end.
+        retry: what earlier generations have left to this one to try again.
     """
 
     topic: str
@@ -158,6 +229,8 @@ class PlannedRange(Value):
     start: int
     end: int
     due: bool = False
+    records: int | None = None
+    retry: Retrying | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -170,7 +243,7 @@ class PlannedRange(Value):
         return OffsetRange(self.start, self.end)
 
 
-class TaskPlan(Value):
+class TaskPlan(Lasting):
     """One task's share of a generation.
 
     Args:
@@ -182,7 +255,7 @@ class TaskPlan(Value):
     config: dict[str, str] = Field(default_factory=dict)
 
 
-class Closing(Value):
+class Closing(Lasting):
     """A running generation shall close.
 
     Args:
@@ -200,7 +273,50 @@ class Closing(Value):
     asked: float | None = None
 
 
-class GenerationPlan(Value):
+class NamedPartition(Lasting):
+    """A partition, where nothing more is said of it."""
+
+    topic: str
+    partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Which one."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class Undecided(Lasting):
+    """The next driver decides where partitions without a commit begin; no commit says it.
+
+    Args:
+        first: the connector has never run: it decides for all, also by what ``offset.source`` says.
+        reset: everything was taken back by hand: it decides for all.
+        partitions: otherwise for these, whose commits were taken back. Any other partition without a
+            commit came later, and begins at its first record.
+    """
+
+    first: bool = False
+    reset: bool = False
+    partitions: tuple[NamedPartition, ...] = ()
+
+    def covers(self, partition: TopicPartition) -> bool:
+        """Whether it is decided where this partition begins, if nothing is committed of it."""
+        return self.first or self.reset or any(p.topic_partition == partition for p in self.partitions)
+
+
+class Dropped(Lasting):
+    """Commits of topics that a connector is not subscribed to any more: it may be again, and goes on there.
+
+    Args:
+        committed: the commits.
+        topic_ids: ids of these topics.
+    """
+
+    committed: tuple[Entry, ...]
+    topic_ids: dict[str, str] = Field(default_factory=dict)
+
+
+class GenerationPlan(Lasting):
     """The plan of one generation.
 
     Args:
@@ -210,7 +326,11 @@ class GenerationPlan(Value):
             change the connector's, but never what a planned generation does.
         topic_ids: id of each topic of which something was read, as it was when it was first planned;
             topics of a source without such ids are not in it.
+        undecided: where partitions without a commit begin, if that is not decided. Only offsets altered by
+            hand leave it so; None in every plan that a driver has made, and in those of older versions.
         closing: set while it runs, once it shall close.
+        dropped: the generation whose driver has set apart what belongs to ``committed`` and ``topic_ids`` of
+            topics that are not read any more; None: there are none.
     """
 
     generation: int
@@ -220,10 +340,17 @@ class GenerationPlan(Value):
     stale: tuple[Noted, ...] = ()
     config: dict[str, str] = Field(default_factory=dict)
     topic_ids: dict[str, str] = Field(default_factory=dict)
+    undecided: Undecided | None = None
     closing: Closing | None = None
+    dropped: int | None = None
+
+    @property
+    def format(self) -> int:
+        """3 with dropped topics: who does not know of them would forget what is committed of them."""
+        return 1 if self.dropped is None else 3
 
 
-class TaskRecord(Value):
+class TaskRecord(Lasting):
     """What one task has written: the record that plays the part of a transactional id.
 
     Args:
@@ -234,6 +361,8 @@ class TaskRecord(Value):
         entries: commits.
         prepared: tokens noted that no commit covers.
         discarded: ids of tokens of the plan's ``stale`` that are discarded.
+        segments: names of the values that hold further commits of its generation, oldest first; of two
+            commits of one partition the later one holds, and those in ``entries`` are the latest.
     """
 
     generation: int
@@ -242,11 +371,26 @@ class TaskRecord(Value):
     entries: tuple[Entry, ...] = ()
     prepared: tuple[Noted, ...] = ()
     discarded: tuple[str, ...] = ()
+    segments: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> int:
+        """2 with segments: who does not know of them would take what is in them for uncommitted."""
+        return 2 if self.segments else 1
 
     @property
     def content_generation(self) -> int:
         """Which generation's task wrote the entries and tokens."""
         return self.generation if self.written is None else self.written
+
+
+class Segment(Value):
+    """Commits of one task that are set apart from its record; never changed.
+
+    Only the record that names it makes it count: that is where tasks are fenced.
+    """
+
+    entries: tuple[Entry, ...]
 
 
 def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:

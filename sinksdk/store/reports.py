@@ -5,13 +5,17 @@ Losing any of it costs no record: at worst a tail is read once in vain, or a tot
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field
 
 from sinksdk.measures import TaskMeasures
 from sinksdk.records import TopicPartition
-from sinksdk.store.records import Value
+from sinksdk.store.records import Retrying, Value
+
+T = TypeVar("T")
 
 
 class Seen(Value):
@@ -46,6 +50,12 @@ class PartitionStatus(Value):
         end: where the source ended when it was last asked.
         failed_at: when it failed lately, in a row or not, in seconds since the epoch.
         trace: stack trace of ``error``.
+        density: records per offset, as they were found lately; None: nothing was read yet.
+        in_vain: records that were read and kept back, to be read again, and that commits since do not
+            outweigh.
+        moved_at: when its task had it go back to an earlier offset lately, in seconds since the epoch.
+        undiscarded: what is to be known of tokens that no commit covers and no task could discard.
+        retry: ``error`` may pass, and is tried again then; it does not count as a failure.
     """
 
     topic: str
@@ -57,6 +67,11 @@ class PartitionStatus(Value):
     end: int | None = None
     failed_at: tuple[float, ...] = ()
     trace: str | None = None
+    density: float | None = None
+    in_vain: int = 0
+    moved_at: tuple[float, ...] = ()
+    undiscarded: str | None = None
+    retry: Retrying | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -82,6 +97,39 @@ class TaskStatus(Value):
     trace: str | None = None
 
 
+class Waiting(Value):
+    """What a connector waits for that is away and comes back by itself.
+
+    Args:
+        reason: how the last attempt at it failed.
+        since: when the first one did, in seconds since the epoch.
+        next_attempt: when the next one is, likewise.
+        attempts: how many have failed.
+    """
+
+    reason: str
+    since: float
+    next_attempt: float
+    attempts: int
+
+
+class Unavailable(Value):
+    """A partition without a leader: it is left out until it has one.
+
+    Args:
+        since: when it was first seen without, in seconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    since: float
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Which it is."""
+        return TopicPartition(self.topic, self.partition)
+
+
 class ConnectorStatus(Value):
     """How a connector is doing.
 
@@ -89,9 +137,14 @@ class ConnectorStatus(Value):
         state: Connect's states.
         driver: who drives it: host and process id.
         heartbeat: when that driver last said so, in seconds since the epoch.
+        partitions: what older drivers remembered; it is in :class:`Remembered` now, so that a heartbeat is
+            small.
         trace: stack trace of what made it FAILED.
         missing_topics: subscribed topics that are not in the source, once that is certain.
-        tasks: of a source: those that have failed.
+        tasks: as ``partitions``.
+        waiting: what it waits for, if it does.
+        unavailable: partitions without a leader; of many, the first ones.
+        unavailable_count: how many there are.
     """
 
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
@@ -100,6 +153,61 @@ class ConnectorStatus(Value):
     partitions: tuple[PartitionStatus, ...] = ()
     trace: str | None = None
     missing_topics: tuple[str, ...] = ()
+    tasks: tuple[TaskStatus, ...] = ()
+    waiting: Waiting | None = None
+    unavailable: tuple[Unavailable, ...] = ()
+    unavailable_count: int = 0
+
+
+class ConnectorEnds(Value):
+    """Where a connector's source ends, and when what was read of it was last committed, by topic and number.
+
+    Args:
+        ends: offset after the last record.
+        committed_at: in seconds since the epoch; what was never committed, as far as is known, is left out.
+    """
+
+    ends: dict[str, dict[int, int]] = Field(default_factory=dict)
+    committed_at: dict[str, dict[int, float]] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ends: Mapping[TopicPartition, int], committed_at: Mapping[TopicPartition, float]) -> Self:
+        """The same, from partitions."""
+        return cls(ends=_by_topic(ends), committed_at=_by_topic(committed_at))
+
+    def ends_by_partition(self) -> dict[TopicPartition, int]:
+        """``ends`` by partition."""
+        return _by_partition(self.ends)
+
+    def committed_at_by_partition(self) -> dict[TopicPartition, float]:
+        """``committed_at`` by partition."""
+        return _by_partition(self.committed_at)
+
+
+def _by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]:
+    found: dict[str, dict[int, T]] = {}
+    for (topic, number), value in sorted(values.items(), key=itemgetter(0)):
+        found.setdefault(topic, {})[number] = value
+    return found
+
+
+def _by_partition(values: Mapping[str, Mapping[int, T]]) -> dict[TopicPartition, T]:
+    return {
+        TopicPartition(topic, number): value
+        for topic, numbers in values.items()
+        for number, value in numbers.items()
+    }
+
+
+class Remembered(Value):
+    """What a connector's driver remembers from one generation to the next.
+
+    Args:
+        partitions: those it has seen.
+        tasks: of a source: those that have failed.
+    """
+
+    partitions: tuple[PartitionStatus, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
 
 
@@ -114,6 +222,9 @@ class PartitionProgress(Value):
         failure: why it ended early.
         rate: records per second, lately.
         tail: of ``records``, those above the commit.
+        visible: next offset to read after the last commit that is published; None if that is not known.
+        is_final: of a ``failure``: the connector fails with it at once.
+        retry: of a ``failure``: it may pass, and a later generation tries it again.
     """
 
     topic: str
@@ -125,6 +236,9 @@ class PartitionProgress(Value):
     failure: str | None = None
     rate: float = 0.0
     tail: int = 0
+    visible: int | None = None
+    is_final: bool = False
+    retry: Retrying | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

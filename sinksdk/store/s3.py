@@ -12,9 +12,9 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.store.base import Lost, Store, Stored, StoreRefused
+from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
 from sinksdk.store.s3_address import S3Address
-from sinksdk.store.s3_objects import Found, Objects
+from sinksdk.store.s3_objects import MOST_CONNECTIONS, Found, Objects
 from sinksdk.store.s3_probe import check_conditional_writes, deletes_conditionally
 
 _MARK: Final = "!store"
@@ -40,6 +40,7 @@ class S3Store(Store):
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0, pause: float = 0.1) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience, pause=pause)
         self._address = S3Address.parse(url)
+        self._outage = outage_of(self.url)
         self._objects = Objects(self._address)
         self._etags: dict[str, tuple[str, str]] = {}  # the version seen last of each key, and its ETag
         self._deletes: bool | None = None  # whether the endpoint deletes conditionally; found out when needed
@@ -58,6 +59,16 @@ class S3Store(Store):
     def closing_poll(self) -> float:
         """Every look is two requests that cost money, and a request takes longer."""
         return 5.0
+
+    @property
+    def most_entries(self) -> int:
+        """A request costs more than its bytes."""
+        return 256
+
+    @property
+    def most_at_once(self) -> int:
+        """A request takes long, and mostly waits."""
+        return MOST_CONNECTIONS
 
     def _open(self, *, create: bool) -> None:
         if create:
@@ -78,6 +89,13 @@ class S3Store(Store):
         stored = self._stored(key, found)
         self._etags[key] = stored.version, found.etag
         return stored
+
+    def _version(self, key: str) -> str | None:
+        """By the ETag, where that is known; the version itself stands in the body."""
+        known = self._etags.get(key)
+        if known is not None and self._objects.etag(_name(key)) == known[1]:
+            return known[0]
+        return super()._version(key)
 
     def _stored(self, key: str, found: Found) -> Stored:
         try:

@@ -33,6 +33,10 @@ _PASSING: Final = frozenset(
         "SlowDownWrite",
         "Throttling",
         "ThrottlingException",
+        "KMS.DependencyTimeoutException",
+        "KMS.InternalException",
+        "KMS.KMSInternalException",
+        "KMS.KeyUnavailableException",
         "KMS.ThrottlingException",
         "TooManyRequests",
     }

@@ -24,6 +24,8 @@ T = TypeVar("T")
 # it shall close.
 _CONNECT_TIMEOUT: Final = 3  # seconds
 _READ_TIMEOUT: Final = 5  # seconds
+MOST_CONNECTIONS: Final = 20
+"""How many a process has at most."""
 
 
 class Found(NamedTuple):
@@ -62,6 +64,14 @@ class Objects:
                 return Found(body.read(), answer["ETag"])
 
         return self._ask("GetObject", name, request, MISSING)
+
+    def etag(self, name: str) -> str | None:
+        """An object's ETag, None where there is none."""
+
+        def request(s3: S3Client) -> str:
+            return s3.head_object(Bucket=self._address.bucket, Key=self._prefix + name)["ETag"]
+
+        return self._ask("HeadObject", name, request, MISSING)
 
     def create(self, name: str, body: bytes) -> str | None:
         """Write an object where there is none: its ETag, None where there is one."""
@@ -154,6 +164,7 @@ def _client(address: S3Address, _process: int) -> S3Client:
         config=Config(
             s3={"addressing_style": "path" if address.is_path_style else "virtual"},
             retries={"mode": "standard", "total_max_attempts": 1},  # the store asks again itself
+            max_pool_connections=MOST_CONNECTIONS,
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
             tcp_keepalive=True,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sinksdk.errors import ConfigException
-from sinksdk.store.base import Lost, Store, Stored, StoreRefused
+from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
+from sinksdk.store.glances import Glances
 from sinksdk.store.snapshot import Snapshot
 from sinksdk.store.sql_address import SQLITE, sql_address
-from sinksdk.store.sql_engine import answer_awaited, create_engine
+from sinksdk.store.sql_engine import MOST_CONNECTIONS, answer_awaited, create_engine
 from sinksdk.store.sql_errors import advice
 
 T = TypeVar("T")
@@ -29,6 +32,26 @@ _records = sa.Table(
     sa.Column("value", sa.Text, nullable=False),
     sa.Column("version", sa.Text, nullable=False),
 )
+
+# Built once: building one takes longer than SQLite takes to run it.
+_KEY: Final = _records.c.key == sa.bindparam("of_key")
+_VERSION: Final = _records.c.version == sa.bindparam("of_version")
+_READ: Final = sa.select(_records.c.value, _records.c.version).where(_KEY)
+_READ_VERSION: Final = sa.select(_records.c.version).where(_KEY)
+_READ_VERSIONS: Final = sa.select(_records.c.key, _records.c.version).where(
+    _records.c.key.in_(sa.bindparam("of_keys", expanding=True))
+)
+_ESCAPE: Final = "!"
+_READ_KEYS: Final = sa.select(_records.c.key).where(
+    _records.c.key.like(sa.bindparam("of_pattern"), escape=_ESCAPE)
+)
+_INSERT: Final = sa.insert(_records)
+_UPDATE: Final = (
+    sa.update(_records)
+    .where(_KEY, _VERSION)
+    .values(value=sa.bindparam("new_value"), version=sa.bindparam("new_version"))
+)
+_DELETE: Final = sa.delete(_records).where(_KEY, _VERSION)
 
 
 class SqlStore(Store):
@@ -49,7 +72,9 @@ class SqlStore(Store):
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience)
         self._url = sql_address(url)
+        self._outage = outage_of(self.url)
         self._engines: dict[int, Engine] = {}  # by process
+        self._glances = Glances(self._versions)
         self._doing = "opened"
         try:
             self._engine(create=create)
@@ -78,6 +103,11 @@ class SqlStore(Store):
         """A server has more tasks to answer than a file."""
         return 0.5 if self.is_local_file else 1.0
 
+    @property
+    def most_at_once(self) -> int:
+        """SQLite has one writer at a time."""
+        return 1 if self.is_local_file else MOST_CONNECTIONS
+
     def snapshot(self, prefix: str) -> Store:
         """See :meth:`Store.snapshot`: one statement sees one state of the table."""
         query = sa.select(_records).where(_records.c.key.startswith(prefix, autoescape=True))
@@ -93,33 +123,48 @@ class SqlStore(Store):
         """Close the database."""
         _dispose(self._engines)
 
+    def recent_version(self, key: str) -> str | None:
+        """See :meth:`Store.recent_version`: a server's connectors look together."""
+        return self._glances.version(key)
+
     def _read(self, key: str) -> Stored | None:
-        query = sa.select(_records.c.value, _records.c.version).where(_records.c.key == key)
-        row = self._transact(lambda connection: connection.execute(query).one_or_none())
+        row = self._transact(lambda connection: connection.execute(_READ, {"of_key": key}).one_or_none())
         return None if row is None else Stored(row.value, row.version)
+
+    def _version(self, key: str) -> str | None:
+        return self._transact(
+            lambda connection: connection.execute(_READ_VERSION, {"of_key": key}).scalar_one_or_none()
+        )
+
+    def _versions(self, keys: Collection[str]) -> dict[str, str]:
+        named = {"of_keys": sorted(keys)}
+        rows = self._ask(
+            lambda: self._transact(lambda connection: connection.execute(_READ_VERSIONS, named).all()),
+            "looking at what has changed",
+        )
+        return {found[0]: found[1] for found in rows}
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
         if if_version is None:
-            insert = sa.insert(_records).values(key=key, value=stored.body, version=stored.version)
+            row = {"key": key, "value": stored.body, "version": stored.version}
             try:
-                self._transact(lambda connection: connection.execute(insert))
+                self._transact(lambda connection: connection.execute(_INSERT, row))
             except IntegrityError:
                 return False
             return True
-        update = (
-            sa.update(_records)
-            .where(_records.c.key == key, _records.c.version == if_version)
-            .values(value=stored.body, version=stored.version)
-        )
-        return self._transact(lambda connection: connection.execute(update).rowcount == 1)
+        new = {"new_value": stored.body, "new_version": stored.version}
+        return self._changes(_UPDATE, {"of_key": key, "of_version": if_version, **new})
 
     def _remove(self, key: str, if_version: str) -> bool:
-        delete = sa.delete(_records).where(_records.c.key == key, _records.c.version == if_version)
-        return self._transact(lambda connection: connection.execute(delete).rowcount == 1)
+        return self._changes(_DELETE, {"of_key": key, "of_version": if_version})
+
+    def _changes(self, statement: sa.Executable, values: dict[str, str]) -> bool:
+        """Whether there was a row to change."""
+        return self._transact(lambda connection: connection.execute(statement, values).rowcount == 1)
 
     def _keys(self, prefix: str) -> list[str]:
-        query = sa.select(_records.c.key).where(_records.c.key.startswith(prefix, autoescape=True))
-        keys = self._transact(lambda connection: list(connection.execute(query).scalars()))
+        pattern = {"of_pattern": re.sub("[!%_]", lambda found: _ESCAPE + found[0], prefix) + "%"}
+        keys = self._transact(lambda connection: connection.execute(_READ_KEYS, pattern).scalars().all())
         return [key for key in keys if key.startswith(prefix)]  # SQLite's LIKE takes A for a
 
     def _find_table(self) -> None:
@@ -153,12 +198,15 @@ class SqlStore(Store):
         except DBAPIError as error:
             words = advice(error)
             if words is None:
-                raise Lost(str(error.orig)) from error
+                raise Lost(_said(error)) from error
             raise StoreRefused(
                 f"store {self.url} cannot be {self._doing}: {_said(error)}; {words}"
             ) from error
-        except SQLAlchemyError as error:  # no free connection
-            raise Lost(str(error)) from error
+        except PoolTimeoutError as error:
+            message = f"all {MOST_CONNECTIONS} connections that this process may have to it are busy"
+            raise Lost(message) from error
+        except SQLAlchemyError as error:
+            raise Lost(str(error).splitlines()[0]) from error  # what follows links to SQLAlchemy's manual
 
     def _engine(self, *, create: bool = False) -> Engine:
         """This process's: a forked one must not share, nor close, its parent's connections."""

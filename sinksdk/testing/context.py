@@ -25,7 +25,7 @@ class FakeContext(SinkTaskContext):
         committed: their last commits.
         configs: the configuration as written.
         generation: number of the generation.
-        tolerates_errors: whether errant records may be reported; None: there are no dead letters.
+        tolerates_errors: whether errant records are tolerated (``errors.tolerance``).
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class FakeContext(SinkTaskContext):
         committed: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         configs: Mapping[str, str] | None = None,
         generation: int = 1,
-        tolerates_errors: bool | None = True,
+        tolerates_errors: bool = True,
     ) -> None:
         self.open = set(assignment)
         """What :meth:`assignment` says."""
@@ -61,7 +61,7 @@ class FakeContext(SinkTaskContext):
         """Errant records the task reported."""
         self._configs = dict(configs or {})
         self._generation = generation
-        self._reporter = None if tolerates_errors is None else _Reporter(self.reported, tolerates_errors)
+        self._reporter = _Reporter(self.reported, tolerates_errors)
 
     def is_closing(self) -> bool:
         """See :meth:`SinkTaskContext.is_closing`."""
@@ -119,7 +119,7 @@ class FakeContext(SinkTaskContext):
         """See :meth:`SinkTaskContext.count`."""
         self.counts[partition].update(amounts)
 
-    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+    def errant_record_reporter(self) -> ErrantRecordReporter:
         """See :meth:`SinkTaskContext.errant_record_reporter`."""
         return self._reporter
 

@@ -159,12 +159,14 @@ class SinkTaskHarness:
     ) -> None:
         """Offer records to the task, as one batch; a commit the task requests meanwhile follows at once.
 
+        The task gets them in portions of at most ``max.poll.records``, until it asks to be left alone.
+
         Args:
             partition: whose they are.
             records: whole records; or values, which get the next offsets.
         """
         batch = records if isinstance(records, SinkRecords) else self._batch(partition, list(records))
-        self._fencing(lambda: self.worker.deliver(batch), self.worker.tick)
+        self._fencing(lambda: self.worker.deliver(batch), self.worker.tick, self._rest)
         if len(batch):
             self._next[partition] = batch.next_offset
 
@@ -189,7 +191,12 @@ class SinkTaskHarness:
 
     def tick(self) -> None:
         """Let the engine do what is due now."""
-        self._fencing(self.worker.tick)
+        self._fencing(self.worker.tick, self._rest)
+
+    def _rest(self) -> None:
+        """Portions of the pending batch that need not wait."""
+        while self.worker.pending and not self.worker.is_put_off:
+            self.worker.tick()
 
     def commit(self) -> None:
         """A periodic commit, now."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sinksdk.context import SinkTaskContext
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import TaskRecord
+from sinksdk.task import SinkTask
 from sinksdk.testing.commits import MemoryCommitLog
 from sinksdk.testing.contract import D, Subject
 from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
 from sinksdk.testing.harness import SinkTaskHarness
 from sinksdk.testing.judge import Judge, Seen
+
+PORTION: Final = 3
+"""Records that one ``put`` gets at most: of a batch that is larger, the rest comes with the next one."""
 
 
 class FaultyCommitLog(MemoryCommitLog):
@@ -70,18 +74,27 @@ class Process(SinkTaskHarness):
         tell: Callable[[str], None],
     ) -> None:
         config = subject.config_for(destination)
+        self._subject = subject
+        self._destination = destination
         self._faults = faults
         self._judge = judge
         self._see = see
         self._tell = tell
         super().__init__(
-            lambda: subject.make_task(destination),
+            self._make_task,
             config,
             options=subject.options(config),
             dead_letters=judge if subject.capabilities.dead_letters else None,
             log=FaultyCommitLog(faults, judge),
             clock=faults.clock,
         )
+
+    def _make_task(self) -> SinkTask:
+        """A task that gets small portions of the kit's small batches, unless it takes whole ones."""
+        task = self._subject.make_task(self._destination)
+        if task.max_poll_records is not None:
+            task.max_poll_records = PORTION  # type: ignore[misc]  # of this very task, for its trials
+        return task
 
     def _build(self) -> None:
         self.opened: set[TopicPartition] = set()

@@ -42,6 +42,8 @@ class Trial(Generic[D]):
         self.steps: list[Step] = []
         self.story: list[str] = []
         """What happened, a sentence for each step."""
+        self.has_seen_rows = False
+        """Whether anything could ever be read back."""
         self._is_over = False
         self.zombies: list[Process] = []
         """Attempts that were fenced and do not know it yet, oldest first."""
@@ -372,7 +374,9 @@ class Trial(Generic[D]):
             raise KitError(message) from error
 
     def _see(self) -> Seen:
-        return self.judge.read(self._rows())
+        rows = self._rows()
+        self.has_seen_rows = self.has_seen_rows or bool(rows)
+        return self.judge.read(rows)
 
     def _judge_now(self) -> None:
         self.judge.lost_answers = self.faults.happened[DESTINATION, FaultKind.LOST_ANSWER]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sinksdk.errors import ConnectException, DataException
+from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import POISON, Capabilities, Guarantee
@@ -77,10 +77,7 @@ class ReportingSink(BufferingSink):
 
     def report(self, record: SinkRecord) -> None:
         """Send a record to the dead letters."""
-        reporter = self.context.errant_record_reporter()
-        if reporter is None:
-            raise DataException(f"{record.topic_partition} at offset {record.offset} is no JSON")
-        reporter.report(record, DataException("it is no JSON"))
+        self.context.errant_record_reporter().report(record, DataException("it is no JSON"))
 
 
 class RangeSink(SinkTask):
@@ -98,6 +95,44 @@ class RangeSink(SinkTask):
     def write(self, name: str, record: SinkRecord) -> None:
         """Insert or replace one row."""
         self.destination.upsert(name, [record])
+
+
+class ResumingSink(RangeSink):
+    """As :class:`RangeSink`, and says how far it came when it asks to be called again."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Write each record; those that are written need not come again."""
+        for written, record in enumerate(records):
+            try:
+                super().put(records[written : written + 1])
+            except RetriableException as error:
+                raise self.unfinished(record, written) from error
+
+    def unfinished(self, record: SinkRecord, written: int) -> RetriableException:
+        """What to raise when a record could not be written yet, and so many before it were."""
+        return RetriableException(f"offset {record.offset} is not written yet", accepted=written)
+
+
+class WatermarkSink(SinkTask):
+    """Appends to a log that says how far it goes, and goes on from there: effectively once."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Ask for what the log does not have yet."""
+        self.context.offset({p: mark for p in partitions if (mark := self.mark(p))})
+
+    def put(self, records: SinkRecords) -> None:
+        """Append what is new: an answer may have been lost."""
+        rows = [record for record in records if record.offset >= self.mark(records.partition)]
+        if rows:
+            self.destination.append(str(records.partition), rows)
+
+    def mark(self, partition: TopicPartition) -> int:
+        """The offset after the last one in a partition's log."""
+        rows = self.destination.visible.get(str(partition))
+        return rows[-1].offset + 1 if rows else 0
 
 
 class TwoPhaseSink(SinkTask):
@@ -305,6 +340,29 @@ class HidesPoison(ReportingSink):
         """Say nothing."""
 
 
+class CountsTheRefused(ResumingSink):
+    """Says that it has taken the record that it could not write, too."""
+
+    def unfinished(self, record: SinkRecord, written: int) -> RetriableException:
+        """One too many."""
+        return super().unfinished(record, written + 1)
+
+
+class ForgetsWhatItTook(BufferingSink):
+    """Writes whole files from put, and forgets its buffer when that fails, with what it says it has taken."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Collect one by one; write whenever there is a file."""
+        for taken, record in enumerate(records):
+            self.waiting[records.partition].append(record)
+            if len(self.waiting[records.partition]) >= FILE_SIZE:
+                try:
+                    self.write(records.partition)
+                except RetriableException as error:
+                    self.waiting.pop(records.partition)
+                    raise RetriableException(str(error), accepted=taken) from error
+
+
 # -- broken ones: effectively and exactly once ---------------------------------------------------------
 
 
@@ -407,7 +465,7 @@ class Specimen:
         capabilities: what it claims.
     """
 
-    make_task: type[BufferingSink | RangeSink | TwoPhaseSink]
+    make_task: type[BufferingSink | RangeSink | WatermarkSink | TwoPhaseSink]
     capabilities: Capabilities
 
     @property
@@ -425,6 +483,8 @@ HONEST: Final = (
     Specimen(BufferingSink, _AT_LEAST),
     Specimen(ReportingSink, _REPORTING),
     Specimen(RangeSink, _EFFECTIVELY),
+    Specimen(ResumingSink, _EFFECTIVELY),
+    Specimen(WatermarkSink, _EFFECTIVELY),
     Specimen(TwoPhaseSink, _EXACTLY),
 )
 """Sinks that keep their promise."""
@@ -435,11 +495,12 @@ BROKEN: Final = (
         for make_task in (
             *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
             *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
-            *(TopicBlind, DropsNulls, DropsKeyless),
+            *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook),
         )
     ),
     Specimen(HidesPoison, _REPORTING),
     Specimen(DropsOnRetry, _EFFECTIVELY),
+    Specimen(CountsTheRefused, _EFFECTIVELY),
     Specimen(AppendsAgain, _EFFECTIVELY),
     *(
         Specimen(make_task, _EXACTLY)

@@ -67,6 +67,25 @@ class Unfinished(SinkConnector):
         raise RuntimeError("not today")
 
 
+class AbstractTask(SinkTask):
+    pass
+
+
+class Abstract(SinkConnector):
+    config_class = Config
+    task_class = AbstractTask
+
+
+class WantingTask(Task):
+    def __init__(self, folder):
+        self.folder = folder
+
+
+class Wanting(SinkConnector):
+    config_class = Config
+    task_class = WantingTask
+
+
 no_class = 1
 '''
 

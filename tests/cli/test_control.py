@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetAndMetadata, TopicPartition
@@ -14,6 +16,7 @@ from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.status import StatusKeeper
+from sinksdk.sources import write_records
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
@@ -82,6 +85,18 @@ def test_status_tells_of_tasks_and_partitions(here: Here, store: Store) -> None:
     assert (partition["committed"], partition["end"], partition["lag"]) == (60, 100, 40)
 
 
+def test_status_names_partitions_without_a_leader(here: Here, store: Store) -> None:
+    """Since when, and how many more there are than it names."""
+    driven(store).leave_out([TopicPartition("flights", number) for number in range(103)])
+
+    shown = here.sinksdk("status", "lines").stdout
+    found = json.loads(here.sinksdk("status", "lines", "--json").stdout)
+
+    assert re.search(r"flights-7 has no leader since \d\d\d\d-.*: left out until it has one", shown)
+    assert "and 3 more partitions have no leader" in shown
+    assert (found["unavailable"][7]["partition"], found["unavailable_count"]) == (7, 103)
+
+
 def test_without_a_driver_nothing_is_running(here: Here, store: Store) -> None:
     """A heartbeat that is old, or none at all: the connector is UNASSIGNED, whatever is wanted."""
     found = json.loads(here.sinksdk("status", "lines", "--json").stdout)
@@ -148,6 +163,41 @@ def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
     assert "flights-0" not in shown.stdout
     assert here.sinksdk("offsets", "reset", "lines").exit_code == 0
     assert here.sinksdk("offsets", "show", "lines").stdout == "nothing is committed\n"
+
+
+def test_offsets_of_a_sink_are_checked_where_it_is_said_where_topics_are(here: Here, store: Store) -> None:
+    """Else a warning says that they are not; the store is reached from machines that reach no topics."""
+    records = pa.table({"offset": list(range(10)), "key": [b"k"] * 10, "value": [b"v"] * 10})
+    write_records(here.folder / "topics", T0, records)
+    here.sinksdk("stop", "lines")
+    refused = here.sinksdk("offsets", "alter", "lines", "flights-0=11", "--topic-directory", "topics")
+    unchecked = here.sinksdk("offsets", "alter", "lines", "flights-0=11")
+    checked = here.sinksdk("offsets", "alter", "lines", "flights-0=9", "--topic-directory", "topics")
+
+    assert (refused.exit_code, unchecked.exit_code, checked.exit_code) == (2, 0, 0)
+    assert "flights-0: offset 11 is not in the source, which has 0 to 10" in refused.stderr
+    assert "is not checked: for that, say where it is" in unchecked.stderr
+    assert "not checked" not in checked.stderr
+    assert Herder(store).offsets("lines") == {T0: 9}
+
+
+def test_offsets_that_the_connector_refuses_are_told_with_its_reason(here: Here, store: Store) -> None:
+    """Exit code 1; nothing is altered."""
+    sink = here.folder / "linesink.py"
+    refusal = (
+        "    def alter_offsets(self, config, offsets):\n        raise ConnectException('files are there')\n\n"
+    )
+    sink.write_text(
+        "from sinksdk import ConnectException\n"
+        + sink.read_text().replace("class Sink(SinkConnector):\n", f"class Sink(SinkConnector):\n{refusal}")
+    )
+    here.sinksdk("stop", "lines")
+    result = here.sinksdk("offsets", "reset", "lines")
+
+    assert result.exit_code == 1
+    assert "connector lines: its alter_offsets refuses this, and nothing was altered" in result.stderr
+    assert "files are there" in result.stderr
+    assert Herder(store).offsets("lines") == {T0: 60}
 
 
 @pytest.mark.parametrize("change", ["flights-0", "flights=5", "=5", "flights-0=x", "flights-x=5"])

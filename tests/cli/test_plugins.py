@@ -15,7 +15,7 @@ def test_installed_connectors_are_listed_with_their_reference(here: Here) -> Non
     result = here.sinksdk("plugins")
 
     assert result.exit_code == 0
-    assert "s3-archiver  (connectors.s3_archiver:S3ArchiverConnector)\n" in result.stdout
+    assert "s3-archiver  (sinksdk.connectors.s3_archiver:S3ArchiverConnector)\n" in result.stdout
     assert "  flush.size  integer, required\n      Records per file" in result.stdout
     assert "  tasks.max  integer, default 1\n" in result.stdout
 

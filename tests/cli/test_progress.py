@@ -236,7 +236,21 @@ def test_waiting_for_long_does_not_fill_the_log(clock: ManualClock) -> None:
         progress.progress([view(committed=900)])
         clock.advance(1)
 
-    assert lines == ["waiting for records: 900 committed, lag 100, 0 records/s"]
+    assert lines == ["waiting for records: 0 committed, lag 100, 0 records/s"]
+
+
+def test_what_was_committed_before_or_skipped_is_not_told_as_committed(clock: ManualClock) -> None:
+    """A connector that begins at the latest offset, 900, has committed nothing then; later the 50 it has read."""
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, clock=clock.now)
+    progress.progress([view(committed=900)])
+    progress.planned(plan(1, {0: 900}))
+    progress.ended(1, [view(0, 950, 950, 50)])
+    clock.advance(10)
+    progress.progress([view(committed=950)])
+
+    assert lines[0] == "waiting for records: 0 committed, lag 100, 0 records/s"
+    assert lines[-1] == "waiting for records: 50 committed, lag 50, 0 records/s"
 
 
 def test_a_terminal_gets_the_table_and_a_pipe_gets_lines() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -17,6 +22,9 @@ from sinksdk import (
 )
 from sinksdk.cli.exit_codes import ExitCode, exit_code_of
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.store import open_store, table
+from sinksdk.store.keys import status_key
+from sinksdk.store.reports import ConnectorStatus
 from tests.cli.support import Here
 
 
@@ -173,18 +181,44 @@ def test_a_store_that_all_hosts_reach_will_do_for_any_master(
     assert opened == [(store, True)]
 
 
-def test_a_store_nobody_answers_for_exits_1(
+class StopsWaiting(logging.Handler):
+    """Ctrl-C once so many attempts have failed, as a logger says."""
+
+    def __init__(self, attempts: int, logger: str = "sinksdk.runtime.waits") -> None:
+        super().__init__()
+        self._left = attempts
+        self._logger = logging.getLogger(logger)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def __enter__(self) -> Self:
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+
+
+def test_a_store_nobody_answers_for_is_waited_for(
     here: Here, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that is down is no wrong configuration: a supervisor may start the connector again."""
+    """It comes back by itself; that it is away is said once, and a signal ends the waiting at once."""
     monkeypatch.setattr("sinksdk.store.sql._OPENING", 0.2)
+    monkeypatch.setattr("sinksdk.store.base._TOLD_AFTER", 0.0)
     store = f"postgresql://127.0.0.1:{closed_port}/db"
 
-    result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--store", store)
+    with StopsWaiting(1, "sinksdk.store.base") as waiting:
+        result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--store", store)
 
-    assert result.exit_code == 1
-    assert "opening it got no answer for 0.2 s: " in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.exit_code == 0
+    assert result.stdout == "stopped: nothing was started\n"
+    (said,) = waiting.said
+    assert f"{closed_port}/db gives no answer, it is asked again: opening it failed once: " in said
 
 
 def test_a_missing_topic_exits_4(here: Here) -> None:
@@ -224,8 +258,11 @@ def test_verbose_adds_the_stack_trace(here: Here) -> None:
     assert "Traceback" in result.stderr
 
 
-def test_an_endpoint_that_is_down_exits_2_with_one_message(here: Here, closed_port: int) -> None:
-    """The archiver says where it looked and what to check."""
+@pytest.mark.slow
+def test_an_endpoint_that_is_down_is_waited_for(
+    here: Here, closed_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The archiver says where it looked and what to check; the status says so too, until a signal ends it."""
     config = here.config(
         connector_class="s3-archiver",
         out_folder=None,
@@ -237,11 +274,21 @@ def test_an_endpoint_that_is_down_exits_2_with_one_message(here: Here, closed_po
         s3_part_retries=0,
     )
 
-    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    caplog.set_level(logging.DEBUG, "sinksdk.runtime.waits")
+    with StopsWaiting(3):
+        result = here.sinksdk("run", config, "--source-directory", here.topic())
 
-    assert result.exit_code == 2
-    assert f"error: no S3 endpoint answers at http://127.0.0.1:{closed_port}" in result.stderr
-    assert "Traceback" not in result.stderr
+    refused = f"no S3 endpoint answers at http://127.0.0.1:{closed_port}"
+    assert (result.exit_code, result.stderr) == (0, "")
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert refused in said
+    with closing(open_store(f"sqlite:///{here.folder}/sinksdk.sqlite")) as store:
+        row = table.read(store, status_key("lines"), ConnectorStatus)
+    assert row is not None
+    assert row.value.state == "RESTARTING"
+    assert row.value.waiting is not None
+    assert row.value.waiting.reason.startswith(refused)
+    assert row.value.waiting.attempts >= 2
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,11 @@ def test_other_defaults_are_told_to_who_brings_another_connectors_file(
         ("linesink:no_class", "not a subclass of SinkConnector"),
         ("linesink:NoTask", "linesink:NoTask names no task_class"),
         ("linesink:Unfinished", "linesink:Unfinished cannot be created: RuntimeError: not today"),
+        (
+            "linesink:Abstract",
+            "task_class AbstractTask of linesink:Abstract cannot be created: it does not impl",
+        ),
+        ("linesink:Wanting", "WantingTask of linesink:Wanting cannot be created without arguments: missing"),
         ("broken:Sink", "importing broken:Sink failed: SyntaxError: "),
     ],
 )

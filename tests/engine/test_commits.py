@@ -88,32 +88,6 @@ def test_rows_below_the_commit_are_dropped() -> None:
     assert harness.task.taken == {P0: [7, 8]}
 
 
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        ([2], "offset 2 after 2"),
-        ([0], "offset 0 after 2"),
-        ([5, 5], "offset 5 after 5"),
-        ([7, 6], "offset 6 after 7"),
-    ],
-)
-def test_offsets_that_do_not_ascend_end_the_partition(second: list[int], said: str) -> None:
-    """Offsets must ascend: a source that repeats or reorders rows ends the partition, named with both offsets."""
-    harness = SinkTaskHarness(Sink)
-    harness.start()
-    harness.assign(P0, P1)
-    harness.deliver(P0, rows(P0, 0, 1, 2))
-    batch = rows(P0, *sorted(set(second)))
-    if len(second) > 1:  # SinkRecords.of would refuse these
-        batch = SinkRecords(P0, batch.arrow.take([0, 0] if second[0] == second[1] else [1, 0]))
-    harness.deliver(P0, batch)
-    failure = harness.outcome(P0).failure
-    assert said in failure.message
-    assert "offsets must ascend" in failure.message
-    assert harness.committed == {P0: OffsetAndMetadata(3)}
-    assert harness.task.context.assignment() == {P1}
-
-
 def test_rows_of_a_revoked_partition_are_not_put() -> None:
     """B6: rows of a revoked partition are never put: they are told by Kafka's coordinates, not the record's topic.
 

@@ -60,14 +60,18 @@ def reporting(
 # -- the reporter ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("letters", "log", "exists"), [(0, 0, False), (1, 0, True), (0, 1, True), (1, 1, True)]
-)
-def test_there_is_a_reporter_where_reports_go_somewhere(letters: int, log: int, exists: bool) -> None:
-    """errant_record_reporter: None unless dead letters or error logging are configured."""
-    options = EngineOptions(log_errors=bool(log))
-    harness = reporting(options, Letters() if letters else None)
-    assert (harness.task.context.errant_record_reporter() is not None) == exists
+def test_the_tolerance_alone_decides_where_nothing_is_configured_besides() -> None:
+    """Without dead letters and logs: ``all`` skips a reported record, ``none`` fails its partition with the cause."""
+    tolerant = reporting(EngineOptions(tolerate_errors=True), None)
+    tolerant.deliver(P0, ["1", "bad", "3"])
+    tolerant.commit()
+    assert tolerant.committed == {P0: OffsetAndMetadata(3)}
+    assert tolerant.worker.measures(0.0).errors.records_skipped == 1
+
+    strict = reporting(EngineOptions(), None)
+    strict.deliver(P0, ["1", "bad", "3"])
+    assert strict.committed == {}
+    assert "flights-0 at offset 1 failed in TASK_PUT" in strict.outcome(P0).failure.message
 
 
 def test_tolerated_records_are_skipped_and_kept() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sinksdk import (
@@ -12,6 +14,7 @@ from sinksdk import (
     SinkRecords,
     SinkTask,
     Token,
+    TopicPartition,
 )
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, ids, opened
@@ -233,6 +236,36 @@ def test_discard_raising_leaves_the_tokens_noted(caplog: pytest.LogCaptureFixtur
     harness.assign(P0)
     assert world.undone == ["upload-0"]
     assert world.offsets(P0) == [0]
+
+
+class Stubborn(RuntimeError):
+    """Of a token that can never be discarded."""
+
+
+def test_a_token_that_cannot_be_discarded_holds_up_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
+    """discard: what could be discarded is remembered; regression: nothing behind it ever was."""
+    harness, _ = opened()
+    harness.deliver(P0, ["a"])
+    harness.task.context.prepared({P0: ["second", "third"]})
+    harness.crash()
+    noted = list(harness.log.noted[P0])
+    assert len(noted) == 3
+    harness.start()
+    discard, tried = harness.task.discard, []
+
+    def stubborn(partition: TopicPartition, tokens: Any) -> None:
+        tried.append([str(token) for token in tokens])
+        if noted[0] in tried[-1]:
+            raise Stubborn
+        discard(partition, tokens)
+
+    harness.task.discard = stubborn
+    harness.assign(P0)
+    harness.stop()
+
+    assert tried[: len(noted) + 1] == [noted, *([one] for one in noted)]
+    assert harness.log.noted == {P0: [noted[0]]}
+    assert f"discarding {noted[0]} of flights-0 failed" in caplog.text
 
 
 def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:

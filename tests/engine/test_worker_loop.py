@@ -111,6 +111,37 @@ def test_a_due_range_ends_closing_and_another_does_not() -> None:
     assert (outcomes[P1].committed, outcomes[P1].tail) == (None, 2)
 
 
+def test_a_range_ends_after_the_records_it_is_limited_to() -> None:
+    """A run: what follows waits in the source; a range that holds no more is committed to its end, gaps and all."""
+    run = Run(BufferingSink())
+    sink_rows = [rows(P0, 0, 2), rows(P0, 4, 6, 7), rows(P0, 8), rows(P1, 0, 2, 4, 5)]
+    outcomes = run.over(
+        sink_rows,
+        AssignedRange(P0, RANGE, due=True, records=4),
+        AssignedRange(P1, RANGE, due=True, records=4),
+    )
+    assert run.sink.taken == {P0: [0, 2, 4, 6], P1: [0, 2, 4, 5]}
+    assert [(o.delivered, o.read_from, o.read_to, o.records, o.tail) for o in outcomes.values()] == [
+        (7, 0, 7, 4, 1),
+        (10, 0, 10, 4, 0),
+    ]
+    assert run.committed == {P0: 5, P1: 10}, "only the end of a range that holds no more is closing"
+
+
+def test_a_limited_range_reads_no_further_than_it_must() -> None:
+    """A run: once all ranges have ended by their records, the input is let go."""
+    run, taken = Run(Sink()), []
+
+    def input_rows() -> Iterator[SinkRecords | None]:
+        for offset in range(0, 10, 2):
+            taken.append(offset)
+            yield rows(P0, offset, offset + 1)
+
+    run.over(input_rows(), AssignedRange(P0, RANGE, records=3))
+    assert run.committed == {P0: 3}
+    assert taken == [0, 2]
+
+
 def test_what_was_published_is_durable_at_the_end() -> None:
     """A run: the end settles what waits for a write, so that nothing is published a second time."""
     run = Run(TwoPhaseSink())

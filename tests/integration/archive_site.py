@@ -173,7 +173,7 @@ class Site:
 
     def verify(self) -> tuple[int, str]:
         """``verify`` with the source: exit code and what was printed."""
-        command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
+        command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         found = subprocess.run(
             [*command, "--store", self.store, "--source-directory", str(self.topics)],
             cwd=self.folder,

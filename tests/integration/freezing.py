@@ -27,7 +27,7 @@ def python_workers_of(process: subprocess.Popen[str]) -> Pids:
     """The Python workers of a driver, without the daemons that fork them."""
 
     def workers() -> list[int]:
-        daemons = [pid for pid, command in descendants(process.pid) if "pyspark.daemon" in command]
+        daemons = [pid for pid, command in descendants(process.pid) if "pyspark.worker" in command]
         forked = {child for daemon in daemons for child, _ in descendants(daemon)}
         return [pid for pid in daemons if pid in forked]
 

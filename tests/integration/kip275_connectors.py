@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from connectors.s3_archiver import S3ArchiverConnector
-from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import OffsetAndMetadata, SinkRecords, SinkTaskContext, TopicPartition
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 FAST = 3  # the partition that fills its file first
 SLOW_FROM = 60_000  # the offset from which the others are slow

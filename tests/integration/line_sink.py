@@ -29,6 +29,8 @@ class LineSinkConfig(ConnectorConfig):
 class LineSinkTask(SinkTask):
     """Appends whole batches; what is left over waits, unless its partition is given up."""
 
+    max_poll_records = None  # a batch as it comes: how long it pauses is counted by batches
+
     def start(self, config: LineSinkConfig) -> None:
         self._config = config
         self._waiting: dict[TopicPartition, list[int]] = defaultdict(list)

@@ -27,9 +27,12 @@ class Server:
         source: options that name the source.
         store: the store's URL.
         options: further options.
+        probe: what answers 200 once it is up; ``/live`` where its store may be away.
     """
 
-    def __init__(self, folder: Path, source: Sequence[str], store: str, *options: str) -> None:
+    def __init__(
+        self, folder: Path, source: Sequence[str], store: str, *options: str, probe: str = "/health"
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.log = folder / "server.log"
@@ -41,12 +44,13 @@ class Server:
             )
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, timeout=20)
+        self._probe = probe
         self.until(self.is_up, "it answers")
 
     def is_up(self) -> bool:
         """Whether it answers."""
         try:
-            return self.client.get("/health").status_code == 200
+            return self.client.get(self._probe).status_code == 200
         except httpx.TransportError:
             return False
 

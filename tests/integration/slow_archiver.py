@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from connectors.s3_archiver import S3ArchiverConnector
-from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import SinkRecords, Token, TopicPartition
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 HERE: Final = Path(__file__).parent  # the driver's working directory, which all executors share
 SLOW: Final = 0  # the partition whose first copy is slow

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.archive_site import Site, site
+from property_tests.soak_server.gate import Gate
+from tests.integration.archive_site import Site, ended, site
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +50,25 @@ def test_denied_access_says_what_to_grant(archive: Site) -> None:
     assert_refused(archive, archive.bucket, "grant")
 
 
-def test_an_endpoint_that_is_down_is_named(archive: Site) -> None:
-    """The message names the endpoint that does not answer."""
-    archive.configure(store_url="http://127.0.0.1:9")
+def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: Site) -> None:
+    """The first refusal is shown at once; when the endpoint answers, the run goes on by itself."""
+    gate = Gate(int(archive.endpoint.rpartition(":")[2]))
+    archive.configure(store_url=f"http://127.0.0.1:{gate.port}")
+    process = archive.start("--until-caught-up")
+    assert process.stdout is not None
 
-    assert_refused(archive, "http://127.0.0.1:9", "store.url")
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if f"http://127.0.0.1:{gate.port}" in " ".join(lines[-4:]) and "waits" in " ".join(lines[-4:]):
+            break
+    assert process.poll() is None, "".join(lines)
+    with gate:
+        code, output = ended(process)
+
+    assert code == 0, "".join(lines) + output
+    assert "Traceback" not in "".join(lines) + output
+    assert sum(archive.committed().values()) == 10
 
 
 def test_another_connectors_prefix_is_not_written_to(archive: Site) -> None:

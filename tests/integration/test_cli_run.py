@@ -128,7 +128,12 @@ def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> N
 
 
 @pytest.mark.parametrize(
-    ("number", "to"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.killpg), (signal.SIGTERM, os.kill)]
+    ("number", "to"),
+    [
+        (signal.SIGINT, os.killpg),
+        pytest.param(signal.SIGTERM, os.killpg, marks=pytest.mark.nightly),
+        (signal.SIGTERM, os.kill),
+    ],
 )
 def test_a_signal_commits_partial_batches_and_the_next_run_goes_on_there(
     bench: Bench, number: signal.Signals, to: Callable[[int, int], None]
@@ -195,7 +200,8 @@ def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: B
     rows = pa.table({"offset": [RECORDS, RECORDS + 1], "key": [b"k"] * 2, "value": [b"v"] * 2})
     write_records(bench.folder / "topics", TopicPartition("t", 1), rows)
 
-    code, out, err = bench.run("--until-caught-up", poison_offset=RECORDS + 1, restart_max_attempts=0)
+    options = {"poison_offset": RECORDS + 1, "restart_max_attempts": 0, "generation_max_ms": 0}
+    code, out, err = bench.run("--until-caught-up", **options)
 
     assert code == 1
     assert "t-1 failed at offset 199,999: offset 200001 is poison" in out

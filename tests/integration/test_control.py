@@ -57,7 +57,7 @@ def becomes(state: str, operator: Operator) -> Callable[[], bool]:
 def test_a_connector_is_paused_changed_and_deleted_while_it_runs(archive: Site) -> None:
     """Pausing commits partial files; it goes on exactly there, with another configuration; deleting leaves nothing."""
     operator = Operator(archive)
-    archive.s3.delays["UploadPart"] = 1.0
+    archive.s3.delays["UploadPart"] = 4.0  # an operator's command takes a second or two to start
     driver = archive.start()
     with cleared_away([driver]):
         live_through(archive, operator, driver)

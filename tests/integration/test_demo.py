@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_the_demonstration_archives_every_flight_once(tmp_path: Path) -> None:
     """It is interrupted in mid-file, commits what was in hand, verifies 336,776 records, and cleans up."""

@@ -99,6 +99,7 @@ def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
     assert " ".join(output.split()).count("records are the same as in the topic directory build/topics") == 2
 
 
+@pytest.mark.nightly
 def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> None:
     """From an empty folder to a verified archive, and nothing is left behind."""
     output = follow("docs/getting-started.md")

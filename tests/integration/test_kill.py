@@ -57,7 +57,7 @@ def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
     """Kill -9 of a task's Python worker: Spark runs the task again, from its last commit."""
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
-    workers = [pid for pid, command in descendants(driver.pid) if "pyspark.daemon" in command]
+    workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
     os.kill(max(workers), signal.SIGKILL)  # the daemon itself is the oldest of them
 
     code, output = ended(driver)
@@ -79,7 +79,7 @@ def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
     assert_complete(archive)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: Site, number: int) -> None:
     """Ctrl-C and SIGTERM to the whole process group in mid-file: exit 0, and nothing is read again."""
     archive.configure(flush_size=50_000, generation_max_records=1_000_000)
@@ -104,6 +104,7 @@ def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: S
     assert_complete(archive)
 
 
+@pytest.mark.nightly
 def test_another_python_on_the_path_changes_nothing(archive: Site, tmp_path: Path) -> None:
     """Executors run the project's interpreter, whatever `python3` and `python` are."""
     folder = tmp_path / "bin"
@@ -119,6 +120,7 @@ def test_another_python_on_the_path_changes_nothing(archive: Site, tmp_path: Pat
     assert_complete(archive)
 
 
+@pytest.mark.nightly
 def test_a_standalone_master_works(archive: Site, standalone_master: str) -> None:
     """A standalone Spark master on this machine archives everything."""
     code, output = archive.run("--until-caught-up", master=standalone_master)

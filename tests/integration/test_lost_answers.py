@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import io
 import itertools
-import os
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ import pytest
 
 from sinksdk import FencedException, TopicPartition, committed_offsets
 from sinksdk.sources import write_records
+from tests.depth import DEPTH, SEED
 from tests.integration.archive_site import Site, client
 from tests.integration.driving import driver_of
 from tests.integration.fault_proxy import Fault, FaultProxy, serving_s3
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each partition
-STRIDE = 1 if os.environ.get("CI") else 7
+STRIDE = DEPTH.stride
 WINDOW = 1.0  # seconds for which the answer is held back at most, until the second driver writes
 FEWEST = 35  # mutations that such a run makes at least
 PATIENCE = 240.0  # seconds until a round that does not end is an error
@@ -209,7 +209,7 @@ def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
     over = 0  # runs that ended before their n-th mutation: two in a row, and all have been tried
     began = time.monotonic()
 
-    for number in itertools.count(1, STRIDE):
+    for number in itertools.count(1 + SEED % STRIDE, STRIDE):
         what = lose_one(
             spark, url, proxy, topics, lambda fault, number=number: proxy.at_mutation(number, fault)
         )

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.archive_site import descendants
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "examples/outside/try_it.py"

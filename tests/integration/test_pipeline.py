@@ -24,7 +24,7 @@ import pytest
 from examples.make_bucket import make_bucket
 from tests.integration.archive_site import client, descendants
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240.0  # seconds; on a machine that is free, nothing takes a tenth of it
@@ -153,7 +153,7 @@ class Pipeline:
 
     def daemons(self) -> list[int]:
         """What forks the Python workers."""
-        return [pid for pid in self.below("pyspark.daemon") if descendants(pid)]
+        return [pid for pid in self.below("pyspark.worker") if descendants(pid)]
 
     def workers(self) -> list[int]:
         return [pid for daemon in self.daemons() for pid, _ in descendants(daemon)]

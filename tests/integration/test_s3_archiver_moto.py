@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from connectors.s3_archiver import S3ArchiverConnector, crc
-from connectors.s3_archiver.boto_client import BotoS3, connect
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.config import MIB, S3ArchiverConfig
-from connectors.s3_archiver.errors import NO_SUCH_KEY, S3Error, S3Trouble
-from connectors.s3_archiver.part import PartBuffer
-from connectors.s3_archiver.task import S3ArchiverTask
-from connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
-from connectors.s3_archiver.verify import verify
-from sinksdk import ConfigException, Token
+from sinksdk import ConfigException, RetriableException, Token
 from sinksdk.connector import ConnectorIdentity
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector, crc
+from sinksdk.connectors.s3_archiver.boto_client import BotoS3, connect
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.errors import NO_SUCH_KEY, S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.part import PartBuffer
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
+from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.testing import SinkTaskHarness
 from tests.s3_archiver import support
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
@@ -300,7 +300,7 @@ def test_an_endpoint_that_is_down_is_named() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
-    with pytest.raises(ConfigException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"):
+    with pytest.raises(RetriableException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"):
         start(configured(f"http://127.0.0.1:{port}", "bucket"))
 
 

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,21 +94,9 @@ class Driver:
             self._process.communicate()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """The driver's working directory; the work folders of `local-cluster` are removed too."""
-    import pyspark  # noqa: PLC0415 - only for its path
-
-    work = Path(pyspark.__file__).parent / "work"
-    before = set(work.glob("app-*"))
-    yield tmp_path
-    for path in set(work.glob("app-*")) - before:
-        shutil.rmtree(path)
-
-
-def test_a_job_survives_signals_to_the_whole_process_group(folder: Path) -> None:
+def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> None:
     """Ctrl-C, SIGTERM and SIGHUP reach our own handlers, and neither the JVM nor a worker dies of them."""
-    driver = Driver(folder, "local[2]")
+    driver = Driver(tmp_path, "local[2]")
     try:
         driver.await_task()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -120,9 +106,9 @@ def test_a_job_survives_signals_to_the_whole_process_group(folder: Path) -> None
         driver.close()
 
 
-def test_a_job_on_executor_processes_survives_ctrl_c(folder: Path) -> None:
+def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
     """Executors are in the terminal's process group too, where Spark itself starts them."""
-    driver = Driver(folder, "local-cluster[1,1,512]")
+    driver = Driver(tmp_path, "local-cluster[1,1,512]")
     try:
         driver.await_task()
         driver.signal_group(signal.SIGINT)
@@ -131,25 +117,27 @@ def test_a_job_on_executor_processes_survives_ctrl_c(folder: Path) -> None:
         driver.close()
 
 
-def test_another_python_on_the_path_changes_nothing(folder: Path) -> None:
+def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
     """Workers run the driver's interpreter, whatever PATH and pyspark's own variables say."""
-    other = folder / "bin/python3"
+    other = tmp_path / "bin/python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho 'another Python' >&2\nexit 1\n")
     other.chmod(0o755)
     path = f"{other.parent}:{os.environ['PATH']}"
-    driver = Driver(folder, "local[1]", PATH=path, PYSPARK_PYTHON=str(other), PYSPARK_DRIVER_PYTHON="jupyter")
+    driver = Driver(
+        tmp_path, "local[1]", PATH=path, PYSPARK_PYTHON=str(other), PYSPARK_DRIVER_PYTHON="jupyter"
+    )
     try:
         driver.await_task()
         assert driver.finish() == [f"1000 {sys.executable}", ""]
-        assert sorted(path.name for path in folder.iterdir()) == ["bin", "finish", "running"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "finish", "running"]
     finally:
         driver.close()
 
 
-def test_a_standalone_master_runs_this_interpreter(folder: Path, standalone_master: str) -> None:
+def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone_master: str) -> None:
     """As on a local master; its daemons were started by somebody else."""
-    driver = Driver(folder, standalone_master)
+    driver = Driver(tmp_path, standalone_master)
     try:
         driver.await_task()
         assert driver.finish() == [f"1000 {sys.executable}", ""]
@@ -157,9 +145,9 @@ def test_a_standalone_master_runs_this_interpreter(folder: Path, standalone_mast
         driver.close()
 
 
-def test_the_jvm_ends_with_the_driver(folder: Path) -> None:
+def test_the_jvm_ends_with_the_driver(tmp_path: Path) -> None:
     """However it ends: killed drivers leave no JVM and no workers behind, though those ignore signals."""
-    driver = Driver(folder, "local[1]")
+    driver = Driver(tmp_path, "local[1]")
     try:
         driver.await_task()
         group = driver._process.pid
@@ -195,7 +183,7 @@ def test_the_signal_handler_stays_our_own(spark: SparkSession) -> None:
     assert signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_IGN}
 
 
-def test_a_configuration_that_spark_refuses_is_a_config_error(folder: Path) -> None:
+def test_a_configuration_that_spark_refuses_is_a_config_error(tmp_path: Path) -> None:
     """One sentence with Spark's own reason, no stack trace."""
     script = (
         "from sinksdk.spark.session import create_session\n"
@@ -204,7 +192,7 @@ def test_a_configuration_that_spark_refuses_is_a_config_error(folder: Path) -> N
         "except ConfigException as error: print(error)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=90, check=True
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True
     )
     assert re.fullmatch(r"Spark could not start on master local\[1,4\]: .*heartbeatInterval.*\n", run.stdout)
 

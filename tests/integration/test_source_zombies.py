@@ -76,6 +76,7 @@ def expect_all_in_the_topic(site: HeldSite, spark: SparkSession) -> None:
     expect_each_once([row.value for row in rows.select("value").collect()])
 
 
+@pytest.mark.nightly
 def test_executors_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSession) -> None:
     """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
     driver = site.start("local-cluster[4,1,1024]")

@@ -48,13 +48,13 @@ def in_postgresql() -> Iterator[str]:
         yield f"postgresql://archiver:${{env:STORE_SECRET}}@127.0.0.1:{server.port}/postgres"
 
 
-@pytest.fixture(params=["on_s3", "in_postgresql"])
+@pytest.fixture(params=[pytest.param("on_s3", marks=pytest.mark.nightly), "in_postgresql"])
 def store(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
 
 def verified(archive: Site, store: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(archive.config)]
+    command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(archive.config)]
     found = subprocess.run(
         [*command, "--store", store, "--source-directory", str(archive.topics)],
         cwd=archive.folder,

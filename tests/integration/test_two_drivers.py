@@ -111,6 +111,7 @@ def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when
     assert_complete(archive)
 
 
+@pytest.mark.nightly
 def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs_nothing(
     archive: Site, start: Start
 ) -> None:
@@ -136,7 +137,10 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
 
 @pytest.mark.parametrize(
     ("part", "master"),
-    [(python_workers_of, "local[2]"), (executors_of, "local-cluster[2,1,1024]")],
+    [
+        (python_workers_of, "local[2]"),
+        pytest.param(executors_of, "local-cluster[2,1,1024]", marks=pytest.mark.nightly),
+    ],
     ids=["python workers", "executors"],
 )
 def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
@@ -157,6 +161,7 @@ def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     assert_complete(archive)
 
 
+@pytest.mark.nightly
 def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
     archive: Site, start: Start
 ) -> None:
@@ -172,12 +177,16 @@ def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
 def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: Start) -> None:
     """It is asked to close, commits what it has in mid-file, and ends with 3; the second goes on from there."""
     archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
+    archive.s3.delays["UploadPart"] = (
+        4.0  # the first one is in mid-file for longer than the second takes to ask
+    )
     first = start()
     in_mid_upload(archive, first)
 
     second = start("--until-caught-up")
 
     committed = records_committed(assert_fenced(first, "has asked this one to give way, and has taken over"))
+    archive.s3.heal()
     code, output = ended(second)
     assert code == 0, output
     assert committed > 0

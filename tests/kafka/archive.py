@@ -33,12 +33,12 @@ class KafkaSite(Site):
 
     def verify_alone(self) -> int:
         """``verify`` against the commits only: its exit code."""
-        command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
+        command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         return subprocess.run([*command, "--store", self.store], cwd=self.folder, check=False).returncode
 
     def verify_with_kafka(self, *options: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """``verify`` against commits and topics: exit code and what was printed."""
-        command = [sys.executable, "-m", "connectors.s3_archiver", "verify", str(self.config)]
+        command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         command += ["--store", self.store, "--bootstrap-servers", self.bootstrap, *options]
         found = subprocess.run(
             command,

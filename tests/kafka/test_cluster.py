@@ -105,9 +105,26 @@ def test_behind_the_last_record_of_a_transaction_is_no_record(bootstrap: str, so
     produce(bootstrap, topic, [b"c", b"d"], transaction=unused_name("aborted"), abort=True)
 
     assert source.partitions(Subscription((topic,)))[partition] == OffsetRange(0, 6)
-    assert source.first_record(partition, OffsetRange(0, 6)) == 0
-    assert source.first_record(partition, OffsetRange(1, 6)) == 1
-    assert source.first_record(partition, OffsetRange(2, 6)) == 6
+    for start, first in ((0, 0), (1, 1), (2, 6)):
+        assert source.first_records({partition: OffsetRange(start, 6)}) == {partition: first}
+
+
+def test_many_partitions_are_asked_about_together(bootstrap: str, source: KafkaSource) -> None:
+    """Half of the ranges hold a record, half a transaction's marker only: one consumer tells of all of them."""
+    topic = create_topic(bootstrap, unused_name(), 40)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(40):
+        producer.produce(topic, b"a", partition=number)
+    producer.commit_transaction(30)
+    for number in range(40):
+        await_decided(bootstrap, topic, number)
+
+    behind = {TopicPartition(topic, number): OffsetRange(number % 2, 2) for number in range(40)}
+    began = time.monotonic()
+    assert source.first_records(behind) == {p: 2 * (p.partition % 2) for p in behind}
+    assert time.monotonic() - began < 5
 
 
 def test_a_group_keeps_offsets_that_nobody_joined_for(bootstrap: str, source: KafkaSource) -> None:

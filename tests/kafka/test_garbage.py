@@ -62,7 +62,7 @@ def peak_of_workers(process: subprocess.Popen[str], peaks: dict[int, int]) -> No
     """Watch the Python workers below a process until it ends: the most memory each ever took."""
     while process.poll() is None:
         for pid, command in descendants(process.pid):
-            if "pyspark.daemon" in command:
+            if "pyspark.worker" in command:
                 with suppress(OSError, AttributeError):
                     status = Path(f"/proc/{pid}/status").read_text()
                     match = re.search(r"VmHWM:\s+(\d+) kB", status)

@@ -14,9 +14,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from connectors.s3_archiver import kafka_log
-from connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk import ConnectException, TopicPartition
+from sinksdk.connectors.s3_archiver import kafka_log
+from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk.sources import Subscription
 from sinksdk.sources.kafka import KafkaClient, KafkaSource
 from tests.kafka.archive import KafkaSite, kafka_site

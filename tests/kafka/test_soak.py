@@ -15,7 +15,7 @@ from tests.kafka.topics import Read
 THERE = [Read("t", 0, offset, 7, b"k%d" % offset, b"v", ()) for offset in range(3)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_what_a_consumer_reads_is_archived_whatever_is_killed() -> None:
     """Broker, driver and Python worker are killed at least once each, while records are written."""

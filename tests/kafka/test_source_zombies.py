@@ -115,6 +115,7 @@ def zombies(bootstrap: str, tmp_path: Path) -> Iterator[KafkaZombies]:
         yield KafkaZombies(site, bootstrap, topic)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_executors_that_are_frozen_with_open_transactions(zombies: KafkaZombies) -> None:
     """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
@@ -139,6 +140,7 @@ def test_executors_that_are_frozen_with_open_transactions(zombies: KafkaZombies)
     expect_each_once(zombies.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_driver_that_is_frozen_with_its_tasks(zombies: KafkaZombies) -> None:
     """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""

@@ -16,7 +16,7 @@ from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import consume, create_topic, produce
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4

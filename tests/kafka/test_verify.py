@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from connectors.s3_archiver import __main__ as command
-from connectors.s3_archiver import kafka_log
-from connectors.s3_archiver.compare import Record
-from connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk import ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver import __main__ as command
+from sinksdk.connectors.s3_archiver import kafka_log
+from sinksdk.connectors.s3_archiver.compare import Record
+from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from tests.kafka.topics import Read, consume, create_topic, produce, unused_name
 from tests.s3_archiver.support import MINIMAL, Bench, bench
 

@@ -18,17 +18,21 @@ from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.registry import create
 from sinksdk.runtime.status import State, StatusKeeper
 from sinksdk.runtime.totals import TotalsKeeper
+from sinksdk.spark.places import Held, Places
 from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
+    ends_key,
     plan_key,
     progress_key,
 )
 from sinksdk.store.records import (
     PlannedRange,
+    Retrying,
     TaskPlan,
 )
 from sinksdk.store.reports import (
+    ConnectorEnds,
     PartitionProgress,
     PartitionStatus,
     SourceProgress,
@@ -116,7 +120,9 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
         PartitionProgress(
             topic="orders", partition=0, position=75, committed=60, records=75, counts={"files": 2}, rate=4.0
         ),
-        PartitionProgress(topic="orders", partition=1, position=5, committed=None, records=5, rate=1.5),
+        PartitionProgress(
+            topic="orders", partition=1, position=5, committed=None, records=5, rate=1.5, tail=5
+        ),
     )
     row = TaskProgress(generation=2, attempt=1, partitions=rows, measures=NOW)
     table.write(store, progress_key("archive", 0), row, None)
@@ -124,11 +130,20 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     keeper.update(
         [
             PartitionStatus(topic="orders", partition=0, end=100),
-            PartitionStatus(topic="orders", partition=1, end=40, failures=3),
+            PartitionStatus(
+                topic="orders",
+                partition=1,
+                end=40,
+                failures=3,
+                error="S3 asks for patience",
+                retry=Retrying(since=1_000.0, attempts=7, next_attempt=1_090.0),
+            ),
         ]
     )
     keeper.miss(["gone"])
     keeper.become(state)
+    ends = ConnectorEnds.of({P0: 100}, {P0: 1_000.0, P1: 1_060.0})
+    table.write(store, ends_key("archive"), ends, None)
 
 
 def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
@@ -149,8 +164,8 @@ def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
 class Page:
     """What was scraped."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self.text = exposition(Herder(store), "")[0].decode()
+    def __init__(self, store: MemoryStore, places: Places | None = None) -> None:
+        self.text = exposition(Herder(store), "", places)[0].decode()
         self.families = list(text_string_to_metric_families(self.text))
 
     def value(self, name: str, /, **labels: str) -> float | None:
@@ -172,7 +187,7 @@ def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) 
     """Prometheus's own parser reads all of them, and each has a sample."""
     archive(store)
     numbers(store)
-    page = Page(store)
+    page = Page(store, Places(8, {"archive": Held(running=2, waiting=1, longest=7.5)}))
 
     found = {family.name: family for family in page.families}
     for metric in METRICS:
@@ -183,6 +198,29 @@ def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) 
         assert family.samples, name
         assert all(set(sample.labels) == set(metric.labels) for sample in family.samples)
     assert len(found) == len(METRICS)
+
+
+def test_when_it_was_last_committed_is_told(store: Counting) -> None:
+    """Of each partition, and of the connector the latest of these."""
+    archive(store)
+    page = Page(store)
+
+    labels = {"connector": "archive", "topic": "orders"}
+    assert page.value("sinksdk_partition_last_commit_timestamp_seconds", **labels, partition="0") == 1_000
+    assert page.value("sinksdk_partition_last_commit_timestamp_seconds", **labels, partition="1") == 1_060
+    assert page.value("sinksdk_connector_last_commit_timestamp_seconds", connector="archive") == 1_060
+
+
+def test_who_holds_sparks_places_is_told() -> None:
+    """How many there are, who has how many of them and for how long, and whose tasks wait for one."""
+    held = {"archive": Held(running=2, longest=7.5), "late": Held(waiting=3)}
+    page = Page(MemoryStore(), Places(8, held))
+
+    assert page.value("sinksdk_spark_places") == 8
+    assert page.value("sinksdk_spark_places_held", connector="archive") == 2
+    assert page.value("sinksdk_spark_place_held_seconds", connector="archive") == 7.5
+    assert page.value("sinksdk_spark_tasks_waiting", connector="archive") == 0
+    assert page.value("sinksdk_spark_tasks_waiting", connector="late") == 3
 
 
 @pytest.mark.parametrize(
@@ -396,12 +434,12 @@ def test_a_store_that_does_not_answer_is_an_error(store: Counting) -> None:
 
 
 def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> None:
-    """Eight reads of a connector, and two of each of its tasks, where the store has no snapshots."""
+    """Ten reads of a connector, and two of each of its tasks, where the store has no snapshots."""
     archive(store)
     store.reads = 0
     Page(store)
 
-    assert store.reads == 8 + 2
+    assert store.reads == 10 + 2
 
 
 def test_openmetrics_for_who_asks_for_it(store: Counting) -> None:
@@ -411,3 +449,13 @@ def test_openmetrics_for_who_asks_for_it(store: Counting) -> None:
 
     assert content_type.startswith("application/openmetrics-text")
     assert len(list(open_metrics(body.decode()))) == len(METRICS)
+
+
+def test_until_when_a_partition_waits_is_told(store: Counting) -> None:
+    """Of one that only waits to be tried again; the others have no such moment."""
+    archive(store)
+    page = Page(store)
+
+    labels = {"connector": "archive", "topic": "orders", "partition": "1"}
+    assert page.value("sinksdk_partition_next_attempt_timestamp_seconds", **labels) == 1_090
+    assert list(page.labels("sinksdk_partition_next_attempt_timestamp_seconds")) == [labels]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,24 +18,15 @@ from sinksdk import (
     FencedException,
     MissingSourceTopicException,
     OffsetAndMetadata,
-    OffsetRange,
     RetriableException,
-    SinkConnector,
-    SinkRecord,
     SinkRecords,
-    SinkTask,
-    TopicPartition,
 )
-from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import Silent
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.runtime.info import connector_info
+from sinksdk.runtime.status import read_status
 from sinksdk.runtime.totals import read_totals
-from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, committed_offsets, table, take_over
+from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.base import Lost
 from sinksdk.store.keys import (
     config_key,
@@ -48,155 +39,24 @@ from sinksdk.store.records import (
     Closing,
     ConnectorRecord,
     GenerationPlan,
+    PlannedRange,
 )
 from sinksdk.store.reports import (
     ConnectorHistory,
     ConnectorStatus,
     TaskProgress,
 )
-
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Task(SinkTask):
-    """Commits everything, unless it was told how to behave."""
-
-    behaviour: Callable[[SinkRecords], None] = staticmethod(lambda records: None)
-
-    def put(self, records: SinkRecords) -> None:
-        type(self).behaviour(records)
-
-
-class Undiscardable(Task):
-    def open(self, partitions: Any) -> None:
-        self.context.prepared(
-            {partition: [f"{partition}-{self.context.generation()}"] for partition in partitions}
-        )
-
-    def discard(self, partition: TopicPartition, tokens: Any) -> None:
-        message = "the outside world says no"
-        raise ConnectException(message)
-
-
-class Source:
-    """Partitions with so many records; raises what it is told to, once each."""
-
-    def __init__(self, ends: Mapping[TopicPartition, int], *errors: Exception) -> None:
-        self.ends = dict(ends)
-        self.errors = list(errors)
-
-    def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
-        if self.errors:
-            raise self.errors.pop(0)
-        return {p: OffsetRange(0, end) for p, end in self.ends.items()}
-
-    def topic_ids(self, topics: Any) -> dict[str, str]:
-        return {}
-
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
-        return offsets.start
-
-    def read(self, spark: Any, ranges: Any) -> Any:
-        raise AssertionError
-
-
-class Finished:
-    """A generation that has run already."""
-
-    def __init__(self, results: list[TaskResult]) -> None:
-        self._results = results
-
-    def wait(self, timeout: float) -> bool:
-        return True
-
-    def results(self) -> list[TaskResult]:
-        return self._results
-
-    def cancel(self) -> None:
-        """Nothing runs."""
-
-
-class InProcess:
-    """Runs each task of a plan at once, through the real take-over and the real engine."""
-
-    def __init__(self, store: MemoryStore, task_class: type[SinkTask], connector: str = "c") -> None:
-        self.store = store
-        self.connector = connector
-        self.task_class = task_class
-        self.plans: list[GenerationPlan] = []
-
-    def launch(self, plan: GenerationPlan) -> Finished:
-        self.plans.append(plan)
-        return Finished([self._run(plan, number) for number in range(len(plan.tasks))])
-
-    def _run(self, plan: GenerationPlan, number: int) -> TaskResult:
-        taken = take_over(self.store, self.connector, plan.generation, number)
-        assert taken is not None
-        ranges = plan.tasks[number].ranges
-        worker = WorkerSinkTask(
-            self.task_class(),
-            TaskName(self.connector, number),
-            None,
-            commits=taken.ledger,
-            clock=SystemClock(),
-            generation=plan.generation,
-        )
-        batches = [
-            SinkRecords.of(
-                r.topic_partition, [SinkRecord(*r.topic_partition, offset=o) for o in range(r.start, r.end)]
-            )
-            for r in ranges
-            if r.end > r.start
-        ]
-        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due) for r in ranges]
-        run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
-        outcomes = list(run.run())
-        return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
-
-
-class Connector(SinkConnector):
-    task_class = Task
-
-    def __init__(self) -> None:
-        self.heard: list[list[str]] = []
-        self.stops: list[bool] = []
-
-    def subscribed(self, topics: Any) -> None:
-        self.heard.append(list(topics))
-
-    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
-        self.stops.append(is_deleted)
-
-
-def driver(
-    source: Source,
-    task_class: type[SinkTask] = Task,
-    connector: Connector | None = None,
-    group: OffsetGroup | None = None,
-    store: MemoryStore | None = None,
-    **settings: object,
-) -> tuple[ConnectorDriver, InProcess, Connector]:
-    store = store or MemoryStore()
-    raw = {
-        "name": "c",
-        "topics": "t",
-        "tasks.max": 2,
-        "poll.interval.ms": 10,
-        "restart.backoff.ms": 1,
-        **settings,
-    }
-    connector, launcher = connector or Connector(), InProcess(store, task_class)
-    made = ConnectorDriver(
-        store=store,
-        source=source,
-        connector=connector,
-        config=ConnectorConfig.parse(raw),
-        raw=raw,
-        launcher=launcher,
-        listener=Silent(),
-        group=group,
-    )
-    return made, launcher, connector
+from tests.runtime.running_sinks import (
+    P0,
+    P1,
+    Connector,
+    Finished,
+    InProcess,
+    Source,
+    Task,
+    Undiscardable,
+    driver,
+)
 
 
 def test_until_caught_up_ends_when_everything_is_committed() -> None:
@@ -326,6 +186,70 @@ def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -
     assert ConnectorStatus.model_validate(status.value).state == "FAILED"
 
 
+def test_a_source_that_breaks_its_order_fails_the_connector_at_once() -> None:
+    """No restart mends a source: FAILED in its first generation, the late offset named; the others are committed."""
+
+    class Late(InProcess):
+        def batches(self, planned: PlannedRange) -> list[Sequence[int]]:
+            return [range(1, 3), [0]] if planned.topic_partition == P1 else super().batches(planned)
+
+    made, launcher, _ = driver(
+        Source({P0: 3, P1: 3}), launcher_class=Late, **{"restart.max.attempts": 20, "tasks.max": 1}
+    )
+    with pytest.raises(ConnectException, match=r"FAILED: t-1 .*no restart would heal.*late or repeated: 0"):
+        made.run(until_caught_up=True)
+
+    assert len(launcher.plans) == 1
+    assert {p: entry.offset for p, entry in committed_offsets(launcher.store, "c").items()} == {P0: 3}
+
+
+def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
+    """Its database was restored: the commit goes back once, the rest is read again at once, and nothing has failed."""
+    store = MemoryStore()
+    driver(Source({P0: 9}), store=store)[0].run(until_caught_up=True)
+    read: list[int] = []
+
+    class Restored(Task):
+        def open(self, partitions: Any) -> None:
+            if not read:
+                self.context.offset({P0: 4})
+
+        def put(self, records: SinkRecords) -> None:
+            read.extend(record.offset for record in records)
+
+    made, launcher, _ = driver(Source({P0: 12}), Restored, store=store)
+    made.run(until_caught_up=True)
+
+    assert read == list(range(4, 12))
+    assert [[r.start for t in plan.tasks for r in t.ranges] for plan in launcher.plans] == [[9], [4]]
+    assert committed_offsets(store, "c")[P0].offset == 12
+    (partition,) = read_status(store, "c").partitions
+    assert (partition.failures, partition.failed_at, partition.error) == (0, (), None)
+
+
+@pytest.mark.parametrize("window", [600_000, 0])
+def test_a_sink_that_moves_back_for_ever_is_stopped(window: int) -> None:
+    """It lets offsets be committed and asks for the old one each time: FAILED by name, not the same reading for ever."""
+
+    class Forgetful(Task):
+        def open(self, partitions: Any) -> None:
+            self.context.offset({P0: 1})
+
+    source = Source({P0: 3})
+
+    class Growing(InProcess):
+        def launch(self, plan: GenerationPlan) -> Finished:
+            source.ends[P0] += 1
+            return super().launch(plan)
+
+    made, launcher, _ = driver(source, Forgetful, launcher_class=Growing, **{"restart.window.ms": window})
+    with pytest.raises(
+        ConnectException, match=r"asked 6 times within 600 s to go back, the last time to offset 1"
+    ):
+        made.run()
+    assert len(launcher.plans) < 20
+
+
 def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
     """Within restart.window.ms; a partition that fails every other time is given up as one that always does."""
     turns = itertools.count()
@@ -367,6 +291,10 @@ def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> No
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
     assert len(launcher.plans) <= 3
+    (status,) = connector_info(launcher.store, "c", 0.0).partitions
+    assert status.error is not None
+    assert "what no commit covers could not be discarded in 1 generations in a row" in status.error
+    assert "t-0-1" in status.error
 
 
 def test_a_source_that_is_being_written_to_is_asked_again() -> None:
@@ -414,8 +342,9 @@ def test_records_wait_until_a_batch_is_whole() -> None:
     made.close()
     thread.join(5)
 
-    assert [(r.start, r.end, r.due) for r in launcher.plans[0].tasks[0].ranges] == [(0, 20, False)]
+    assert [(r.start, r.records, r.due) for r in launcher.plans[0].tasks[0].ranges] == [(0, 20, False)]
     assert len(launcher.plans) == 1
+    assert committed_offsets(launcher.store, "c") == {P0: OffsetAndMetadata(20)}
 
 
 def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:

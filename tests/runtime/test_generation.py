@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+import threading
+from collections import Counter
+
 import pytest
 
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.runtime.generation import Claim, Generations
 from sinksdk.runtime.registry import register
-from sinksdk.store import MemoryStore, StoreUnavailable, TaskLedger, read_commits, table, take_over
+from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.store import (
+    MemoryStore,
+    StoreUnavailable,
+    TaskLedger,
+    asked_to_close,
+    read_commits,
+    table,
+    take_over,
+)
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
     config_key,
@@ -21,6 +34,7 @@ from sinksdk.store.records import (
     TaskPlan,
     TaskRecord,
 )
+from sinksdk.testing import ManualClock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -184,6 +198,80 @@ def test_old_plans_are_pruned_and_the_last_one_stays(store: MemoryStore) -> None
     assert store.list(plans_prefix("c")) == [plan_key("c", 4)]
 
 
+class Counting(MemoryStore):
+    """Counts the bytes that are read of each key, and lets many requests be made at once."""
+
+    most_at_once = 20
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: Counter[str] = Counter()
+        self.together = threading.Barrier(1)
+
+    def _read(self, key: str) -> Stored | None:
+        if "/tasks/" in key:
+            self.together.wait(timeout=5)
+        stored = super()._read(key)
+        self.read[key] += len(stored.body) if stored else 0
+        return stored
+
+    def _version(self, key: str) -> str | None:
+        stored = self._records.get(key)
+        self.read[key] += len(stored.version) if stored else 0
+        return stored.version if stored else None
+
+
+def many(partitions: int, tasks: int) -> list[TaskPlan]:
+    found = [TopicPartition("orders", partition) for partition in range(partitions)]
+    return [task(*found[number::tasks]) for number in range(tasks)]
+
+
+def test_looking_whether_to_close_reads_next_to_nothing_of_a_large_plan() -> None:
+    """A task's look, and its driver's, stay below 1 KB however many partitions are planned."""
+    store, clock = Counting(), ManualClock()
+    generations = Generations(store, "c")
+    claim = next_generation(generations, *many(10_000, 100))
+    watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", claim.generation), clock)
+    store.read.clear()
+
+    watch.look()
+    assert watch.request() is None
+    assert store.read.total() < 1024
+    assert generations.is_newest()
+    assert generations.successor() is None
+    assert store.read.total() < 1024
+
+    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
+    store.read.clear()
+    watch.look()
+    assert watch.request() is not None
+    assert store.read.total() < 1024
+
+
+def test_tasks_are_fenced_at_the_same_time() -> None:
+    """A store that is slow to answer is asked for many tasks at once: here twenty have to meet."""
+    store = Counting()
+    generations = Generations(store, "c")
+    next_generation(generations, *many(100, 100))
+    for number in range(100):
+        taken(store, 1, number)
+    store.together = threading.Barrier(20)
+
+    assert generations.claim().generation == 2
+    store.together = threading.Barrier(1)
+    assert {table.read(store, task_key("c", n), TaskRecord).value.generation for n in range(100)} == {2}
+
+
+def test_a_request_to_close_goes_with_its_plan(store: MemoryStore) -> None:
+    """It is pruned when the plan it belongs to is."""
+    generations = Generations(store, "c")
+    next_generation(generations, task(TP))
+    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
+    next_generation(generations, task(TP))
+
+    assert store.list(plans_prefix("c")) == [plan_key("c", 2)]
+
+
 def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> None:
     """The first reason holds."""
     generations = Generations(store, "c")
@@ -194,6 +282,7 @@ def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> N
     found = take_over(store, "c", 1, 0)
     assert found is not None
     assert found.plan.closing == Closing(reason=ClosingReason.REBALANCE, timeout=5.0)
+    assert asked_to_close(store, "c", 1) == found.plan.closing
 
 
 def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: MemoryStore) -> None:

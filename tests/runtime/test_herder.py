@@ -20,6 +20,7 @@ from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_ove
 from sinksdk.store.keys import history_key, task_count_key
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import ConnectorHistory
+from tests.runtime.running_sinks import RAW
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -108,7 +109,7 @@ def test_orders_are_counted(herder: Herder) -> None:
 
 def test_offsets_are_altered_only_while_stopped(herder: Herder) -> None:
     """KIP-875: 400 otherwise."""
-    herder.create("c", {"topics": "t"})
+    herder.create("c", RAW)
     for state in (herder.resume, herder.pause):
         state("c")
         with pytest.raises(ConnectorRunsException, match="'sinksdk stop c'"):
@@ -117,7 +118,7 @@ def test_offsets_are_altered_only_while_stopped(herder: Herder) -> None:
 
 def test_altered_offsets_are_committed(herder: Herder, store: MemoryStore) -> None:
     """Those named change or go, the others stay; the next generation begins there."""
-    herder.create("c", {"topics": "t"})
+    herder.create("c", RAW)
     running_task(store, "c").commit({T0: OffsetAndMetadata(10), T1: OffsetAndMetadata(20)})
     herder.stop("c")
 
@@ -130,7 +131,7 @@ def test_altered_offsets_are_committed(herder: Herder, store: MemoryStore) -> No
 
 def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) -> None:
     """A task that still runs, unknown to anybody, commits nothing over what an operator has set."""
-    herder.create("c", {"topics": "t"})
+    herder.create("c", RAW)
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
     herder.stop("c")
@@ -159,17 +160,17 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
             herder.resume("c")
         return claim(generations)
 
-    herder.create("c", {"topics": "t"}, "STOPPED")
+    herder.create("c", RAW, "STOPPED")
     monkeypatch.setattr(Generations, "claim", late)
     with pytest.raises(error):
         herder.alter_offsets("c", {T0: 5})
-    herder.configure("c", {"topics": "t"})
+    herder.configure("c", RAW)
     assert herder.offsets("c") == {}
 
 
 def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:
     """Its tokens would be lost, and with them the records: the connector must publish them first."""
-    herder.create("c", {"topics": "t"})
+    herder.create("c", RAW)
     task = running_task(store, "c")
     task.prepare({T0: [Token("upload")]})
     task.commit({T0: OffsetAndMetadata(10, publish=[Token("upload")])})

@@ -279,7 +279,7 @@ def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> 
 def test_an_outage_of_the_store_loses_no_count(
     store: CountingStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What could not be written is written later, once; the driver goes on meanwhile, and warns once."""
+    """What could not be written is written later, once; the driver goes on meanwhile. The store tells of it."""
     keeper = HistoryKeeper(store, "c", clock)
     keeper.progress([progress(5)])
     store.is_down = True
@@ -292,7 +292,7 @@ def test_an_outage_of_the_store_loses_no_count(
 
     assert records(store) == 8
     told = [line for line in caplog.records if line.name == "sinksdk.runtime.history_keeper"]
-    assert [line.levelno for line in told] == [logging.WARNING]
+    assert [line for line in told if line.levelno >= logging.WARNING] == []
 
 
 def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: Clock) -> None:

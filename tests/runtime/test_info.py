@@ -6,12 +6,21 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import TaskInfo, connector_info
+from sinksdk.runtime.info import PartitionInfo, TaskInfo, connector_info
 from sinksdk.runtime.registry import create
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.succession import enter, leave
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.keys import status_key
-from sinksdk.store.records import PlannedRange, TaskPlan
-from sinksdk.store.reports import ConnectorStatus, PartitionStatus
+from sinksdk.store.keys import progress_key, status_key
+from sinksdk.store.records import PlannedRange, Retrying, TaskPlan
+from sinksdk.store.reports import (
+    ConnectorStatus,
+    PartitionProgress,
+    PartitionStatus,
+    TaskProgress,
+    Waiting,
+)
+from sinksdk.testing import ManualClock
 
 NOW = 1_800_000_000.0
 
@@ -69,3 +78,59 @@ def test_a_missing_topic_waits_for_nothing() -> None:
     (task,) = told((1,), failing=(0,), missing=("orders",))
 
     assert (task.state, task.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
+
+
+def test_nobody_drives_a_connector_whose_drivers_process_is_gone() -> None:
+    """Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once."""
+    store, ours = MemoryStore(), enter()
+    create(store, "c", {})
+    clock = ManualClock()
+    status = StatusKeeper(store, "c", ours, clock)
+    status.become("RUNNING")
+
+    running = connector_info(store, "c", clock.time())
+    assert (running.state, running.driver) == ("RUNNING", ours)
+    leave(ours)
+    ended = connector_info(store, "c", clock.time())
+    assert (ended.state, ended.driver) == ("UNASSIGNED", "")
+
+
+WAIT = Retrying(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
+
+
+def waiting(running: PartitionProgress | None = None) -> tuple[Waiting | None, PartitionInfo, TaskInfo]:
+    """Of a connector, its one partition and its task, while S3 asks for patience."""
+    store = MemoryStore()
+    create(store, "archive", {"name": "archive", "connector.class": "s3-archiver"})
+    generations = Generations(store, "archive")
+    range_ = PlannedRange(topic="orders", partition=0, start=0, end=9, retry=WAIT)
+    plan = generations.plan(generations.claim(), [TaskPlan(ranges=(range_,))], 1)
+    known = PartitionStatus(topic="orders", partition=0, error="S3 asks for patience", retry=WAIT)
+    status = ConnectorStatus(state="RUNNING", driver="d", heartbeat=NOW, partitions=(known,))
+    table.write(store, status_key("archive"), status, None)
+    if running is not None:
+        progress = TaskProgress(generation=plan.generation, attempt=1, partitions=(running,))
+        table.write(store, progress_key("archive", 0), progress, None)
+    info = connector_info(store, "archive", NOW)
+    return info.waiting, info.partitions[0], info.tasks[0]
+
+
+def at(position: int, *, tail: int | None = None) -> PartitionProgress:
+    records = {"records": position, "tail": position if tail is None else tail}
+    return PartitionProgress(topic="orders", partition=0, position=position, committed=None, **records)
+
+
+@pytest.mark.parametrize("running", [None, at(0), at(5)], ids=["between", "begun", "read again"])
+def test_what_only_waits_has_not_failed(running: PartitionProgress | None) -> None:
+    """Since when, how often it was tried, and when it is tried next; its task is RUNNING, as Connect's would be."""
+    told = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
+    connector, partition, task = waiting(running)
+    assert (connector, partition.waiting, partition.error, partition.failures) == (told, told, None, 0)
+    assert (task.state, task.trace) == ("RUNNING", None)
+
+
+@pytest.mark.parametrize("running", [at(6), at(5, tail=0)], ids=["taken", "committed"])
+def test_what_has_come_through_waits_no_more(running: PartitionProgress) -> None:
+    """At once, not at its generation's end."""
+    connector, partition, _ = waiting(running)
+    assert (connector, partition.waiting) == (None, None)

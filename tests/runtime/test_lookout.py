@@ -141,19 +141,21 @@ def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
         scene.lookout.look()
 
 
-def test_a_glance_comes_every_five_poll_intervals() -> None:
+def test_a_glance_comes_every_two_seconds() -> None:
     """Counted from the last look; what it finds is taken in by a later one."""
     scene = Scene(Source(a=5, b=5))
     scene.lookout.look()
-    scene.clock.advance(4.999)
+    scene.clock.advance(1.999)
     scene.glance()
     assert len(scene.source.asked) == 1
 
     scene.clock.advance(0.001)
     del scene.source.ends["b"]
+    scene.source.ends["a"] = 7
     scene.glance()
 
     assert scene.lookout.watch.gone == {"b"}
+    assert scene.lookout.ends == {TopicPartition("a", 0): 7}
 
 
 def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:

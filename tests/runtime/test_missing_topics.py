@@ -28,7 +28,7 @@ from sinksdk.store import MemoryStore, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
-from tests.runtime.test_driver import Connector, Finished, InProcess, Task
+from tests.runtime.running_sinks import Connector, Finished, InProcess, Task
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 GRACE = 0.2  # seconds
@@ -55,8 +55,8 @@ class Topics:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {topic: f"{topic}#{self.made.get(topic, 0)}" for topic in topics if topic in self.ends}
 
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
-        return offsets.start
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
+        return {partition: offsets.start for partition, offsets in ranges.items()}
 
     @property
     def reads_together(self) -> bool:
@@ -253,6 +253,7 @@ def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPl
     return launch
 
 
+@pytest.mark.slow
 def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None:
     """The longest one of all: what is compared is what was planned, not only what was committed before."""
     site = sites(Topics(a=5, b=3))
@@ -270,6 +271,7 @@ def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None
     assert "was deleted and created again" in str(error)
 
 
+@pytest.mark.slow
 def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
     """The generation closes with reason FAILURE, and what it had is committed before the error."""
     site = sites(Topics(a=5, b=3))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
 import pytest
 
 from sinksdk import (
     ConfigException,
+    ConnectException,
+    OffsetAndMetadata,
     RetriableException,
+    SinkRecords,
     TopicPartition,
 )
-from sinksdk.store import committed_offsets
-from tests.runtime.test_driver import P0, P1, Source, driver
+from sinksdk.store import MemoryStore, committed_offsets
+from tests.runtime.running_sinks import P0, P1, Source, Task, driver
 
 FROM_GROUP = {"offset.source": "group", "offset.mirror": False}
 
@@ -96,3 +101,68 @@ def test_a_start_that_waits_for_its_group_can_be_ended() -> None:
 
     assert not thread.is_alive()
     assert committed_offsets(launcher.store, "c") == {}
+
+
+class TwoPhase(Task):
+    """Commits at each record; what it has prepared is seen once it is published, which fails from ``down`` on."""
+
+    seen: ClassVar[list[str]] = []
+    down: ClassVar[float] = math.inf
+
+    def put(self, records: SinkRecords) -> None:
+        self.context.request_commit()
+
+    def pre_commit(self, offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+        tokens = {p: f"{p} to {at.offset}" for p, at in offsets.items()}
+        self.context.prepared({p: [token] for p, token in tokens.items()})
+        return {p: OffsetAndMetadata(at.offset, publish=[tokens[p]]) for p, at in offsets.items()}
+
+    def publish(self, partition: TopicPartition, tokens: Any) -> None:
+        if float(tokens[0].id.split()[-1]) > self.down:
+            message = "the outside world is away"
+            raise ConnectException(message)
+        self.seen.extend(token.id for token in tokens)
+
+
+@pytest.fixture
+def two_phase() -> type[TwoPhase]:
+    class Fresh(TwoPhase):
+        seen: ClassVar[list[str]] = []
+
+    return Fresh
+
+
+def test_the_group_never_shows_what_nobody_can_see_yet(two_phase: type[TwoPhase]) -> None:
+    """Regression: the group was at 9, of which nothing beyond 6 was published: who went on from it lost 3 records."""
+    group, store, source = Group({}), MemoryStore(), Source({P0: 6})
+    driver(source, two_phase, group=group, store=store)[0].run(until_caught_up=True)
+    assert group.committed == {P0: 6}
+
+    source.ends[P0], two_phase.down = 9, 6
+    with pytest.raises(ConnectException, match="the outside world is away"):
+        driver(source, two_phase, group=group, store=store, **{"restart.max.attempts": 0})[0].run(
+            until_caught_up=True
+        )
+    assert committed_offsets(store, "c")[P0].offset == 9
+    assert group.committed == {P0: 6}
+
+    two_phase.down = math.inf
+    driver(source, two_phase, group=group, store=store)[0].run(until_caught_up=True)
+    assert group.committed == {P0: 9}
+    assert two_phase.seen == ["t-0 to 6", "t-0 to 9"]
+
+
+def test_a_driver_that_finds_a_commit_unpublished_shows_the_one_before(two_phase: type[TwoPhase]) -> None:
+    """It knows from the commit itself how far everything is published: the group may be new, or have been away."""
+    store, source = MemoryStore(), Source({P0: 6})
+    driver(source, two_phase, store=store)[0].run(until_caught_up=True)
+    source.ends[P0], two_phase.down = 9, 6
+    with pytest.raises(ConnectException, match="the outside world is away"):
+        driver(source, two_phase, store=store, **{"restart.max.attempts": 0})[0].run(until_caught_up=True)
+
+    group = Group({})
+    with pytest.raises(ConnectException, match="the outside world is away"):
+        driver(source, two_phase, group=group, store=store, **{"restart.max.attempts": 0})[0].run(
+            until_caught_up=True
+        )
+    assert group.committed == {P0: 6}

@@ -34,3 +34,21 @@ def test_a_partition_waits_until_its_time_has_come() -> None:
     assert (pacing.is_waiting(P0), pacing.is_waiting(P1), pacing.waiting(P0)) == (True, False, 2.0)
     clock.advance(2.0)
     assert (pacing.is_waiting(P0), pacing.delays()) == (False, [])
+
+
+def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> None:
+    """Up to an hour: regression: its partition was opened again each minute, for ever."""
+    clock = ManualClock()
+    pacing, waits = Pacing(1.0, clock), []
+    for _ in range(14):
+        pacing.discarded([P0, P1], [P0])
+        begun = clock.now()
+        while not pacing.may_discard(P0):
+            clock.advance(1.0)
+        waits.append(clock.now() - begun)
+        assert pacing.may_discard(P1)
+    assert waits == [2.0**tries for tries in range(1, 12)] + [3600.0] * 3
+    assert (pacing.discards(P0), pacing.discards(P1)) == (14, 0)
+
+    pacing.discarded([P0], [])
+    assert (pacing.discards(P0), pacing.may_discard(P0)) == (0, True)

@@ -31,6 +31,11 @@ def chosen(
     return [(planned.start, planned.end, planned.due) for planned in decision.ranges]
 
 
+def batches(planner: Planner, *backlogs: Backlog, now: float = 0.0) -> list[tuple[int, int | None]]:
+    """Where the ranges begin, and after how many records they end."""
+    return [(planned.start, planned.records) for planned in planner.decide(backlogs, now).ranges]
+
+
 def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: object) -> PartitionOutcome:
     return PartitionOutcome(TP, committed, delivered, 0, tail, fields.pop("read_to", delivered), **fields)  # type: ignore[arg-type]
 
@@ -49,13 +54,13 @@ def test_nothing_new_is_no_reason_for_a_generation() -> None:
 
 def test_only_whole_batches_are_read_and_the_rest_waits_in_the_source() -> None:
     """170 records with batches of 100: one batch is read, 70 stay where they are."""
-    assert chosen(HUNDRED, backlog(170)) == [(0, 100, False)]
-    assert chosen(HUNDRED, backlog(170, 100)) == []
+    assert batches(HUNDRED, backlog(170)) == [(0, 100)]
+    assert batches(HUNDRED, backlog(170, 100)) == []
 
 
 def test_several_whole_batches_are_one_range() -> None:
     """A backlog of 350 records is read up to 300."""
-    assert chosen(HUNDRED, backlog(350)) == [(0, 300, False)]
+    assert batches(HUNDRED, backlog(350)) == [(0, 300)]
 
 
 def test_a_flush_makes_everything_due() -> None:
@@ -124,8 +129,8 @@ def test_a_tail_counts_only_for_the_commit_it_follows() -> None:
     """After the commit has moved, the count of the old tail says nothing."""
     stale = status(tail=Tail(committed=0, end=150, records=70))
 
-    assert chosen(HUNDRED, replace(backlog(199, 100), status=stale)) == []
-    assert chosen(HUNDRED, replace(backlog(200, 100), status=stale)) == [(100, 200, False)]
+    assert batches(HUNDRED, replace(backlog(199, 100), status=stale)) == []
+    assert batches(HUNDRED, replace(backlog(200, 100), status=stale)) == [(100, 100)]
 
 
 def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
@@ -154,7 +159,7 @@ def test_a_huge_backlog_is_cut_at_whole_batches_and_not_due_there() -> None:
     decision = planner.decide([backlog(5_030)], 0.0, flush=True)
 
     [cut] = planner.share(decision.ranges, decision)
-    assert (cut.start, cut.end, cut.due) == (0, 1_000, False)
+    assert (cut.start, cut.records, cut.due) == (0, 1_000, False)
 
 
 def test_a_cut_range_always_reads_something_new() -> None:
@@ -173,7 +178,7 @@ def test_partitions_of_one_task_share_its_budget() -> None:
     other = Backlog(TopicPartition("t", 1), OffsetRange(0, 9_000), None)
     decision = planner.decide([backlog(9_000), other], 0.0)
 
-    assert [cut.end for cut in planner.share(decision.ranges, decision)] == [500, 500]
+    assert [cut.records for cut in planner.share(decision.ranges, decision)] == [500, 500]
 
 
 def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
@@ -181,7 +186,7 @@ def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=10)
     decision = planner.decide([backlog(250)], 0.0)
 
-    assert [cut.end for cut in planner.share(decision.ranges, decision)] == [100]
+    assert [cut.records for cut in planner.share(decision.ranges, decision)] == [100]
 
 
 def test_a_commit_beyond_the_source_is_an_error() -> None:
@@ -196,7 +201,7 @@ def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> Non
 
     with pytest.raises(OffsetOutOfRangeException, match=r"on\.data\.loss=skip"):
         HUNDRED.decide([lost], 0.0)
-    assert chosen(replace(HUNDRED, skip_lost=True), lost) == [(80, 280, False)]
+    assert batches(replace(HUNDRED, skip_lost=True), lost) == [(80, 200)]
 
 
 def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:
@@ -218,3 +223,68 @@ def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:
         HUNDRED.decide([replace(backlog(50), status=status(seen=(Seen(end=50, at=0.0),)))], 1e12).due_at
         == math.inf
     )
+
+
+def learned(*generations: tuple[int, int, int]) -> PartitionStatus | None:
+    """What is remembered after generations that read so many records of so many offsets and kept back the rest."""
+    after, start = None, 0
+    for offsets, records, kept in generations:
+        planned = PlannedRange(topic="t", partition=0, start=start, end=start + offsets)
+        committed = start if kept == records else start + offsets
+        found = PartitionOutcome(
+            TP, committed, start + offsets, records, kept, start + offsets, read_from=start
+        )
+        after = remember(after, planned, found)
+        start = committed
+    return after
+
+
+def test_gaps_are_learned_from_what_was_read() -> None:
+    """One record in two offsets: the next batch is read when it is likely there, and ends after its records."""
+    after = learned((200, 100, 0))
+
+    assert batches(HUNDRED, replace(backlog(400, 200), status=after)) == []
+    assert batches(HUNDRED, replace(backlog(420, 200), status=after)) == [(200, 100)]
+
+
+def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None:
+    """After 90 records were read for nothing, two batches are waited for: they make up for it."""
+    after = learned((100, 90, 90))
+
+    assert after is not None
+    assert after.in_vain == 90
+    assert batches(HUNDRED, replace(backlog(200), status=after)) == []
+    assert batches(HUNDRED, replace(backlog(240), status=after)) == [(0, 200)]
+
+
+def test_where_gaps_were_wide_and_are_no_more_it_is_noticed_soon() -> None:
+    """One record in 1,000 offsets so far: a look at a 32nd of a batch's offsets finds whatever is there."""
+    after = learned((100_000, 100, 0))
+
+    assert batches(HUNDRED, replace(backlog(103_000, 100_000), status=after)) == []
+    assert batches(HUNDRED, replace(backlog(103_500, 100_000), status=after)) == [(100_000, 3_500)]
+
+
+def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
+    """What was learned of gaps may be wrong: a minute after its last record a partition is read."""
+    after = learned((10_000, 100, 0))
+    assert after is not None
+    waiting = replace(
+        backlog(10_100, 10_000), status=after.model_copy(update={"seen": (Seen(end=10_100, at=5.0),)})
+    )
+
+    decision = HUNDRED.decide([waiting], 6.0)
+    assert (decision.ranges, decision.due_at) == ((), 65.0)
+    assert batches(HUNDRED, waiting, now=65.0) == [(10_000, 100)]
+    assert HUNDRED.decide([replace(waiting, available=OffsetRange(0, 10_099))], 1e9).ranges == ()
+
+
+def test_a_huge_backlog_that_is_due_is_cut_by_its_records_not_its_offsets() -> None:
+    """A flush of offsets with few records reads as many as hold a generation's records."""
+    planner = replace(HUNDRED, max_records=200)
+    sparse = replace(backlog(100_000, 1_000), status=learned((1_000, 100, 0)))
+    decision = planner.decide([sparse], 0.0, flush=True)
+
+    [cut] = planner.share(decision.ranges, decision)
+    assert (cut.records, cut.due) == (200, False)
+    assert 3_000 < cut.end < 4_000

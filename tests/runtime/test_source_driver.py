@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from sinksdk import ClosingReason, ConfigException, ConnectException, RetriableException
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime import registry
+from sinksdk.runtime.status import read_status
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import MemoryStore, table
-from sinksdk.store.keys import status_key, task_count_key
-from sinksdk.store.records import TaskCountRecord
+from sinksdk.store.keys import task_count_key
+from sinksdk.store.records import GenerationPlan, TaskCountRecord
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.writers.memory import MemoryTopics
-from tests.runtime.running_sources import CountingTask, Running, counted, eventually
+from tests.runtime.running_sources import (
+    CountingTask,
+    InThreads,
+    Running,
+    ThreadsOfTasks,
+    counted,
+    eventually,
+)
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
 
 def status(store: MemoryStore) -> ConnectorStatus:
     """What the store says of the connector."""
-    row = table.read(store, status_key("c"), ConnectorStatus)
-    assert row is not None
-    return row.value
+    return read_status(store, "c")
 
 
 def recorded(store: MemoryStore) -> int | None:
@@ -163,6 +173,45 @@ def test_a_failed_task_brings_the_next_generation_while_the_others_run_on() -> N
     assert running.listener.ends[0] == [(0, End.STOPPED), (1, End.FAILED)]
     for share in "ab":
         assert (found := counted(running.values(), share)) == list(range(len(found)))
+
+
+class Unreachable(InThreads):
+    """Tasks that cannot reach their store, although the driver can, a few times."""
+
+    left = 2
+
+    def launch(self, plan: GenerationPlan) -> ThreadsOfTasks:
+        if not self.left:
+            return super().launch(plan)
+        self.left -= 1
+        self.plans.append(plan)
+        return Lost(GenerationSpec("memory:", "id", "c", plan.generation), self.store, 0)
+
+
+class Lost(ThreadsOfTasks):
+    """A job that failed with its tasks' store."""
+
+    def results(self) -> Sequence[SourceTaskResult]:
+        message = "its tasks cannot work: store s: no answer for 30 s"
+        raise RetriableException(message)
+
+
+def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt() -> None:
+    """It is waited for, and shown meanwhile."""
+    store, topics = MemoryStore(), MemoryTopics()
+    running = Running(store, topics, **{"restart.max.attempts": 0, "restart.backoff.ms": 100})
+    launcher = Unreachable(store, running.target)
+    running.driver._launcher = launcher
+    with running:
+        eventually(lambda: status(store).waiting is not None)
+        waiting = status(store).waiting
+        eventually(lambda: bool(running.values()))
+        eventually(lambda: status(store).waiting is None)
+        assert status(store).state == "RUNNING"
+
+    assert running.error is None
+    assert waiting is not None
+    assert waiting.reason == "its tasks cannot work: store s: no answer for 30 s"
 
 
 def test_a_task_that_fails_too_often_fails_the_connector() -> None:

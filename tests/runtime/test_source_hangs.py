@@ -9,13 +9,12 @@ import pytest
 from sinksdk import ClosingReason
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime import registry
-from sinksdk.store import MemoryStore, table
-from sinksdk.store.keys import status_key
-from sinksdk.store.reports import ConnectorStatus
+from sinksdk.runtime.status import read_status
+from sinksdk.store import MemoryStore
 from sinksdk.writers.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 
-pytestmark = pytest.mark.usefixtures("at_once")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("at_once")]
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +43,13 @@ def test_a_method_that_hangs_fails_its_task(method: str) -> None:
         (hung,) = CountingTask.hung
         before = len(counted(it.values(), hung))
         eventually(lambda: len(counted(it.values(), hung)) > before + 5)
-        row = table.read(store, status_key("c"), ConnectorStatus)
+        status = read_status(store, "c")
 
     number = "ab".index(hung)
     assert it.error is None
     assert it.listener.reasons[0] is ClosingReason.FAILURE
     assert it.listener.ends[0] == [(task, End.FAILED if task == number else End.STOPPED) for task in range(2)]
-    assert row is not None
-    (failed,) = row.value.tasks
+    (failed,) = status.tasks
     assert f"task {number}: {method} has not returned for " in (failed.error or "")
     assert "self.let_go.wait(20)" in (failed.trace or "")
     CountingTask.let_go.set()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from sinksdk import ClosingReason, FencedException, TopicPartition
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import SILENCE, Succession, enter, is_gone, leave
-from sinksdk.store import MemoryStore, current_plan
+from sinksdk.store import MemoryStore, asked_to_close, current_plan
 from sinksdk.store.records import Closing, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
 
@@ -153,6 +154,17 @@ def test_a_reason_that_was_given_before_stays(site: Site) -> None:
     assert site.closing == Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0, successor="here:2#1")
 
 
+def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
+    """Their driver may be frozen: they need not wait for it to pass the request on."""
+    site.run_generation()
+    seen = []
+    site.while_waiting = lambda: bool(seen.append(asked_to_close(site.store, "c", 1)))
+
+    assert site.await_turn()
+    assert seen[0] is not None
+    assert seen[0].reason is ClosingReason.REBALANCE
+
+
 def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
     """No successor: the next generation follows."""
     site.run_generation()
@@ -191,6 +203,29 @@ def test_a_process_of_this_host_that_ended_is_known() -> None:
 
     assert is_gone(f"{host}:{ended.pid}#1")
     assert not is_gone(f"{host}:{os.getppid()}#1")
+
+
+def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
+    """Ids are used again, the next container's first process has the same one: when it began tells."""
+    host = enter().rpartition(":")[0]
+    began = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
+
+    assert not is_gone(f"{host}:{os.getppid()}#1.{began}")
+    assert is_gone(f"{host}:{os.getppid()}#1.{int(began) - 1}")
+    assert is_gone(f"{host}:{os.getpid()}#1.{int(began) - 1}")
+
+
+def test_a_process_that_was_killed_and_that_nobody_has_waited_for_is_gone() -> None:
+    """Its id stays taken until its parent asks how it ended."""
+    host = enter().rpartition(":")[0]
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    name = f"{host}:{process.pid}#1"
+    assert not is_gone(name)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    assert is_gone(name)
+    process.communicate()
 
 
 @pytest.mark.parametrize("name", ["elsewhere:1#1", "", "no-process"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sinksdk import ClosingReason, ConnectException, FencedException, TopicPartition
+from sinksdk import ClosingReason, ConfigException, ConnectException, FencedException, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.closing_signal import ClosingSignal
@@ -63,6 +63,11 @@ class MoodyStore(MemoryStore):
         if self.error is not None:
             raise self.error
         return super()._read(key)
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        if self.error is not None:
+            raise self.error
+        return super()._write(key, stored, if_version)
 
 
 class Site:
@@ -219,3 +224,59 @@ def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
         "c, task 0: it is at\nput",
     )
     assert site.clock.now() - began < 40
+
+
+def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> None:
+    """They are asked once it is back, and have all their time from then on."""
+    site = Site(looks=1_000)
+    away = 60.0
+    site.store.error = StoreUnavailable("no answer")
+    began = site.clock.now()
+
+    def moods() -> None:
+        if site.clock.now() - began > away:
+            site.store.error = None
+        if site.closed:
+            site.running.looks = 0  # they close
+
+    site.running.happens = moods
+    site.signal.ask(ClosingReason.REBALANCE, final=False)
+    site.run()
+
+    assert site.closed == [ClosingReason.REBALANCE]
+    assert not site.running.is_cancelled
+    assert site.clock.now() - began == pytest.approx(away, abs=1.5)
+
+
+def test_the_end_of_the_process_waits_for_no_store() -> None:
+    """Tasks that cannot be asked to close are cancelled after the time that they would have had."""
+    site = Site(looks=10_000)
+    site.store.error = StoreUnavailable("no answer")
+    site.running.results = list  # type: ignore[method-assign]
+    cancelled_at = list[float]()
+    began, cancel = site.clock.now(), site.running.cancel
+
+    def note() -> None:
+        cancelled_at.append(site.clock.now() - began)
+        site.store.error = None
+        cancel()
+
+    site.running.cancel = note  # type: ignore[method-assign]
+    site.signal.ask(ClosingReason.SHUTDOWN)
+    site.run()
+
+    assert cancelled_at == [pytest.approx(5 + 2, abs=0.5)]
+
+
+def test_executors_that_cannot_run_its_tasks_fail_it_at_once() -> None:
+    """A module they lack: nothing is tried again."""
+    site = Site(looks=3)
+
+    def results() -> list[TaskResult]:
+        message = "the executors' Python has no module 'sinksdk'"
+        raise ConfigException(message)
+
+    site.running.results = results  # type: ignore[method-assign]
+
+    with pytest.raises(ConfigException, match="no module"):
+        site.run()

@@ -47,6 +47,15 @@ class Scene:
         return None if error is None else tuple(error.topics)
 
 
+def test_a_partition_without_a_leader_is_neither_missing_nor_replaced() -> None:
+    """Its topic is there though nothing of it can be asked; another partition that ends early still tells."""
+    scene = Scene(regex="a|b")
+    scene.watch.see(Sight(0.0, {B: OffsetRange(0, 9)}, unavailable=frozenset({A})), Read({A: 50, B: 9}, {}))
+    assert scene.watch.gone == frozenset()
+    scene.watch.see(Sight(1.0, {B: OffsetRange(0, 9)}), Read({A: 50, B: 9}, {}))
+    assert scene.watch.gone == {"a"}
+
+
 @pytest.fixture
 def named() -> Scene:
     return Scene("a", "b")
@@ -153,7 +162,7 @@ def test_another_id_is_another_topic(named: Scene) -> None:
 
     assert named.alarm() == ("b",)
     assert (
-        "topic 'b' was deleted and created again (its id is two, what was read had one): restore it, or give"
+        "topic 'b' was deleted and created again (its id is two, what was read had one): restore it, give"
         in str(named.watch.alarm())
     )
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from sinksdk import OffsetRange, RetriableException, TopicPartition
 from sinksdk.runtime.planner import Backlog
 from sinksdk.runtime.trailing import TrailingGaps
@@ -11,22 +13,30 @@ TP = TopicPartition("t", 0)
 class Source:
     """Has records at these offsets; counts how often it is asked; fails as often as it is told."""
 
-    def __init__(self, *offsets: int, failures: int = 0) -> None:
+    def __init__(self, *offsets: int, failures: int = 0, most: int = 100_000) -> None:
         self.offsets = offsets
+        self.most = most  # partitions that there is time for
         self.failures = failures
         self.asked = 0
 
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
         self.asked += 1
         if self.failures:
             self.failures -= 1
             message = "no broker answers"
             raise RetriableException(message)
-        return next((o for o in self.offsets if offsets.start <= o < offsets.end), offsets.end)
+        return {
+            partition: next((o for o in self.offsets if offsets.start <= o < offsets.end), offsets.end)
+            for partition, offsets in list(ranges.items())[: self.most]
+        }
+
+
+def at_once(run: Callable[[], None]) -> None:
+    run()
 
 
 def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]]]:
-    gaps = TrailingGaps(source)  # type: ignore[arg-type]  # all of a source that is asked here
+    gaps = TrailingGaps(source, at_once)  # type: ignore[arg-type]  # all of a source that is asked here
     return [[(r.start, r.end, r.due) for r in gaps.among([backlog])] for backlog in backlogs]
 
 
@@ -84,3 +94,19 @@ def test_a_source_that_gives_no_answer_is_asked_again() -> None:
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
     assert looks(Source(failures=1), behind, behind, behind) == [[], [], [(100, 101, True)]]
+
+
+def test_ten_thousand_quiet_partitions_do_not_hold_the_driver_up() -> None:
+    """Regression: they were asked about one after another, in its step, and nobody sent its heartbeat."""
+    source, later = Source(most=6_000), []
+    gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]
+    quiet = [Backlog(TopicPartition("t", n), OffsetRange(0, 5), 0) for n in range(10_000)]
+
+    assert [gaps.among(quiet) for _ in range(3)] == [[], [], []]
+    assert (source.asked, len(later)) == (0, 1), "asked in the background, once at a time"
+    later.pop()()
+    assert source.asked == 1, "about all of them together"
+    assert len(gaps.among(quiet)) == 6_000
+    later.pop()()
+    assert len(gaps.among(quiet)) == 10_000
+    assert source.asked == 2, "again about those that there was no time for"

@@ -21,7 +21,7 @@ from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import ConnectorRecord
-from tests.runtime.test_driver import P0, InProcess, Source, Task
+from tests.runtime.running_sinks import P0, InProcess, Source, Task
 from tests.runtime.test_worker_connector import RAW, soon
 
 
@@ -83,7 +83,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setattr("sinksdk.runtime.worker._LOOK", 0.1)
     made = Scene()
     made.thread.start()
     yield made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,20 +20,25 @@ from sinksdk import (
     RetriableException,
     SinkConnector,
 )
+from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.deletion import remove
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import status_key, task_count_key
-from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
-from tests.runtime.test_driver import P0, InProcess, Source, Task
+from tests.runtime import running_sinks
+from tests.runtime.running_sinks import P0, Finished, InProcess, Source, Task
 
-RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "restart.backoff.ms": "1"}
+RAW = {**running_sinks.RAW, "tasks.max": "1", "poll.interval.ms": "10", "restart.backoff.ms": "1"}
 
 
 class Outside:
@@ -73,7 +79,11 @@ class Scene:
     def config(self, record: ConnectorRecord) -> ConnectorConfig:
         return ConnectorConfig.parse(record.config)
 
-    def worker(self, *, brings_config: bool = False, stays: bool = True) -> WorkerConnector:
+    def worker(
+        self, *, brings_config: bool = False, stays: bool = True, is_patient: bool = False
+    ) -> WorkerConnector:
+        waits = Waits("connector c", SystemWallClock(), first=0.01) if is_patient else None
+
         def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
             raw = record.config if record else RAW
             return ConnectorDriver(
@@ -86,6 +96,7 @@ class Scene:
                 signal=self.signal,
                 wishes=wishes,
                 record=record,
+                waits=waits,
             )
 
         return WorkerConnector(
@@ -96,6 +107,7 @@ class Scene:
             brings_config=brings_config,
             stays=stays,
             signal=self.signal,
+            waits=waits,
         )
 
     @contextmanager
@@ -120,6 +132,10 @@ class Scene:
     def state(self) -> str:
         row = table.read(self.store, status_key("c"), ConnectorStatus)
         return row.value.state if row else ""
+
+    def status(self) -> ConnectorStatus:
+        row = table.read(self.store, status_key("c"), ConnectorStatus)
+        return row.value if row else ConnectorStatus()
 
     def committed(self) -> int:
         found = committed_offsets(self.store, "c").get(P0)
@@ -328,6 +344,7 @@ def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
     assert scene.herder.connectors() == []
 
 
+@pytest.mark.slow
 def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """`stop(self)`: paused, stopped, configured, restarted, deleted; called once for each start, whatever the reason."""
 
@@ -428,6 +445,7 @@ def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
     assert states == ["", "RESTARTING"]
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
     """Whoever stays looks again until the store answers; then the connector runs as before."""
     answer, reads = scene.store._read, []
@@ -460,3 +478,119 @@ def remove_by_hand(scene: Scene) -> None:
     """As `sinksdk delete` does where it hears of no driver."""
     mark_deleted(scene.store, "c")
     remove(scene.store, "c")
+
+
+def away(scene: Scene, attempts: int) -> list[int]:
+    """The bucket is away for so many attempts at a start; the list grows with them."""
+    begun: list[int] = []
+
+    def start() -> None:
+        begun.append(len(begun))
+        if len(begun) <= attempts:
+            message = "the bucket is away"
+            raise RetriableException(message)
+
+    scene.outside.start = start
+    return begun
+
+
+def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
+    """What, since when, how often it was tried, and when it is tried next; nothing any more once it runs."""
+    away(scene, 2)
+    with scene.running(is_patient=True):
+        soon(lambda: scene.status().waiting is not None, "it does not wait")
+        waiting = scene.status().waiting
+        soon(lambda: scene.committed() == 10, "it was not started again")
+        soon(lambda: scene.status().waiting is None, "it still waits")
+    assert waiting is not None
+    assert waiting.reason == "the bucket is away"
+    assert waiting.attempts in (1, 2)
+    assert waiting.since <= waiting.next_attempt <= waiting.since + 1.0
+
+
+def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> None:
+    """`sinksdk run` while S3 is away: it goes on by itself, with the configuration of its own file."""
+    scene.herder.configure("c", {**RAW, "tasks.max": "7"})
+    begun = away(scene, 2)
+    with scene.running(brings_config=True, stays=False, is_patient=True):
+        soon(lambda: scene.committed() == 10, "it was not started again")
+    assert len(begun) == 3
+    assert scene.outside.calls[:1] == ["start 1"]
+    assert scene.herder.connector("c").config["tasks.max"] == "1"
+
+
+def test_who_waits_tells_nothing_in_the_place_of_a_driver_that_runs(scene: Scene) -> None:
+    """It has not taken over yet: the status stays that of the driver that still reads."""
+    away(scene, 10**6)
+    status = StatusKeeper(scene.store, "c", "elsewhere:1#1", SystemWallClock())
+    status.become("RUNNING")
+    with scene.running(brings_config=True, stays=False, is_patient=True):
+        soon(lambda: len(scene.outside.calls) >= 6, "it does not try again")
+        assert (scene.status().driver, scene.status().waiting) == ("elsewhere:1#1", None)
+
+
+def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """What is away, as it begins; that it is there again, once the connector runs. No attempt in between."""
+    away(scene, 3)
+    with scene.running(is_patient=True):
+        soon(lambda: scene.committed() == 10, "it was not started again")
+    first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert first.startswith(
+        "connector c waits for what is away, and tries again by itself in 0.0 s: the bucket"
+    )
+    assert last.startswith("connector c: what was away works again after")
+
+
+class Unreachable(InProcess):
+    """Tasks that cannot reach their store, although the driver can, a few times."""
+
+    left = 2
+
+    def launch(self, plan: GenerationPlan) -> Finished:
+        if not self.left:
+            return super().launch(plan)
+        self.left -= 1
+        return Lost([])
+
+
+class Lost(Finished):
+    """A job that failed with its tasks' store."""
+
+    def results(self) -> list[TaskResult]:
+        message = "its tasks cannot work: store s: no answer for 30 s"
+        raise RetriableException(message)
+
+
+def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is waited for, shown meanwhile, and logged when it begins and when it is over."""
+    scene.herder.configure("c", {**RAW, "restart.max.attempts": "0"})
+    scene.launcher = Unreachable(scene.store, Task)
+    with scene.running():
+        soon(lambda: scene.status().waiting is not None, "it does not wait")
+        status = scene.status()
+        soon(lambda: scene.committed() == 10, "it did not go on")
+        soon(lambda: scene.status().waiting is None, "it still waits")
+        assert scene.state() == "RUNNING"
+    assert status.state == "RUNNING"
+    assert status.waiting is not None
+    assert status.waiting.reason == "its tasks cannot work: store s: no answer for 30 s"
+    first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert first.startswith("connector c waits for what is away, and tries again by itself in ")
+    assert last.startswith("connector c: what was away works again after")
+
+
+def test_what_waits_ends_at_once_when_it_is_asked_to(scene: Scene) -> None:
+    """Ctrl-C, however long it would have waited for."""
+    message = "the bucket is away"
+
+    def start() -> None:
+        raise RetriableException(message)
+
+    scene.outside.start = start
+    with scene.running():
+        soon(lambda: scene.state() == "RESTARTING", "it does not wait for its restart")
+        scene.signal.ask(ClosingReason.SHUTDOWN)
+        began = time.monotonic()
+    assert time.monotonic() - began < 0.5

@@ -44,7 +44,8 @@ _ROLE = "s3.credentials.provider.sts.role"
 
 EXPECTED: Final = {
     "accelerated": Expected(
-        same=f"{_AVRO} s3.wan.mode s3.path.style.access.enabled", differs="s3.credentials.provider.class"
+        same="partitioner.class s3.wan.mode s3.path.style.access.enabled",
+        differs="format.class s3.credentials.provider.class",
     ),
     "aiven": Expected(
         basic="name topics tasks.max",
@@ -58,20 +59,25 @@ EXPECTED: Final = {
         starts=False,
     ),
     "assumed_role": Expected(
-        same=f"{_AVRO} s3.credentials.provider.class {_ROLE}.arn {_ROLE}.session.name {_ROLE}.external.id "
-        "s3.acl.canned"
+        same=f"partitioner.class s3.credentials.provider.class {_ROLE}.arn "
+        f"{_ROLE}.session.name {_ROLE}.external.id "
+        "s3.acl.canned",
+        differs="format.class",
     ),
     "client_overrides": Expected(
-        same=f"{_AVRO} avro.codec s3.part.size offset.flush.interval.ms task.shutdown.graceful.timeout.ms "
+        same="partitioner.class avro.codec s3.part.size offset.flush.interval.ms "
+        "task.shutdown.graceful.timeout.ms "
         "consumer.override.auto.offset.reset consumer.override.isolation.level "
         "consumer.override.fetch.max.bytes consumer.override.max.poll.records",
+        differs="format.class",
         ignored="consumer.override.max.poll.interval.ms consumer.override.session.timeout.ms "
         "consumer.override.partition.assignment.strategy producer.override.compression.type "
         "admin.override.request.timeout.ms tasks.max.enforce exactly.once.support offset.flush.timeout.ms "
         "connector.client.config.override.policy max.write.duration.ms shutdown.timeout.ms",
     ),
     "compatibility_full": Expected(
-        same=f"{_AVRO} avro.codec",
+        same="partitioner.class avro.codec",
+        differs="format.class",
         ignored="schema.compatibility enhanced.avro.schema.support connect.meta.data allow.optional.map.keys "
         "schemas.cache.config schema.generator.class s3.elastic.buffer.enable "
         "s3.elastic.buffer.init.capacity s3.send.digest confluent.license "
@@ -86,15 +92,17 @@ EXPECTED: Final = {
         starts=False,
     ),
     "daily_by_record_time": Expected(
-        same="format.class avro.codec timezone",
-        ignored="locale timestamp.extractor timestamp.field rotate.file.on.partition.change value.converter "
+        same="avro.codec timezone",
+        differs="format.class",
+        ignored="rotate.interval.ms locale timestamp.extractor timestamp.field "
+        "rotate.file.on.partition.change value.converter "
         "value.converter.schema.registry.url value.converter.enhanced.avro.schema.support",
-        unsupported="partitioner.class rotate.interval.ms",
+        unsupported="partitioner.class",
         starts=False,
     ),
     "dead_letters": Expected(
-        same="format.class avro.codec errors.retry.delay.max.ms",
-        differs="errors.retry.timeout behavior.on.null.values",
+        same="avro.codec errors.retry.delay.max.ms",
+        differs="format.class errors.retry.timeout behavior.on.null.values",
         ignored="errors.tolerance errors.log.enable errors.log.include.messages "
         "errors.deadletterqueue.topic.name errors.deadletterqueue.topic.replication.factor "
         "errors.deadletterqueue.context.headers.enable report.null.values.to.dlq value.converter "
@@ -102,8 +110,8 @@ EXPECTED: Final = {
     ),
     "debezium": Expected(
         basic=_BY_REGEX,
-        same=_AVRO,
-        differs="behavior.on.null.values",
+        same="partitioner.class",
+        differs="format.class behavior.on.null.values",
         ignored="transforms.unwrap.drop.tombstones transforms.unwrap.delete.handling.mode "
         "transforms.unwrap.add.fields transforms.route.regex transforms.route.replacement "
         "transforms.source.offset.field transforms.source.predicate transforms.source.negate predicates "
@@ -113,14 +121,15 @@ EXPECTED: Final = {
         starts=False,
     ),
     "every_default": Expected(
-        same=f"{_AVRO} topics.regex errors.retry.delay.max.ms s3.part.size s3.credentials.provider.class "
+        same="partitioner.class topics.regex errors.retry.delay.max.ms s3.part.size "
+        "s3.credentials.provider.class "
         "aws.access.key.id aws.secret.access.key s3.ssea.name s3.sse.kms.key.id s3.acl.canned s3.wan.mode "
         "s3.part.retries s3.object.tagging s3.object.tagging.key.value.pairs "
         "s3.object.behavior.on.tagging.error s3.proxy.url s3.proxy.user s3.proxy.password "
         "s3.path.style.access.enabled s3.schema.partition.affix.type rotate.interval.ms "
         "rotate.schedule.interval.ms filename.offset.zero.pad.width avro.codec topics.dir store.url "
         "directory.delim file.delim timezone",
-        differs="errors.retry.timeout s3.retry.backoff.ms",
+        differs="format.class errors.retry.timeout s3.retry.backoff.ms",
         ignored="key.converter value.converter header.converter value.converter.schema.registry.url "
         "transforms predicates config.action.reload errors.tolerance errors.log.enable "
         "errors.log.include.messages errors.deadletterqueue.topic.name "
@@ -142,40 +151,51 @@ EXPECTED: Final = {
         unsupported=_AVRO,
         starts=False,
     ),
-    "flat_map": Expected(same=f"{_AVRO} topics.dir s3.part.size", ignored="_comment"),
+    "flat_map": Expected(
+        same="partitioner.class topics.dir s3.part.size", differs="format.class", ignored="_comment"
+    ),
     "hourly_json": Expected(
         same="timezone rotate.schedule.interval.ms consumer.override.auto.offset.reset",
-        ignored="s3.compression.type s3.compression.level path.format partition.duration.ms locale "
+        ignored="rotate.interval.ms s3.compression.type s3.compression.level path.format "
+        "partition.duration.ms locale "
         "timestamp.extractor key.converter value.converter value.converter.schemas.enable "
         "json.decimal.format schema.compatibility",
-        unsupported=f"{_AVRO} rotate.interval.ms",
+        unsupported=_AVRO,
         starts=False,
     ),
     "keys_headers_tombstones": Expected(
-        same=f"{_AVRO} directory.delim",
+        same="partitioner.class directory.delim",
+        differs="format.class",
         ignored="store.kafka.keys keys.format.class store.kafka.headers headers.format.class "
         "behavior.on.null.values tombstone.encoded.partition key.converter value.converter "
         "enable.conditional.writes",
     ),
     "minio": Expected(
         same="store.url s3.path.style.access.enabled aws.access.key.id aws.secret.access.key topics.dir "
-        "format.class avro.codec",
+        "avro.codec",
+        differs="format.class",
         ignored="key.converter key.converter.schemas.enable value.converter value.converter.schemas.enable",
     ),
     "misspelt": Expected(
-        same=_AVRO, unknown="avro.codek rotate.shedule.interval.ms s3.bucket.prefix task.max"
+        same="partitioner.class",
+        differs="format.class",
+        unknown="avro.codek rotate.shedule.interval.ms s3.bucket.prefix task.max",
     ),
     "protobuf": Expected(
-        same=_AVRO,
+        same="partitioner.class",
+        differs="format.class",
         ignored="key.converter value.converter value.converter.schema.registry.url "
         "value.converter.enhanced.protobuf.schema.support value.converter.auto.register.schemas "
         "value.subject.name.strategy header.converter",
     ),
     "proxy": Expected(
-        same="format.class avro.codec s3.proxy.url s3.proxy.user s3.proxy.password",
+        same="avro.codec s3.proxy.url s3.proxy.user s3.proxy.password",
+        differs="format.class",
         ignored="s3.http.send.expect.continue",
     ),
-    "quickstart": Expected(same=f"{_AVRO} s3.part.size", ignored="schema.compatibility"),
+    "quickstart": Expected(
+        same="partitioner.class s3.part.size", differs="format.class", ignored="schema.compatibility"
+    ),
     "raw_bytes": Expected(
         same="s3.schema.partition.affix.type",
         ignored="format.bytearray.extension format.bytearray.separator s3.compression.type key.converter "
@@ -184,35 +204,43 @@ EXPECTED: Final = {
         starts=False,
     ),
     "rest_answer": Expected(
-        same=f"{_AVRO} avro.codec s3.object.tagging s3.object.tagging.key.value.pairs "
-        "s3.object.behavior.on.tagging.error s3.credentials.provider.class"
+        same="partitioner.class avro.codec s3.object.tagging s3.object.tagging.key.value.pairs "
+        "s3.object.behavior.on.tagging.error s3.credentials.provider.class",
+        differs="format.class",
     ),
     "secrets_from_files": Expected(
-        same=f"{_AVRO} aws.access.key.id aws.secret.access.key",
+        same="partitioner.class aws.access.key.id aws.secret.access.key",
+        differs="format.class",
         ignored="config.action.reload config.providers config.providers.file.class key.converter "
         "value.converter value.converter.schema.registry.url value.converter.basic.auth.credentials.source "
         "value.converter.basic.auth.user.info",
     ),
     "snappy_on_schedule": Expected(
-        same=f"{_AVRO} avro.codec rotate.schedule.interval.ms timezone s3.part.size",
+        same="partitioner.class avro.codec rotate.schedule.interval.ms timezone s3.part.size",
+        differs="format.class",
         ignored="key.converter value.converter value.converter.schema.registry.url schema.compatibility",
     ),
     "sse_customer_key": Expected(
-        same=f"{_AVRO} s3.ssea.name", unsupported="s3.sse.customer.key", starts=False
+        same="partitioner.class s3.ssea.name",
+        differs="format.class",
+        unsupported="s3.sse.customer.key",
+        starts=False,
     ),
     "sse_kms": Expected(
-        same=f"{_AVRO} s3.ssea.name s3.sse.kms.key.id s3.acl.canned s3.part.size file.delim "
-        "filename.offset.zero.pad.width"
+        same="partitioner.class s3.ssea.name s3.sse.kms.key.id s3.acl.canned s3.part.size file.delim "
+        "filename.offset.zero.pad.width",
+        differs="format.class",
     ),
     "strimzi": Expected(
-        same=f"{_AVRO} avro.codec rotate.interval.ms s3.path.style.access.enabled "
+        same="partitioner.class avro.codec rotate.interval.ms s3.path.style.access.enabled "
         "consumer.override.auto.offset.reset aws.access.key.id aws.secret.access.key",
+        differs="format.class",
         ignored="key.converter value.converter",
     ),
     "tenants_by_regex": Expected(
         basic=_BY_REGEX,
-        same=f"{_AVRO} topics.dir avro.codec rotate.schedule.interval.ms timezone s3.part.retries",
-        differs="s3.retry.backoff.ms",
+        same="partitioner.class topics.dir avro.codec rotate.schedule.interval.ms timezone s3.part.retries",
+        differs="format.class s3.retry.backoff.ms",
         ignored="retry.backoff.ms key.converter value.converter",
     ),
 }

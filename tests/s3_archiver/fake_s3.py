@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
-from connectors.s3_archiver.errors import (
+from sinksdk.connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
+from sinksdk.connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_BUCKET,
     NO_SUCH_KEY,

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import fastavro
 
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.files import Grain
-from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.files import Grain
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.testing import SinkTaskHarness
 from tests.s3_archiver.fake_s3 import FakeS3
 

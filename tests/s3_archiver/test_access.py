@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from connectors.s3_archiver import boto_client
-from connectors.s3_archiver.access import Keys, Role
-from connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver import boto_client
+from sinksdk.connectors.s3_archiver.access import Keys, Role
+from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
 from tests.s3_archiver.support import config
 from tests.s3_archiver.test_client import WHERE, answering, client_error
 
@@ -124,7 +124,8 @@ def test_trouble_of_sts_passes(code: str, status: int) -> None:
         answering(trouble).head(WHERE)
 
 
+@pytest.mark.slow
 def test_a_configuration_is_read_without_loading_botocore() -> None:
     """Only a process that talks to S3 pays for it."""
-    code = "import sys; import connectors.s3_archiver; sys.exit('botocore' in sys.modules)"
+    code = "import sys; import sinksdk.connectors.s3_archiver; sys.exit('botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

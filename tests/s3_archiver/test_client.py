@@ -9,12 +9,19 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.s3_archiver import boto_client, crc
-from connectors.s3_archiver.boto_client import BotoS3, leaves_payload_unsigned
-from connectors.s3_archiver.client import Location, Part
-from connectors.s3_archiver.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of, is_passing
-from connectors.s3_archiver.part import PartBuffer, PartPool
 from sinksdk import ConnectException, RetriableException
+from sinksdk.connectors.s3_archiver import boto_client, crc
+from sinksdk.connectors.s3_archiver.boto_client import BotoS3, leaves_payload_unsigned
+from sinksdk.connectors.s3_archiver.client import Location, Part
+from sinksdk.connectors.s3_archiver.errors import (
+    NO_ANSWER,
+    Request,
+    S3Error,
+    S3Trouble,
+    failure_of,
+    is_passing,
+)
+from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool
 from tests.s3_archiver.support import config
 
 WHERE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")

@@ -9,9 +9,9 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from connectors.s3_archiver import codecs
-from connectors.s3_archiver.codecs import CODEC_NAMES, codec
 from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver import codecs
+from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES, codec
 
 BLOCK = b"carrier=UA;origin=EWR;dest=IAH;" * 500
 

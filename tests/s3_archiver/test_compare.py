@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from connectors.s3_archiver.compare import Record, compare
-from connectors.s3_archiver.verify import Report, verify
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.compare import Record, compare
+from sinksdk.connectors.s3_archiver.verify import Report, verify
 from tests.s3_archiver.support import TP, Bench, bench, config
 
 RECORDS = [SinkRecord(*TP, offset=offset, value=b"%d" % offset, timestamp=7) for offset in range(10)]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
-from connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk import ConnectorConfig, Meaning, Verdict
 from sinksdk.cli.app import app
 from sinksdk.compatibility import rule_for
 from sinksdk.connect_options import CONNECT_OPTIONS
+from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from tests.s3_archiver.corpus_files import CORPUS, NAMES, place, set_variables, settings_of
 from tests.s3_archiver.corpus_verdicts import EXPECTED
 from tests.s3_archiver.support import MINIMAL
@@ -156,7 +156,12 @@ def test_other_defaults_are_of_keys_that_can_be_set() -> None:
         ("connector.class", "s3-archiver", "same"),
         ("connector.class", "io.confluent.connect.s3.S3SinkConnector", "same"),
         ("rotate.interval.ms", "-1", "same"),
-        ("rotate.interval.ms", "60000", "unsupported"),
+        ("rotate.interval.ms", "60000", "ignored"),
+        ("format.class", "io.confluent.connect.s3.format.avro.AvroFormat", "differs"),
+        ("s3.endpoint", "http://minio:9000", "unsupported"),
+        ("connector.class", "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector", "unsupported"),
+        ("connect.s3.kcql", "insert into b:p select * from t", "unsupported"),
+        ("connect.s3.log.level", "debug", "unsupported"),
         ("transforms", "", "ignored"),
         ("transforms", "mask", "unsupported"),
         ("transforms.mask.type", "org.apache.kafka.connect.transforms.MaskField$Value", "unsupported"),

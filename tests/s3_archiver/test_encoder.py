@@ -9,11 +9,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from connectors.s3_archiver.datums import EncodedRows
-from connectors.s3_archiver.encoder import RecordEncoder
-from connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
-from connectors.s3_archiver.varints import varint
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.varints import varint
 from sinksdk.records import HEADERS_TYPE
 
 FLIGHTS = TopicPartition("flights", 3)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.s3_archiver.chain import Archived, FileHeader
-from connectors.s3_archiver.layout import FileName, Layout
 from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.connectors.s3_archiver.chain import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.layout import FileName, Layout
 
 
 @pytest.mark.parametrize(

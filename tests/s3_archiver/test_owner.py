@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.s3_archiver import S3ArchiverConnector
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.errors import NO_ANSWER, Request, S3Trouble, failure_of
-from connectors.s3_archiver.layout import Layout
-from connectors.s3_archiver.owner import Owners
-from sinksdk import ConfigException
+from sinksdk import ConfigException, RetriableException
 from sinksdk.connector import ConnectorIdentity
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, Request, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.owner import Owners
 from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied, no_answer
-from tests.s3_archiver.support import config
+from tests.s3_archiver.support import TP, bench, config
 
 MINE = ConnectorIdentity(store_id="store-1", connector="archive", incarnation="first")
 MARKER = Location("bucket", "topics/_sinksdk/orders.json")
@@ -179,8 +179,33 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message() -> None:
     request = Request("HeadBucket", "bucket", "", "http://minio:9000")
     s3.fail_next("HeadBucket", failure_of(request, NO_ANSWER, "connection refused"))
 
-    with pytest.raises(ConfigException, match=r"no S3 endpoint answers at http://minio:9000"):
+    with pytest.raises(S3Trouble, match=r"no S3 endpoint answers at http://minio:9000"):
         connector(s3).start(config(store_url="http://minio:9000"))
+
+
+@pytest.mark.parametrize("operation", ["HeadBucket", "GetObject", "PutObject"])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (NO_ANSWER, None),
+        ("SlowDown", 503),
+        ("503", 503),
+        ("InternalError", 500),
+        ("KMS.InternalException", 500),
+    ],
+)
+def test_what_passes_by_itself_is_no_wrong_configuration(
+    operation: str, code: str, status: int | None
+) -> None:
+    """No answer, throttling, an error of the server's: the start is tried again."""
+    s3 = FakeS3()
+    s3.fail_next(
+        operation, failure_of(Request(operation, "bucket", "", "http://minio:9000"), code, "", status)
+    )
+
+    with pytest.raises(RetriableException):
+        connector(s3).start(config())
+    connector(s3).start(config())
 
 
 def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start() -> None:
@@ -193,20 +218,17 @@ def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start() -> None:
 
 
 def test_a_deleted_connector_gives_up_what_is_its_own() -> None:
-    """Its uploads and markers go, archived files stay; another connector's place is not touched (KIP-883)."""
+    """Its markers go, archived files stay; another connector's place is not touched (KIP-883)."""
     s3 = FakeS3()
     owners(s3).claim(["orders", "ships"])
     owners(s3, replace(MINE, connector="backup")).claim(["planes"])
     archived = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
     s3.put(archived, b"records")
-    for key in ("orders/partition=0/orders+0+0000000007", "planes/partition=0/planes+0+0000000000"):
-        s3.create_upload(Location("bucket", f"topics/{key}.avro"), {})
-    foreign = s3.create_upload(Location("bucket", "topics/orders/somebody's.csv"), {})
     made = connector(s3)
     made.start(config(topics="orders,ships"))
 
     made.stop(is_deleted=False)
-    assert len(s3.uploads) == 3
+    assert MARKER in s3.objects
     made.stop(is_deleted=True)
     made.stop(is_deleted=True)  # as after a crash
 
@@ -214,23 +236,34 @@ def test_a_deleted_connector_gives_up_what_is_its_own() -> None:
         "topics/_sinksdk/planes.json",
         archived.key,
     ]
-    left = {upload.location.key for upload in s3.uploads.values()}
-    assert left == {"topics/planes/partition=0/planes+0+0000000000.avro", s3.uploads[foreign].location.key}
 
 
-def test_a_crash_while_giving_up_leaves_the_marker_until_the_uploads_are_gone() -> None:
-    """The marker goes last: it is what the next attempt finds its topics by."""
+def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
+    """Regression: deletion aborted each upload it found, and 100 committed records were never seen by anybody."""
+    made = bench(flush_size=100)
+    owners(made.s3).claim([TP.topic])
+    made.put(100)
+    made.s3.fail_next("CompleteMultipartUpload", denied())
+    made.harness.revoke()
+    assert (made.committed(), made.offsets()) == (100, [])
+
+    owners(made.s3).release()
+    made.harness.assign(TP)
+
+    assert made.offsets() == list(range(100))
+
+
+def test_a_crash_while_giving_up_is_made_up_for() -> None:
+    """The markers that are left are found by the next attempt."""
     s3 = FakeS3()
-    owners(s3).claim(["orders"])
-    s3.create_upload(Location("bucket", "topics/orders/partition=0/orders+0+0000000007.avro"), {})
-    s3.fail_next("AbortMultipartUpload", no_answer())
+    owners(s3).claim(["orders", "ships"])
+    s3.fail_next("DeleteObject", no_answer())
 
     with pytest.raises(S3Trouble):
         owners(s3).release()
-    assert MARKER in s3.objects
     owners(s3).release()
 
-    assert (list(s3.objects), list(s3.uploads)) == ([], [])
+    assert list(s3.objects) == []
 
 
 def test_a_connector_that_could_not_start_releases_nothing() -> None:

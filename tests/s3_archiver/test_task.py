@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from connectors.s3_archiver.chain import Archived
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.errors import S3Error, S3Trouble
-from connectors.s3_archiver.upload import ForeignObject
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.connectors.s3_archiver.chain import Archived
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.upload import ForeignObject
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import OTHER, TP, Bench, bench, config
 
@@ -412,7 +412,7 @@ def test_tokens_of_another_endpoint_are_published_there() -> None:
     with pytest.raises(KeyboardInterrupt):
         b.harness.commit()
 
-    from connectors.s3_archiver.task import S3ArchiverTask  # noqa: PLC0415 - the second task differs
+    from sinksdk.connectors.s3_archiver.task import S3ArchiverTask  # noqa: PLC0415 - the second task differs
 
     b.harness._make = lambda: S3ArchiverTask(
         connect=lambda _config, endpoint=None: old if endpoint == "http://old" else new

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.errors import S3Error, S3Trouble
-from connectors.s3_archiver.part import PartBuffer
-from connectors.s3_archiver.upload import (
+from sinksdk import ConnectException, Token
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.part import PartBuffer
+from sinksdk.connectors.s3_archiver.upload import (
     ForeignObject,
     Upload,
     UploadExpired,
     abort,
     complete,
 )
-from sinksdk import ConnectException, Token
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
 
 WHERE = Location("bucket", "topics/orders/file.avro")

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.s3_archiver import __main__ as command
-from connectors.s3_archiver import report as reporting
-from connectors.s3_archiver.client import Location
-from connectors.s3_archiver.compare import compare
-from connectors.s3_archiver.topic_directory import TopicDirectory
-from connectors.s3_archiver.verify import Report, verify
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver import __main__ as command
+from sinksdk.connectors.s3_archiver import report as reporting
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.compare import compare
+from sinksdk.connectors.s3_archiver.topic_directory import TopicDirectory
+from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied
 from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, bench, config

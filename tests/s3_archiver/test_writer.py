@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.s3_archiver.errors import S3Error, S3Trouble
-from connectors.s3_archiver.files import FileFactory
-from connectors.s3_archiver.upload import Upload, complete
-from connectors.s3_archiver.writer import PartitionWriter
 from sinksdk import OffsetAndMetadata, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.files import FileFactory
+from sinksdk.connectors.s3_archiver.upload import Upload, complete
+from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read, records
 
@@ -125,6 +125,7 @@ def test_offsets_with_gaps_are_archived_as_they_are() -> None:
     assert [key[-15:-5] for key in rig.s3.visible()] == ["0000000005", "0000000026"]
 
 
+@pytest.mark.slow
 def test_files_end_near_flush_bytes() -> None:
     """Size is checked sixteen times per file, so a file is hardly larger."""
     rig = Rig(flush_size=1_000_000, flush_bytes=2_000_000)
@@ -339,6 +340,7 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
     assert rig.committable() is None
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=6),

@@ -32,6 +32,7 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
     TaskStatus,
+    Unavailable,
 )
 
 TRACE = """Traceback (most recent call last):
@@ -78,6 +79,7 @@ class Scene:
     failing: Sequence[int] = ()
     failures: Sequence[PastFailure] = ()
     missing: Sequence[str] = ()
+    unavailable: Sequence[int] = ()
     trace: str | None = None
     is_deleted: bool = False
     source: Sequence[Sequence[SourcePartitionOffset]] = ()
@@ -175,6 +177,10 @@ def _tell(store: Store, scene: Scene, now: float) -> None:
         tasks=tuple(tasks),
         trace=scene.trace,
         missing_topics=tuple(scene.missing),
+        unavailable=tuple(
+            Unavailable(topic=scene.topic, partition=n, since=now - 3600) for n in scene.unavailable
+        ),
+        unavailable_count=len(scene.unavailable),
     )
     table.write(store, status_key(scene.name), status, None)
     history = ConnectorHistory(buckets=tuple(scene.buckets), failures=tuple(scene.failures))

@@ -47,7 +47,9 @@ def serving(
         WARNINGS,
     )
     place = Place(options.source, store, store.url, options.master, providers=options.providers)
-    with RestServer(place, options):
+    rest = RestServer(options)
+    rest.serve(place, lambda: None)
+    with rest:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -63,3 +65,8 @@ def run_a_little(store: Store, connector: str = "archive", *, failures: int = 0)
     error = "S3 says no" if failures else None
     keeper.update([PartitionStatus(topic="orders", partition=0, end=100, failures=failures, error=error)])
     keeper.become("RUNNING")
+
+
+def has_stopped(store: Store, connector: str = "archive") -> None:
+    """As if the driver that ran it had closed, and watched over it."""
+    StatusKeeper(store, connector, "elsewhere:7#1", SystemWallClock()).become("STOPPED")

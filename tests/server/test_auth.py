@@ -66,3 +66,11 @@ def test_credentials_that_let_nobody_in_are_refused(tmp_path: Path, content: str
 def test_what_only_this_machine_reaches(host: str, *, here: bool) -> None:
     """Without credentials the server listens there only."""
     assert is_loopback(host) == here
+
+
+@pytest.mark.parametrize("path", ["/live", "/ready"])
+def test_probes_of_the_process_need_no_credentials(client: TestClient, path: str) -> None:
+    """Who probes has none to give. What they answer is of no use to anybody else."""
+    assert client.get(path).status_code == 200
+    assert client.head(path).status_code == 200
+    assert client.post(path).status_code == 401

@@ -174,7 +174,7 @@ def test_a_method_that_a_path_does_not_have(client: TestClient) -> None:
     """405, with all it has: also those of routes that come later."""
     answer = client.post("/connectors/archive/config")
 
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, PATCH, PUT")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD, PATCH, PUT")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,13 @@ def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None
     now = time.time()
     this_minute = int(now // MINUTE) * MINUTE
     buckets = [Bucket(start=this_minute - 2 * 3600, records=9), Bucket(start=this_minute, records=5, files=1)]
-    fill(store, Scene("b-archive", lag=10, rate=2.5, buckets=buckets, failing=(3,), missing=("gone",)), now)
+    fill(
+        store,
+        Scene(
+            "b-archive", lag=10, rate=2.5, buckets=buckets, failing=(3,), missing=("gone",), unavailable=(2,)
+        ),
+        now,
+    )
     fill(store, Scene("a-archive", "FAILED", trace=TRACE), now)
 
     first, second = client.get("/progress").json()["connectors"]
@@ -61,9 +67,13 @@ def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None
         "partition_count": 4,
         "failing_count": 1,
         "lag": 10 + 20 + 30 + 40,
+        "committed_at": None,
         "rate": 10.0,
         "missing_topics": ["gone"],
         "trace": None,
+        "waiting": None,
+        "unavailable": [{"topic": "b", "partition": 2, "since": now - 3600}],
+        "unavailable_count": 1,
         "buckets": [{"start": this_minute, "records": 5, "files": 1, "bytes": 0, "transactions": 0}],
     }
 
@@ -98,6 +108,7 @@ def test_one_connector_in_full(client: TestClient, store: MemoryStore) -> None:
         "position": 1_029_960,
         "end": 1_030_000,
         "lag": 40,
+        "committed_at": None,
         "rate": 2.5,
         "error": "bucket 'archive-eu' refuses UploadPart (403 AccessDenied)",
         "failures": 2,

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
 
+from sinksdk import ConnectException, TopicPartition
+from sinksdk.connectors.s3_archiver.connector import S3ArchiverConnector
 from sinksdk.engine.outcome import Failure
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.sink_offsets import OpenedSink
 from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.succession import ConnectorClosingException
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
-from tests.server.serving import run_a_little
+from tests.runtime.running_sinks import Source
+from tests.server.serving import has_stopped, run_a_little
 
 CONFIG = {
     "connector.class": "s3-archiver",
@@ -255,6 +261,7 @@ def test_offsets(client: TestClient, store: Flaky) -> None:
     assert client.patch("/connectors/archive/offsets", json=wanted).status_code == 400
     assert client.delete("/connectors/archive/offsets").status_code == 400
     client.put("/connectors/archive/stop")
+    has_stopped(store)
     altered = client.patch("/connectors/archive/offsets", json=wanted)
     assert "altered successfully" in altered.json()["message"]
     assert client.get("/connectors/archive/offsets").json() == wanted
@@ -267,6 +274,36 @@ def test_offsets(client: TestClient, store: Flaky) -> None:
     assert [row["offset"] for row in now] == [{"kafka_offset": 8}]
     assert "reset successfully" in client.delete("/connectors/archive/offsets").json()["message"]
     assert client.get("/connectors/archive/offsets").json() == {"offsets": []}
+
+
+def test_offsets_that_the_connector_or_its_source_does_not_take(store: Flaky) -> None:
+    """400, with the reason; nothing is altered. 409 while tasks still close."""
+    connector, answers = S3ArchiverConnector(), dict[str, Any]()
+    config = connector.config_class.parse({**CONFIG, "name": "archive"})
+    opened = OpenedSink(connector, config, lambda: Source({TopicPartition("orders", 0): 100}))
+    with TestClient(create_app(store, sinks=lambda raw: opened), raise_server_exceptions=False) as client:
+        create(client)
+        run_a_little(store)
+        client.put("/connectors/archive/stop")
+        has_stopped(store)
+
+        def alter(offset: int) -> Any:
+            partition = {"kafka_topic": "orders", "kafka_partition": 0}
+            body = {"offsets": [{"partition": partition, "offset": {"kafka_offset": offset}}]}
+            return client.patch("/connectors/archive/offsets", json=body)
+
+        answers["outside"] = alter(101)
+        with patch.object(connector, "alter_offsets", side_effect=ConnectException("files are there")):
+            answers["refused"] = alter(7)
+            answers["not reset"] = client.delete("/connectors/archive/offsets")
+        with patch("sinksdk.runtime.herder.await_end", side_effect=ConnectorClosingException("closing")):
+            closing = alter(7)
+        assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 400)
+        assert "orders-0: offset 101 is not in the source" in answers["outside"].json()["message"]
+        assert "files are there" in answers["refused"].json()["message"]
+        assert closing.status_code == 409
+        assert Herder(store).offsets("archive") == {TopicPartition("orders", 0): 60}
+        assert alter(7).status_code == 200
 
 
 def test_plugins(client: TestClient) -> None:
@@ -292,6 +329,19 @@ def test_a_configuration_is_validated(client: TestClient) -> None:
     assert rows["aws.secret.access.key"]["value"] == "********"
     good = client.put("/connector-plugins/s3-archiver/config/validate", json={**CONFIG, "name": "archive"})
     assert good.json()["error_count"] == 0
+
+
+def test_a_misspelt_key_is_told(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Validating answers with the key that was probably meant; creating with it says so in the log."""
+    config = {**CONFIG, "name": "archive", "flush.sice": "5"}
+    found = client.put("/connector-plugins/s3-archiver/config/validate", json=config).json()
+    rows = {row["value"]["name"]: row["value"] for row in found["configs"]}
+
+    assert found["error_count"] == 0
+    assert "did you mean 'flush.size'?" in rows["flush.sice"]["warnings"][0]
+    assert rows["flush.size"]["warnings"] == []
+    assert client.post("/connectors", json={"name": "archive", "config": config}).status_code == 201
+    assert "connector archive: 'flush.sice' is not known" in caplog.text
 
 
 def test_the_server_tells_of_itself(client: TestClient, store: Flaky) -> None:

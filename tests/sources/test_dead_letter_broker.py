@@ -6,7 +6,14 @@ import time
 
 import pytest
 
-from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, SinkRecord
+from sinksdk import (
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    Header,
+    RetriableException,
+    SinkRecord,
+)
 from sinksdk.sources.kafka import KafkaClient
 from sinksdk.sources.kafka.dead_letter_topic import ensure_topic
 from sinksdk.sources.kafka.dead_letters import KafkaDeadLetters
@@ -104,8 +111,8 @@ def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
 
 
 def test_a_cluster_that_does_not_answer() -> None:
-    """Dead letters: a cluster that does not answer is a ConfigException that says where it was looked for."""
-    with pytest.raises(ConfigException, match=r"cannot be looked up or created at 127.0.0.1:1"):
+    """Dead letters: a cluster that does not answer is a RetriableException that says where it was looked for."""
+    with pytest.raises(RetriableException, match=r"cannot be looked up or created at 127.0.0.1:1"):
         ensure_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
 
 

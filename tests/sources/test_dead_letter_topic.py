@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinksdk import ConfigException, ConnectorConfig
+from sinksdk import ConnectorConfig, RetriableException
 from sinksdk.sources.kafka import KafkaClient, own_topics
 from sinksdk.sources.kafka.dead_letter_topic import ensure_topic
 
@@ -35,7 +35,7 @@ def test_a_cluster_that_never_says_whether_it_was_made(monkeypatch: pytest.Monke
     raw = {"name": "c", "topics": "t", "errors.deadletterqueue.topic.name": "bad"}
 
     with pytest.raises(
-        ConfigException,
+        RetriableException,
         match=r"topic 'bad' .* cannot be .*created at here:9092: no answer within .*check that",
     ):
         ensure_topic(ConnectorConfig.parse(raw), KafkaClient("here:9092"))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from sinksdk import ConnectException, RetriableException
+from sinksdk import ConnectException, OffsetRange, RetriableException, TopicPartition
 from sinksdk.sources.kafka import cluster as module
 from sinksdk.sources.kafka.cluster import Cluster
 
 TOPICS = [f"t{number}" for number in range(12)]
 
 
-def topic(name: str, error: int | None = None) -> Any:
+def topic(name: str, error: int | None = None, leaders: Sequence[int] = (1,)) -> Any:
     return SimpleNamespace(
-        topic=name, partitions={0: None}, error=None if error is None else KafkaError(error)
+        topic=name,
+        partitions={number: SimpleNamespace(leader=leader) for number, leader in enumerate(leaders)},
+        error=None if error is None else KafkaError(error),
     )
 
 
@@ -41,6 +44,49 @@ class Consumer:
         elif name == self.gone:
             error = KafkaError.UNKNOWN_TOPIC_OR_PART
         return SimpleNamespace(topics={name: topic(name, error)})
+
+
+class Led(Consumer):
+    """One topic of four partitions: one has no leader, one loses its while it is asked, the others have one."""
+
+    def __init__(self, leaders: Sequence[int] = (1, -1, 1, 1), loses: int = 2) -> None:
+        super().__init__()
+        self.leaders, self.loses = leaders, loses
+
+    def list_topics(self, name: str | None = None, *, timeout: float) -> Any:
+        assert name
+        return SimpleNamespace(topics={name: topic(name, leaders=self.leaders)})
+
+    def offsets_for_times(self, rows: Any, timeout: float) -> list[Any]:
+        if any(self.leaders[row.partition] == -1 for row in rows):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # as librdkafka: none is answered
+        lost = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+        return [
+            SimpleNamespace(
+                topic=row.topic,
+                partition=row.partition,
+                offset=0 if row.offset == -2 else 7,
+                error=lost if row.partition == self.loses else None,
+            )
+            for row in rows
+        ]
+
+
+def test_a_partition_without_a_leader_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: one of 10,000 stopped them all."""
+    asking = cluster(monkeypatch, Led())
+    found = asking.available(asking.partitions(["t"])["t"])
+
+    assert found == {TopicPartition("t", n): OffsetRange(0, 7) for n in (0, 3)}
+    assert found.unavailable == {TopicPartition("t", n) for n in (1, 2)}
+
+
+def test_a_cluster_without_any_leader_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be read: that is an outage, not an empty topic."""
+    asking = cluster(monkeypatch, Led(leaders=(-1, -1)))
+
+    with pytest.raises(RetriableException, match="no partition has a leader"):
+        asking.available(asking.partitions(["t"])["t"])
 
 
 class Admin:

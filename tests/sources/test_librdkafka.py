@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk.sources.kafka import KafkaClient
 from sinksdk.sources.kafka.cluster import Cluster
 from sinksdk.sources.kafka.librdkafka import translated

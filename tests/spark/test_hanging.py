@@ -9,7 +9,11 @@ from sinksdk.testing import ManualClock
 
 
 def watch(limit: float, clock: ManualClock, told: list[str]) -> HangWatch:
-    return HangWatch("connector c, task 3, generation 7", limit, clock, told.append)
+    def report(text: str) -> bool:
+        told.append(text)
+        return True
+
+    return HangWatch("connector c, task 3, generation 7", limit, clock, report)
 
 
 def test_a_hang_is_reported_once_with_where_it_is() -> None:
@@ -42,9 +46,10 @@ def test_it_looks_from_a_thread_of_its_own() -> None:
     """The one it watches hangs."""
     told, reported = list[str](), threading.Event()
 
-    def report(text: str) -> None:
+    def report(text: str) -> bool:
         told.append(text)
         reported.set()
+        return True
 
     from sinksdk.engine import SystemClock  # noqa: PLC0415 - only here is time real
 
@@ -58,3 +63,36 @@ def test_without_a_limit_nothing_is_watched() -> None:
     before = threading.active_count()
     with watch(0.0, ManualClock(), []):
         assert threading.active_count() == before
+
+
+def test_a_hang_that_nobody_heard_of_is_reported_again() -> None:
+    """The store was away when it was noticed: reported until that worked, as it was noticed, and once then."""
+    clock, told, is_heard = ManualClock(), list[str](), iter([False, False, True])
+
+    def report(text: str) -> bool:
+        told.append(text)
+        return next(is_heard)
+
+    watching = HangWatch("c, task 0", 5.0, clock, report)
+    for _ in range(6):
+        clock.advance(5.0)
+        watching.look()
+    assert len(told) == 3
+    assert set(told) == {told[0]}
+
+
+def test_code_that_came_back_before_anybody_heard_of_its_hang_does_not_hang() -> None:
+    """Its generation need not end for what is over."""
+    clock, told = ManualClock(), list[str]()
+
+    def report(text: str) -> bool:
+        told.append(text)
+        return False
+
+    watching = HangWatch("c, task 0", 5.0, clock, report)
+    asked = watching.alive(lambda: None)
+    clock.advance(5.0)
+    watching.look()
+    asked()
+    watching.look()
+    assert len(told) == 1

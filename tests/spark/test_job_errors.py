@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from sinksdk.spark.generation_job import _first_line
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from sinksdk import ConfigException, ConnectException, RetriableException
+from sinksdk.spark.generation_job import SparkGeneration, _first_line
+from sinksdk.spark.python_errors import missing_module, raised
 
 
 class JavaThrowable:
@@ -45,3 +52,91 @@ def test_of_other_errors_the_first_line_is_told() -> None:
     """Spark's own go on with plans and stack traces."""
     assert _first_line(RuntimeError("\n[CODE] what happened\nJVM stacktrace:\n…")) == "[CODE] what happened"
     assert _first_line(RuntimeError()) == "RuntimeError"
+
+
+MISSING = """
+An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/opt/python/lib/python3.11/site-packages/pyspark/worker.py", line 1, in main
+    func, profiler, deserializer, serializer = read_command(pickleSer, infile)
+pyspark.serializers.SerializationError: Caused by Traceback (most recent call last):
+  File "/opt/python/lib/python3.11/site-packages/pyspark/serializers.py", line 2, in _read_with_length
+    return self.loads(obj)
+ModuleNotFoundError: No module named 'sinksdk'
+
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
+"""
+
+
+def test_of_a_workers_error_what_it_raised_is_told() -> None:
+    """Not that one was thrown, with nothing behind the colon."""
+    assert _first_line(RuntimeError(MISSING)) == "ModuleNotFoundError: No module named 'sinksdk'"
+
+
+def test_what_goes_on_for_lines_is_told_by_its_first() -> None:
+    """SQLAlchemy ends each error with a link to its manual."""
+    text = """Traceback (most recent call last):
+  File "/a.py", line 1, in put
+    connection.execute(insert)
+sqlalchemy.exc.OperationalError: (psycopg.OperationalError) connection refused
+[SQL: INSERT INTO t VALUES (1)]
+(Background on this error at: https://sqlalche.me/e/20/e3q8)
+"""
+    assert raised(text) == "sqlalchemy.exc.OperationalError: (psycopg.OperationalError) connection refused"
+    assert raised("no trace") is None
+
+
+@pytest.mark.parametrize(("text", "module"), [(MISSING, "sinksdk"), ("ModuleNotFoundError", None)])
+def test_a_module_that_executors_lack_is_known(text: str, module: str | None) -> None:
+    """The commonest mistake on a cluster."""
+    assert missing_module(text) == module
+
+
+def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
+    """It names the module, their Python, and what to do; six more attempts would do no better."""
+    job = object.__new__(SparkGeneration)
+    job._is_cancelled = False
+    job._future = Future()
+    job._future.set_exception(RuntimeError(MISSING))
+    job._spark = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="/usr/bin/python3"))  # type: ignore[assignment]
+
+    with pytest.raises(
+        ConfigException, match=r"Python, /usr/bin/python3, has no module 'sinksdk': install .*PYSPARK_PYTHON"
+    ):
+        job.results()
+
+
+UNAVAILABLE = """
+org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times
+Traceback (most recent call last):
+  File "/a.py", line 1, in _ask
+    raise Lost(message)
+sinksdk.store.base.Lost: connection refused
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/a.py", line 2, in run_task
+    store = open_store(url)
+sinksdk.store.base.StoreUnavailable: store postgresql://db: opening it got no answer for 30 s: refused
+
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
+"""
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_cancelled: bool) -> None:
+    """An outage passes by itself, and is nobody's failure; a job that was cancelled is only that."""
+    job = object.__new__(SparkGeneration)
+    job._is_cancelled = is_cancelled
+    job._future = Future()
+    job._future.set_exception(RuntimeError(UNAVAILABLE))
+
+    with pytest.raises(ConnectException) as raised_error:
+        job.results()
+    assert isinstance(raised_error.value, RetriableException) is not is_cancelled
+    assert str(raised_error.value) == (
+        "the Spark job was cancelled"
+        if is_cancelled
+        else "its tasks cannot work: store postgresql://db: opening it got no answer for 30 s: refused"
+    )

@@ -11,16 +11,16 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.progress import ProgressWriter
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import MemoryStore, ask_to_close, table
+from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
-    plan_key,
     progress_key,
     task_count_key,
 )
 from sinksdk.store.records import (
     Closing,
-    GenerationPlan,
     TaskCountRecord,
 )
 from sinksdk.store.reports import (
@@ -87,12 +87,37 @@ def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock() -> None:
     """Asked 3 s ago by the driver's clock: 3 s ago by the task's, which counts from another moment."""
     store, clock = MemoryStore(), ManualClock()
     closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
-    plan = GenerationPlan(generation=1, config_version=1, tasks=(), committed=(), closing=closing)
-    table.write(store, plan_key("c", 1), plan, None)
     table.write(store, task_count_key("c"), TaskCountRecord(claimed=1, planned=1), None)
+    ask_to_close(store, "c", 1, closing)
     watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", 1), clock, clock.time)
     watch.look()
 
     request = watch.request()
     assert request is not None
     assert request.asked == clock.now() - 3.0
+
+
+def test_a_hang_noticed_while_the_store_is_away_is_told_once_it_is_back() -> None:
+    """Told is what stands in the store."""
+
+    class Away(MemoryStore):
+        is_away = True
+
+        def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+            if self.is_away:
+                message = "no answer"
+                raise Lost(message)
+            return super()._write(key, stored, if_version)
+
+    store = Away(patience=0.0)
+    task, clock = writer(store, 1, 1), ManualClock()
+    watch = HangWatch("task 0", 10.0, clock, task.tell_of_hang)
+    clock.advance(11.0)
+    watch.look()
+    store.is_away = False
+    clock.advance(1.0)
+    watch.look()
+
+    hangs = written(store).hangs
+    assert hangs is not None
+    assert hangs.startswith("task 0: its code has not come back for 11.0 s")

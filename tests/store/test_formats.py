@@ -6,30 +6,40 @@ version and a way up from this one, not another golden text.
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 
 import pytest
 from pydantic import ValidationError
 
-from sinksdk import ClosingReason, Token
+from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
 from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import MemoryStore, table, take_over
+from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
     Closing,
     ConnectorRecord,
+    Dropped,
     Entry,
     GenerationPlan,
+    Lasting,
+    NamedPartition,
     Noted,
     Orders,
     PlannedRange,
+    Retrying,
+    Segment,
     StoreIdentity,
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
+    Undecided,
     Value,
 )
 from sinksdk.store.reports import (
     Bucket,
+    ConnectorEnds,
     ConnectorHistory,
     ConnectorStatus,
     ConnectorTotals,
@@ -37,6 +47,7 @@ from sinksdk.store.reports import (
     PartitionStatus,
     PartitionTotals,
     PastFailure,
+    Remembered,
     Seen,
     SourcePartitionOffset,
     SourceProgress,
@@ -44,7 +55,10 @@ from sinksdk.store.reports import (
     TaskProgress,
     TaskStatus,
     TaskTotals,
+    Unavailable,
+    Waiting,
 )
+from tests.store.protocol import P0, plan
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})
 TOKEN_JSON = {"id": "upload-1", "data": {"bucket": "b", "parts": [{"etag": "e", "size": 5}]}}
@@ -56,6 +70,7 @@ ENTRY = Entry(
     publish=(TOKEN,),
     generation=6,
     withdrawn_from=150,
+    published_to=90,
 )
 ENTRY_JSON = {
     "topic": "flights",
@@ -65,6 +80,7 @@ ENTRY_JSON = {
     "publish": [TOKEN_JSON],
     "generation": 6,
     "withdrawn_from": 150,
+    "published_to": 90,
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
@@ -129,6 +145,9 @@ MEASURES_JSON = {
 
 NOTHING_JSON = TaskProgress(generation=1, attempt=1, partitions=()).as_json()["measures"]
 
+RETRY = Retrying(since=1_700_000_000.0, attempts=3, next_attempt=1_700_000_009.5, refused=70)
+RETRY_JSON = {"since": 1_700_000_000.0, "attempts": 3, "next_attempt": 1_700_000_009.5, "refused": 70}
+
 GOLDEN: list[tuple[Value, dict[str, object]]] = [
     (StoreIdentity(id="5d2f"), {"id": "5d2f"}),
     (
@@ -140,6 +159,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             orders=Orders(restart=1, flush=2),
             claimed=8,
             deleted=True,
+            forced=True,
         ),
         {
             "config": {"name": "archive", "aws.secret.access.key": "${env:SECRET}"},
@@ -149,6 +169,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "orders": {"restart": 1, "restart_failed": 0, "rebalance": 0, "flush": 2},
             "claimed": 8,
             "deleted": True,
+            "forced": True,
         },
     ),
     (
@@ -161,7 +182,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             config_version=2,
             tasks=(
                 TaskPlan(
-                    ranges=(PlannedRange(topic="flights", partition=3, start=100, end=200, due=True),),
+                    ranges=(
+                        PlannedRange(topic="flights", partition=3, start=100, end=200, due=True, retry=RETRY),
+                    ),
                     config={"task.id": "0"},
                 ),
                 TaskPlan(ranges=()),
@@ -170,16 +193,28 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             stale=(NOTED,),
             config={"name": "archive"},
             topic_ids={"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"},
+            undecided=Undecided(reset=True, partitions=(NamedPartition(topic="flights", partition=3),)),
             closing=Closing(
                 reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2", asked=1_700_000_000.5
             ),
+            dropped=5,
         ),
         {
             "generation": 7,
             "config_version": 2,
             "tasks": [
                 {
-                    "ranges": [{"topic": "flights", "partition": 3, "start": 100, "end": 200, "due": True}],
+                    "ranges": [
+                        {
+                            "topic": "flights",
+                            "partition": 3,
+                            "start": 100,
+                            "end": 200,
+                            "due": True,
+                            "records": None,
+                            "retry": RETRY_JSON,
+                        }
+                    ],
                     "config": {"task.id": "0"},
                 },
                 {"ranges": [], "config": {}},
@@ -188,6 +223,11 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "stale": [NOTED_JSON],
             "config": {"name": "archive"},
             "topic_ids": {"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"},
+            "undecided": {
+                "first": False,
+                "reset": True,
+                "partitions": [{"topic": "flights", "partition": 3}],
+            },
             "closing": {
                 "reason": "REBALANCE",
                 "timeout": 60.0,
@@ -195,11 +235,17 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "answered": False,
                 "asked": 1_700_000_000.5,
             },
+            "dropped": 5,
         },
     ),
     (
         TaskRecord(
-            generation=7, attempt=2, entries=(ENTRY,), prepared=(NOTED,), discarded=("upload-0", "upload-9")
+            generation=7,
+            attempt=2,
+            entries=(ENTRY,),
+            prepared=(NOTED,),
+            discarded=("upload-0", "upload-9"),
+            segments=("1-1", "2-1"),
         ),
         {
             "generation": 7,
@@ -208,8 +254,14 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "entries": [ENTRY_JSON],
             "prepared": [NOTED_JSON],
             "discarded": ["upload-0", "upload-9"],
+            "segments": ["1-1", "2-1"],
         },
     ),
+    (
+        Dropped(committed=(ENTRY,), topic_ids={"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"}),
+        {"committed": [ENTRY_JSON], "topic_ids": {"flights": "lZt2kQTtTjSgGrmZ0Ns6Yw"}},
+    ),
+    (Segment(entries=(ENTRY,)), {"entries": [ENTRY_JSON]}),
     (
         ConnectorStatus(
             state="FAILED",
@@ -226,6 +278,11 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     end=180,
                     failed_at=(1_700_000_000.0,),
                     trace="Traceback",
+                    density=0.5,
+                    in_vain=1,
+                    moved_at=(1_700_000_000.0,),
+                    undiscarded="upload-1",
+                    retry=RETRY,
                 ),
             ),
             trace="Traceback",
@@ -235,6 +292,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     task=2, failures=1, failed_at=(1_700_000_000.0,), error="no such file", trace="Traceback"
                 ),
             ),
+            waiting=Waiting(reason="no answer", since=1.5, next_attempt=9.5, attempts=3),
+            unavailable=(Unavailable(topic="flights", partition=7, since=1.5),),
+            unavailable_count=1,
         ),
         {
             "state": "FAILED",
@@ -251,6 +311,11 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "end": 180,
                     "failed_at": [1_700_000_000.0],
                     "trace": "Traceback",
+                    "density": 0.5,
+                    "in_vain": 1,
+                    "moved_at": [1_700_000_000.0],
+                    "undiscarded": "upload-1",
+                    "retry": RETRY_JSON,
                 }
             ],
             "trace": "Traceback",
@@ -264,6 +329,40 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "trace": "Traceback",
                 }
             ],
+            "waiting": {"reason": "no answer", "since": 1.5, "next_attempt": 9.5, "attempts": 3},
+            "unavailable": [{"topic": "flights", "partition": 7, "since": 1.5}],
+            "unavailable_count": 1,
+        },
+    ),
+    (
+        ConnectorEnds(ends={"flights": {3: 180}}, committed_at={"flights": {3: 1_700_000_000.5}}),
+        {"ends": {"flights": {"3": 180}}, "committed_at": {"flights": {"3": 1_700_000_000.5}}},
+    ),
+    (
+        Remembered(
+            partitions=(PartitionStatus(topic="flights", partition=3, end=180),),
+            tasks=(TaskStatus(task=2, failures=1),),
+        ),
+        {
+            "partitions": [
+                {
+                    "topic": "flights",
+                    "partition": 3,
+                    "seen": [],
+                    "tail": None,
+                    "failures": 0,
+                    "error": None,
+                    "end": 180,
+                    "failed_at": [],
+                    "trace": None,
+                    "density": None,
+                    "in_vain": 0,
+                    "moved_at": [],
+                    "undiscarded": None,
+                    "retry": None,
+                }
+            ],
+            "tasks": [{"task": 2, "failures": 1, "failed_at": [], "error": None, "trace": None}],
         },
     ),
     (
@@ -281,6 +380,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     failure="no",
                     rate=2.5,
                     tail=20,
+                    visible=90,
+                    is_final=True,
+                    retry=RETRY,
                 ),
             ),
             hangs="put",
@@ -314,6 +416,9 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                     "failure": "no",
                     "rate": 2.5,
                     "tail": 20,
+                    "visible": 90,
+                    "is_final": True,
+                    "retry": RETRY_JSON,
                 }
             ],
             "hangs": "put",
@@ -399,8 +504,85 @@ def test_values_are_read_so(value: Value, written: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
 def test_values_of_a_later_version_are_read(value: Value, written: dict[str, object]) -> None:
-    """Values: a field that a later version of this format added is ignored."""
-    assert type(value).model_validate({**written, "added_later": 1}) == value
+    """Values: a field that a later version of this format added keeps nothing from being read."""
+    read = type(value).model_validate({**written, "added_later": 1})
+    assert type(value).model_validate(read.model_dump(exclude={"added_later"})) == value
+
+
+@pytest.mark.parametrize(
+    ("model", "newer"),
+    [
+        (TaskRecord, {"generation": 7, "added_later": {"x": 1}, "entries": [{**ENTRY_JSON, "added": [1]}]}),
+        (TaskRecord, {"generation": 7, "prepared": [{**NOTED_JSON, "added_later": 1}]}),
+        (TaskCountRecord, {"claimed": 8, "added_later": 1}),
+        (ConnectorRecord, {"config": {}, "incarnation": "a", "orders": {"flush": 1, "added_later": 2}}),
+        (
+            GenerationPlan,
+            {
+                "generation": 7,
+                "config_version": 2,
+                "committed": [{**ENTRY_JSON, "added_later": 1}],
+                "tasks": [{"ranges": [], "config": {}, "added_later": 1}],
+                "closing": {"reason": "STOP", "timeout": 1.0, "added_later": 1},
+            },
+        ),
+    ],
+)
+def test_whoever_changes_a_newer_record_takes_nothing_from_it(
+    model: type[Value], newer: dict[str, object]
+) -> None:
+    """Values: regression: a driver of an older version that fenced a newer one's task dropped fields of it."""
+
+    def contains(whole: object, part: object) -> bool:
+        if isinstance(part, dict):
+            return isinstance(whole, dict) and all(contains(whole.get(k), v) for k, v in part.items())
+        if isinstance(part, list):
+            same = isinstance(whole, list) and len(whole) == len(part)
+            return same and all(map(contains, whole, part))
+        return whole == part
+
+    store = MemoryStore()
+    row = table.read(store, "k", model) if store.put("k", newer, None) else None
+    assert row is not None
+    table.write(store, "k", row.value.model_copy(update={}), row.version)
+    kept = store.get("k")
+    assert kept is not None
+    assert contains(kept.value, newer)
+
+
+def test_what_an_older_task_writes_keeps_what_a_newer_attempt_wrote() -> None:
+    """Values: executors of two versions may take one task over from each other."""
+    store = MemoryStore()
+    plan(store, 5, [P0])
+    newer = TaskRecord.model_validate({"generation": 5, "attempt": 1, "added_later": 1})
+    table.write(store, task_key("c", 0), newer, None)
+    taken = take_over(store, "c", 5, 0)
+    assert taken is not None
+    taken.ledger.commit({P0: OffsetAndMetadata(3)})
+    kept = store.get(task_key("c", 0))
+    assert kept is not None
+    assert (kept.value["attempt"], kept.value["added_later"]) == (2, 1)
+
+
+def test_a_token_is_read_as_this_version_knows_it() -> None:
+    """Values: an id, and data that are the author's."""
+    newer = {**ENTRY_JSON, "publish": [{"id": "u", "data": {"n": 1}, "added_later": 1}]}
+    assert Entry.model_validate(newer).publish == (Token("u", {"n": 1}),)
+
+
+def test_a_word_of_a_newer_version_is_no_damage() -> None:
+    """Values: regression: an operator was told to restore the store from a backup, and to lose commits."""
+    store = MemoryStore()
+    body = {"generation": 1, "config_version": 1, "tasks": [], "committed": []}
+    store.put("plan", {**body, "closing": {"reason": "DRAIN", "timeout": 60.0}}, None)
+    with pytest.raises(ConnectException) as raised:
+        table.read(store, "plan", GenerationPlan)
+
+    assert "plan has 'DRAIN' as 'closing.reason', which this version of sinksdk does not know" in str(
+        raised.value
+    )
+    assert "upgrade sinksdk here" in str(raised.value)
+    assert "backup" not in str(raised.value)
 
 
 def test_values_from_before_orders_are_read() -> None:
@@ -420,7 +602,8 @@ def test_every_value_has_a_golden_text() -> None:
         found = {type(value)} if isinstance(value, Value) else set()
         return found.union(*map(kinds, inner))
 
-    assert set().union(*(kinds(value) for value, _ in GOLDEN)) == set(Value.__subclasses__())
+    kept = {*Value.__subclasses__(), *Lasting.__subclasses__()} - {Lasting}
+    assert set().union(*(kinds(value) for value, _ in GOLDEN)) == kept
 
 
 @pytest.mark.parametrize(
@@ -441,7 +624,7 @@ def test_every_value_has_a_golden_text() -> None:
         (
             Entry,
             {"topic": "t", "partition": 0, "offset": 1, "generation": 1},
-            Entry(topic="t", partition=0, offset=1, generation=1, withdrawn_from=None),
+            Entry(topic="t", partition=0, offset=1, generation=1, withdrawn_from=None, published_to=None),
         ),
         (
             PartitionProgress,
@@ -456,6 +639,7 @@ def test_every_value_has_a_golden_text() -> None:
                 failure=None,
                 rate=0.0,
                 tail=0,
+                visible=None,
             ),
         ),
         (Bucket, {"start": 60, "records": 1}, Bucket(start=60, records=1, files=0, bytes=0, transactions=0)),
@@ -510,6 +694,29 @@ def test_the_envelope() -> None:
     row = table.write(store, "store", StoreIdentity(id="5d2f"), None)
     assert json.loads(store._records["store"].body) == {"format": 1, "nonce": row.version, "id": "5d2f"}
     assert table.read(store, "store", StoreIdentity) == row
+
+
+def test_values_that_were_read_are_not_kept() -> None:
+    """Values: whoever reads one after the other, for weeks, needs memory for those that it keeps itself."""
+    store = MemoryStore()
+    table.write(store, "k", ConnectorRecord(config={"name": "c"}, incarnation="i"), None)
+    row = table.read(store, "k", ConnectorRecord)
+    assert row is not None
+    kept = weakref.ref(row.value)
+    del row
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
+    """Values: what was read before is given again as it is; what was written since is read."""
+    store = MemoryStore()
+    first = table.write(store, "k", StoreIdentity(id="a"), None)
+    assert table.read_again(store, "k", StoreIdentity, first) is first
+    second = table.write(store, "k", StoreIdentity(id="b"), first.version)
+    assert table.read_again(store, "k", StoreIdentity, first) == second
+    store.delete("k", second.version)
+    assert table.read_again(store, "k", StoreIdentity, second) is None
 
 
 def test_values_cannot_be_changed() -> None:

@@ -15,8 +15,11 @@ from sinksdk.store import keys
         (keys.task_count_key("archive"), "connectors/archive/tasks-count"),
         (keys.plans_prefix("archive"), "connectors/archive/generations/"),
         (keys.plan_key("archive", 7), "connectors/archive/generations/000000000007"),
+        (keys.closing_key("archive", 7), "connectors/archive/generations/000000000007-closing"),
+        (keys.dropped_key("archive", 7), "connectors/archive/dropped/000000000007"),
         (keys.task_key("archive", 12), "connectors/archive/tasks/12"),
         (keys.status_key("archive"), "connectors/archive/status"),
+        (keys.remembered_key("archive"), "connectors/archive/remembered"),
         (keys.progress_key("archive", 3), "connectors/archive/progress/3"),
         (keys.history_key("archive"), "connectors/archive/history"),
         (keys.progress_prefix("archive"), "connectors/archive/progress/"),
@@ -34,3 +37,8 @@ def test_plans_sort_by_generation() -> None:
     """Plans sort by their generation, as text, up to a million million."""
     found = [keys.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
     assert sorted(found) == found
+
+
+def test_what_belongs_to_a_generation_sorts_between_its_plan_and_the_next() -> None:
+    """So that everything below a plan's key is of an older generation, and may go."""
+    assert keys.plan_key("c", 7) < keys.closing_key("c", 7) < keys.plan_key("c", 8)

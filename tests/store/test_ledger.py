@@ -21,6 +21,7 @@ from sinksdk.store.keys import (
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
+    TaskRecord,
 )
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, entry, note, plan, recorded
@@ -173,3 +174,37 @@ def test_an_id_that_could_not_be_discarded_used_again_and_committed(
     assert P0 not in left
     assert P1 not in left
     assert second.stale(P0) == second.stale(P1) == ()
+
+
+def test_an_id_used_again_and_withdrawn_is_still_to_be_discarded(
+    store: MemoryStore, ledger: TaskLedger
+) -> None:
+    """withdraw: regression: it was discarded once before, and nobody ever discarded it a second time."""
+    ledger.discarded(P0, [A])
+    ledger.published(P0)
+    ledger.prepare({P0: [A]})
+    ledger.commit({P0: OffsetAndMetadata(20, publish=[A])})
+    ledger.withdraw(P0, OffsetAndMetadata(10), [A])
+    assert merged(store, 5).stale[P0] == {"a": A}
+
+    ledger.discarded(P0, [A])
+    ledger.flush()
+    assert P0 not in merged(store, 5).stale
+
+
+def test_an_id_used_again_by_another_partition_is_its_alone(store: MemoryStore, ledger: TaskLedger) -> None:
+    """prepare: regression: once it was committed there, it was still to be discarded here."""
+    ledger.prepare({P1: [A]})
+    assert ledger.stale(P0) == ()
+    assert "a" in merged(store, 5).stale[P1]
+    ledger.commit({P1: OffsetAndMetadata(7, publish=[A])})
+    ledger.published(P1)
+    ledger.flush()
+    assert merged(store, 5).stale == {P2: {"b": B}}
+
+
+def test_a_record_of_an_older_version_with_a_withdrawn_token_is_understood() -> None:
+    """It stands in both lists: noted after it was discarded, it is open."""
+    base = GenerationPlan(generation=5, config_version=1, tasks=(), committed=(), stale=(note(P0, A),))
+    record = TaskRecord(generation=5, attempt=1, prepared=(note(P0, A),), discarded=("a",))
+    assert merge(base, [record]).stale == {P0: {"a": A}}

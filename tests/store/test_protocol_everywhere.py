@@ -171,6 +171,7 @@ sys.exit(max(process.exitcode for process in running))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", SHARED)
 def test_two_processes_race_for_one_key(backend: str, new_store: Callable[[str], Store]) -> None:
     """Of two processes that write the same key at the same moment exactly one wins, in each of 40 rounds."""

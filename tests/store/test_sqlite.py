@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -123,6 +124,7 @@ sys.exit(max(process.exitcode for process in running))
 """
 
 
+@pytest.mark.slow
 def test_processes_that_create_it_at_the_same_time(tmp_path: Path) -> None:
     """SQLite: several processes that create one store at the same time all get it, with one id."""
     ran = subprocess.run(
@@ -180,8 +182,8 @@ def test_opening_a_locked_database(tmp_path: Path) -> None:
 
 
 def on_every_connection(store: SqlStore, pragma: str) -> None:
-    @sa.event.listens_for(store._engine(), "connect")
-    def configure(connection: sqlite3.Connection, _: object) -> None:
+    @sa.event.listens_for(store._engine(), "checkout")
+    def configure(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute(pragma)
 
 
@@ -307,3 +309,93 @@ def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
         rows = connection.execute("SELECT key, value, version FROM sinksdk_records").fetchall()
     connection.close()
     assert rows == [("k", f'{{"format": 1, "nonce": "{version}", "x": 1}}', version)]
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    """It may hold secrets that were written out. One that is there already keeps the mode it was given."""
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    store.put("k", {"x": 1}, None)
+    with sqlite3.connect(tmp_path / "state.db") as reader:  # the files beside it are there while it is open
+        reader.execute("select * from sinksdk_records").fetchall()
+        store.put("l", {"x": 1}, None)
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+        assert len(list(tmp_path.iterdir())) == 3
+
+    (tmp_path / "state.db").chmod(0o660)
+    SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    assert (tmp_path / "state.db").stat().st_mode & 0o777 == 0o660
+
+
+# -- connections that are kept -----------------------------------------------------------------------
+
+
+def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
+    """SQLite: requests one after the other open the file once; each of forty idle connectors makes four a second."""
+    store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
+    opened: list[object] = []
+
+    def count(connection: object, _record: object) -> None:
+        opened.append(connection)
+
+    sa.event.listen(sa.pool.Pool, "connect", count)
+    try:
+        version = store.put("k", {"x": 0}, None)
+        for x in range(1, 20):
+            version = store.put("k", {"x": x}, version)
+            assert store.version("k") == version
+            assert store.get("k").value == {"x": x}
+        assert store.list("") == ["k"]
+    finally:
+        sa.event.remove(sa.pool.Pool, "connect", count)
+    assert len(opened) <= 1
+
+
+def test_a_file_that_was_replaced(tmp_path: Path) -> None:
+    """SQLite: a store that is restored from a backup under a running process is the one it goes on with."""
+    for name in ("state.db", "backup.db"):
+        open_store(f"sqlite:///{tmp_path}/{name}", create=True).put("k", {"from": name}, None)
+    store = open_store(f"sqlite:///{tmp_path}/state.db")
+    assert store.get("k").value == {"from": "state.db"}
+    sqlite3.connect(tmp_path / "backup.db").execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+    for ending in ("-wal", "-shm"):
+        (tmp_path / f"state.db{ending}").unlink(missing_ok=True)
+    (tmp_path / "backup.db").replace(tmp_path / "state.db")
+    assert store.get("k").value == {"from": "backup.db"}
+
+
+def test_a_file_that_was_removed(tmp_path: Path) -> None:
+    """SQLite: nothing is read from, and nothing written to, a store whose file is gone."""
+    version = open_store(f"sqlite:///{tmp_path}/state.db", create=True).put("k", {"x": 1}, None)
+    store = open_store(f"sqlite:///{tmp_path}/state.db")
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with pytest.raises(StoreRefused, match="unable to open database file"):
+        store.put("k", {"x": 2}, version)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
+    """SQLite: a child would take its parent's locks for its own; it inherits no open file, and the parent goes on."""
+    store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
+    store.put("k", {"x": 1}, None)
+    if (child := os.fork()) == 0:
+        links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        os._exit(any(str(tmp_path) in str(path.readlink()) for path in links))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert store.get("k").value == {"x": 1}
+
+
+def test_connections_that_are_all_busy_are_not_taken_for_a_database_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What SQLAlchemy says of it, "QueuePool limit of size 2 overflow 2 reached", sends operators astray."""
+    store = SqlStore(f"sqlite:///{tmp_path / 'store.sqlite'}", create=True, patience=0.0)
+
+    def busy() -> sa.Engine:
+        message = "QueuePool limit of size 2 overflow 2 reached, connection timed out, timeout 10.00"
+        raise sa.exc.TimeoutError(message)
+
+    monkeypatch.setattr(store, "_engine", busy)
+    with pytest.raises(StoreUnavailable, match="all 4 connections that this process may have to it are busy"):
+        store.get("key")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +15,19 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.store import Conflict, MemoryStore, Store, StoreRefused, StoreUnavailable, table
-from sinksdk.store.base import FORMAT, Stored
+from sinksdk.store import (
+    Conflict,
+    MemoryStore,
+    Store,
+    StoreRefused,
+    StoreUnavailable,
+    base,
+    open_store,
+    table,
+)
+from sinksdk.store.base import NEWEST_FORMAT, Lost, Stored
 from sinksdk.store.reports import ConnectorStatus
+from sinksdk.store.sql import SqlStore
 from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
 
@@ -53,6 +66,35 @@ def test_a_large_value(store: Store) -> None:
     value = {"text": "x" * 1_000_000}
     store.put("k", value, None)
     assert store.get("k").value == value
+
+
+def test_a_version_is_told_without_its_value(store: Store) -> None:
+    """version: that of the value that stands there, whoever wrote it; None where there is none, or no more."""
+    assert store.version("k") is None
+    first = store.put("k", {"x": 1}, None)
+    assert store.version("k") == first
+    second = store.put("k", {"x": 2}, first)
+    assert store.version("k") == second
+    store.delete("k", second)
+    assert store.version("k") is None
+
+
+def test_a_version_that_somebody_else_wrote_is_told(shared: Store) -> None:
+    """version: that of another process's write, too."""
+    first = shared.put("k", {"x": 1}, None)
+    other = open_store(shared.url)
+    second = other.put("k", {"x": 2}, first)
+    other.close()
+    assert shared.version("k") == second
+
+
+def test_requests_at_once_answer_in_order(store: Store) -> None:
+    """at_once: what each request gave, in the items' order; what one of them raised is raised."""
+    assert store.at_once(lambda n: store.put(f"k{n}", {"n": n}, None), range(30)) == [
+        store.version(f"k{n}") for n in range(30)
+    ]
+    with pytest.raises(Conflict, match="k3 was"):
+        store.at_once(lambda n: store.put(f"k{n}", {"n": n}, None), [33, 3, 32])
 
 
 @pytest.mark.parametrize("key", ["a/b", "a b", "100%", "a_b", "'; drop table x; --", "Ünïcode/☂", "a" * 500])
@@ -195,7 +237,7 @@ def test_the_stores_own_fields(store: Store, name: str) -> None:
     assert store.get("k") is None
 
 
-@pytest.mark.parametrize("written", [FORMAT + 1, 0, None, "1"])
+@pytest.mark.parametrize("written", [NEWEST_FORMAT + 1, 0, None, "1"])
 def test_a_value_of_another_format_is_refused(store: Store, written: object) -> None:
     """get: a value with a format this version does not know is an error that says to upgrade, not a guess."""
     body = json.dumps({"format": written, "nonce": "n", "x": 1})
@@ -207,7 +249,7 @@ def test_a_value_of_another_format_is_refused(store: Store, written: object) -> 
 
 
 @pytest.mark.parametrize(
-    "body", ["no JSON", '{"format": 1, "nonce": "n", "state": "NONSENSE"}', '{"format": 1}']
+    "body", ["no JSON", '{"format": 1, "nonce": "n", "heartbeat": "NONSENSE"}', '{"format": 1}']
 )
 def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str) -> None:
     """table.read: one that whoever reads several connectors can tell from an outage and from a mistake."""
@@ -257,6 +299,7 @@ sys.exit(max(process.exitcode for process in running))
 """
 
 
+@pytest.mark.slow
 def test_processes_lose_nothing(shared: Store) -> None:
     """Compare-and-set: 4 processes that increment one counter lose nothing, also through a store opened before."""
     subprocess.run([sys.executable, "-c", INCREMENT, shared.url], check=True, timeout=120)
@@ -429,3 +472,42 @@ def test_a_value_that_nobody_has_replaced_is_written() -> None:
     store.refusals = 100
     with pytest.raises(Conflict):
         store.put("key", {"n": 3}, again)
+
+
+def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that waits for its store opens it anew each time; so does each task of a process."""
+    monkeypatch.setattr(base, "_TOLD_AFTER", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"postgresql://somebody@127.0.0.1:{free.getsockname()[1]}/nowhere"
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            SqlStore(url, patience=0.1)
+
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "gives no answer, it is asked again: opening it failed once: " in line
+
+
+@pytest.mark.slow
+def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Which store, which request, what it said; and how long it lasted. However often it was asked."""
+
+    class Away(MemoryStore):
+        answers_at = time.monotonic() + 1.5
+
+        def _read(self, key: str) -> Stored | None:
+            if time.monotonic() < self.answers_at:
+                message = "connection refused"
+                raise Lost(message)
+            return super()._read(key)
+
+    store = Away(pause=0.02)
+    assert store.get("a/b") is None
+
+    first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert re.fullmatch(
+        r"store memory: gives no answer, it is asked again: reading a/b failed \d+ times: connection refused",
+        first,
+    )
+    assert re.fullmatch(r"store memory: works again after \d\.\d s \(\d+ failures\)", last)

@@ -41,6 +41,8 @@ from sinksdk.testing import (
 )
 from sinksdk.testing.machine import DEFAULTS
 
+pytestmark = pytest.mark.slow
+
 FEW = settings(DEFAULTS, max_examples=10, stateful_step_count=10)
 read_back = MemoryDestination.read_back
 
@@ -79,7 +81,6 @@ def test_the_report_says_what_was_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == f"{text}\n"
 
 
-@pytest.mark.slow
 def test_every_fault_is_met_with_default_settings() -> None:
     """A green run is no empty run: each kind of fault at each place, in one case of a hundred at least."""
     report = check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
@@ -92,7 +93,6 @@ def test_every_fault_is_met_with_default_settings() -> None:
 EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
 
 
-@pytest.mark.slow
 def test_both_phases_are_driven() -> None:
     """A crash after the commit is made up for by the next owner, who also discards what no commit covers."""
     exactly = Capabilities(Guarantee.EXACTLY_ONCE)
@@ -102,7 +102,6 @@ def test_both_phases_are_driven() -> None:
     assert report.exercised["task: crash before"] > 0
 
 
-@pytest.mark.slow
 def test_a_run_that_hardly_met_a_fault_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows little: many cases must have met each fault now and then."""
     monkeypatch.setitem(check.POSSIBLE, "moon", (FaultKind.SLOW,))
@@ -203,6 +202,41 @@ def test_a_read_back_that_fails_is_an_error() -> None:
 
     with pytest.raises(KitError, match=r"read_back raised FileNotFoundError\('part-0.tmp'\)"):
         check_sink(zoo.RangeSink, read_back=fails)
+
+
+def test_a_sink_with_a_watermark_of_its_own_is_effectively_once() -> None:
+    """It asks for its position in open, and neither repeats nor misses anything, whatever crashes."""
+    report = check_sink(zoo.WatermarkSink, read_back=read_back, capabilities=EFFECTIVELY, settings=FEW)
+    assert report.exercised["duplicates seen"] == 0
+
+
+def test_a_verdict_is_not_masked_by_cleaning_up() -> None:
+    """A sink that fails in the very first look fails with that, whatever is left for read_back once it is cleaned up."""
+
+    class Place(MemoryDestination):
+        is_gone = False
+
+    def look(destination: Place) -> list[Any]:
+        if destination.is_gone:
+            raise FileNotFoundError("the temporary folder")
+        return destination.read_back()
+
+    def clean_up(destination: Place) -> None:
+        destination.is_gone = True
+
+    with pytest.raises(SinkContractError, match="closing left records-"):
+        check_sink(zoo.DropsTheTail, read_back=look, destination=Place, clean_up=clean_up)
+
+
+def test_a_sink_that_breaks_before_it_writes_is_no_mistake_of_read_back() -> None:
+    """Nothing is committed yet, so nothing need be seen: the sink's own verdict stands."""
+
+    class TakesWhatIsNotOpen(zoo.BufferingSink):
+        def pre_commit(self, offsets: Any) -> Any:
+            return {TopicPartition("strangers", 0): next(iter(offsets.values()))}
+
+    with pytest.raises(SinkContractError, match="strangers-0"):
+        check_sink(TakesWhatIsNotOpen, read_back=read_back)
 
 
 def test_a_task_that_does_not_start_is_an_error() -> None:

@@ -19,6 +19,8 @@ from sinksdk.testing import (
 )
 from sinksdk.testing.source_kit.zoo import PartSource, QueueSource, share
 
+pytestmark = pytest.mark.slow
+
 FEW = 40
 
 

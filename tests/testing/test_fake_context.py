@@ -61,7 +61,7 @@ def test_tokens_are_noted_for_open_partitions_only() -> None:
 
 
 def test_errant_records_are_kept() -> None:
-    """Refused where they are not tolerated; without dead letters there is no reporter."""
+    """Refused where they are not tolerated."""
     record, error = SinkRecord("t", 0, 4), ValueError("bad")
     context = FakeContext([TP])
     assert context.errant_record_reporter().report(record, error).done()
@@ -70,4 +70,3 @@ def test_errant_records_are_kept() -> None:
     strict = FakeContext([TP], tolerates_errors=False)
     with pytest.raises(ConnectException, match="t-0 at offset 4: bad records are not tolerated"):
         strict.errant_record_reporter().report(record, error)
-    assert FakeContext([TP], tolerates_errors=None).errant_record_reporter() is None

@@ -11,6 +11,8 @@ import pytest
 from sinksdk.testing import MemoryOrigin, SourceContractError, check_source, replay_source
 from sinksdk.testing.source_kit import zoo
 
+pytestmark = pytest.mark.slow
+
 MOST_STEPS = 4
 MOST_SECONDS = 60.0
 PATIENCE = 0.3
@@ -90,7 +92,6 @@ def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecime
         replay_source(steps, honest.make_task, **options_of(honest))
 
 
-@pytest.mark.slow
 def test_all_mistakes_are_found_with_default_settings() -> None:
     """Together in less than a minute, each with a short story whose replay fails in the same way."""
     began = time.process_time()
@@ -107,7 +108,6 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
     assert time.process_time() - began < MOST_SECONDS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
 def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
     """Nothing is held against a source that keeps its promise, whatever the seed."""

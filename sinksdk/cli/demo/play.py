@@ -162,9 +162,9 @@ def _verify(console: Console, folder: Path) -> None:
     """Check the archive as its owner would."""
     _act(console, 3, "The archive is read back and compared with the topic")
     arguments = ["verify", _CONFIG, "--store", f"sqlite:///{_STORE}", "--source-directory", _TOPICS]
-    write(console, f"$ python -m connectors.s3_archiver {' '.join(arguments)}", "dim")
+    write(console, f"$ python -m sinksdk.connectors.s3_archiver {' '.join(arguments)}", "dim")
     sys.stdout.flush()
-    command = [sys.executable, "-m", "connectors.s3_archiver", *arguments]
+    command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", *arguments]
     if subprocess.run(command, cwd=folder, check=False).returncode:  # noqa: S603 - our own module
         message = "the archive is not whole, see above"
         raise ConnectException(message)

@@ -33,17 +33,34 @@ export function connector(one, now, width, redraw) {
   ];
 }
 
+function waiting({ reason, since, next_attempt, attempts }) {
+  const tried = attempts === 1 ? "once" : count(attempts, "time");
+  return (
+    `It waits for what is away since ${moment(since)}, and goes on by itself; tried ${tried}, ` +
+    `next at ${moment(next_attempt)}: ${reason}`
+  );
+}
+
+function unavailable(partitions, all) {
+  const named = partitions.slice(0, 5).map((one) => `${one.topic}-${one.partition} since ${moment(one.since)}`);
+  const others = all > named.length ? ` and ${number(all - named.length)} more` : "";
+  return `Without a leader, left out until they have one: ${named.join(", ")}${others}`;
+}
+
 function alarms(one, now) {
   return [
     one.missing_topics.length > 0 &&
       h("p", { key: "missing", class: "alarm" }, `Missing in the source: ${one.missing_topics.join(", ")}`),
+    one.unavailable_count > 0 &&
+      h("p", { key: "unavailable", class: "alarm" }, unavailable(one.unavailable, one.unavailable_count)),
     one.state === "UNASSIGNED" &&
       h("p", { key: "unassigned", class: "alarm" }, `It shall run, and ${silence(one, now)}.`),
+    one.waiting && h("p", { key: "waiting", class: "alarm" }, waiting(one.waiting)),
     one.trace &&
       h(
         "details",
-        { key: "trace", class: "alarm", open: true },
-        h("summary", {}, "What made it FAILED"),
+        { key: "trace", class: "alarm", open: !one.waiting },
+        h("summary", {}, `What made it ${one.waiting ? "wait" : "FAILED"}`),
         h("pre", { tabindex: "0" }, one.trace),
       ),
   ];
@@ -58,9 +75,8 @@ function facts(one, now) {
   const sum = total(one.buckets);
   const last = one.buckets.at(-1);
   const committed = sum.files ? count(sum.files, "file") : count(sum.records, "record");
-  const when = last
-    ? `in 6 hours, last ${ago(Math.min(last.start + one.bucket_seconds, now), now)}`
-    : "in 6 hours";
+  const at = one.committed_at ?? (last && Math.min(last.start + one.bucket_seconds, now));
+  const when = at ? `in 6 hours, last ${ago(at, now)}` : "in 6 hours";
   const heard = one.heard_at === null ? "never heard of" : `heard of ${ago(one.heard_at, now)}`;
   const isSource = one.type === "source";
   return h(
@@ -172,6 +188,7 @@ function partitions(one, redraw) {
     numbers("Committed", (row) => row.committed),
     numbers("Read to", (row) => row.position),
     numbers("End", (row) => row.end),
+    numbers("Last commit", (row) => row.committed_at, (at) => (at === null ? "–" : ago(at, one.now))),
     numbers("Task", (row) => row.task),
     one.partitions.some((row) => row.error) &&
       texts("Error", (row) => row.error ?? "", { cell: problem, kind: "message" }),

@@ -66,7 +66,10 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
-/** Of a stack trace: what was raised. */
+/** Of a stack trace: what was raised, by the first line of what it says. */
 export function lastLine(trace) {
-  return trace.trimEnd().split("\n").at(-1);
+  const lines = trace.trimEnd().split("\n");
+  const begin = lines.findLastIndex((line) => line.startsWith("Traceback (most recent call last):"));
+  const raised = begin < 0 ? undefined : lines.slice(begin + 1).find((line) => /^\S/.test(line));
+  return raised ?? lines.at(-1);
 }

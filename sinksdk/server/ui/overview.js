@@ -73,7 +73,9 @@ function title(one) {
 function remark(one) {
   const say = (kind, text) => h("div", { class: `remark ${kind}` }, text);
   if (one.state === "FAILED" && one.trace) return say("failed", lastLine(one.trace));
+  if (one.waiting) return say("restarting", `waits: ${one.waiting.reason}`);
   if (one.missing_topics.length) return say("failed", `missing: ${one.missing_topics.join(", ")}`);
+  if (one.unavailable_count) return say("restarting", `no leader: ${count(one.unavailable_count, "partition")}`);
   if (!one.failing_count) return null;
   const all = one.type === "source" ? count(tasksOf(one), "task") : count(one.partition_count, "partition");
   return say("restarting", `${number(one.failing_count)} of ${all} failing`);

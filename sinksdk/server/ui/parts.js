@@ -9,11 +9,12 @@ const SHAPES = {
   STOPPED: "M1 1h10v10h-10z",
   FAILED: "M1 2.5l1.5-1.5 3.5 3.5 3.5-3.5 1.5 1.5-3.5 3.5 3.5 3.5-1.5 1.5-3.5-3.5-3.5 3.5-1.5-1.5 3.5-3.5z",
   RESTARTING: "M6 1a5 5 0 1 0 5 5h-2a3 3 0 1 1-3-3v2.5l4-3.5-4-3.5z",
+  DELETING: "M1 5h10v2h-10z",
   UNASSIGNED: "M6 0a6 6 0 1 0 .01 0zM6 2a4 4 0 1 1-.01 0z",
 };
 
 /** Worst first: what an operator must look at before all else. */
-export const STATES = ["FAILED", "RESTARTING", "UNASSIGNED", "PAUSED", "STOPPED", "RUNNING"];
+export const STATES = ["FAILED", "RESTARTING", "UNASSIGNED", "DELETING", "PAUSED", "STOPPED", "RUNNING"];
 
 /** A state, told by its word, its shape and its colour. */
 export function badge(state, text = state) {
@@ -31,7 +32,7 @@ export function badge(state, text = state) {
 
 /** What shall be, where it is not so yet. */
 export function wish(connector) {
-  if (connector.is_deleted) return h("span", { class: "wish" }, "is being deleted");
+  if (connector.is_deleted) return null; // DELETING says so
   const { state, target_state: target } = connector;
   // FAILED and UNASSIGNED are no target states: what shall run, and does not, is told by its state.
   const isFulfilled = target === "RUNNING" ? state !== "PAUSED" && state !== "STOPPED" : state === target;

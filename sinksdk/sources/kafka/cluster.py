@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[att
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.sources.base import Partitions
 
 _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within it
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
@@ -32,8 +33,18 @@ GONE: Final = frozenset(
     }
 )
 """Errors of a topic or partition that is not there, or no longer."""
-_REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
-_DENIED: Final = _REFUSED | frozenset(
+_NOBODY: Final = -1  # what metadata name as leader of a partition that has none
+_LEADERLESS: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
+"""Errors of a broker that lets the client not in."""
+_DENIED: Final = REFUSED | frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -102,6 +113,7 @@ class Cluster:
         self._refusal = ""
         self._admin: AdminClient | None = None
         self._asked: dict[str, Future[Any]] = {}
+        self._leaderless: dict[str, frozenset[int]] = {}
 
     def close(self) -> None:
         """Let go of all connections. It is not asked any more."""
@@ -176,8 +188,31 @@ class Cluster:
             p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in wanted if p in begins and p in ends
         }
 
+    def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
+        """The same of those partitions that have a leader, the others by name.
+
+        librdkafka answers nothing of any partition if one of those that it is asked for has no leader, so
+        those that had none when :meth:`partitions` was asked are not asked for.
+
+        Raises:
+            RetriableException: no partition has a leader, or no broker answers.
+            ConnectException: access is denied.
+        """
+        wanted = list(partitions)
+        led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
+        unavailable = set(wanted) - set(led)
+        begins = self._offsets(led, _EARLIEST, unavailable)
+        ends = self._offsets(led, _LATEST, unavailable)
+        found = {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in led if p in begins and p in ends}
+        if unavailable and not found:
+            message = (
+                f"the Kafka cluster at {self.bootstrap} was asked for its offsets: no partition has a leader"
+            )
+            raise RetriableException(message)
+        return Partitions(found, unavailable)
+
     def _note(self, error: KafkaError) -> None:
-        if error.code() in _REFUSED:
+        if error.code() in REFUSED:
             self._refusal = error.str()
 
     def _described(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
@@ -189,7 +224,11 @@ class Cluster:
             # Asked for all topics, Kafka passes over those that the user may not describe.
             for name in [name for name in topics if name not in found]:
                 found[name] = self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name]
-            return found
+        for name, topic in found.items():
+            self._leaderless[name] = frozenset(
+                number for number, known in topic.partitions.items() if known.leader == _NOBODY
+            )
+        return found
 
     def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
         """Answers that are on their way; a question that has no answer yet is not asked twice.
@@ -207,7 +246,13 @@ class Cluster:
         """The properties without those that only consumers have."""
         return {key: value for key, value in self.properties.items() if key != "isolation.level"}
 
-    def _offsets(self, partitions: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
+    def _offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        at: int,
+        unavailable: set[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Offsets of partitions; those that have lost their leader join the unavailable, if they may."""
         rows = [KafkaPartition(p.topic, p.partition, at) for p in partitions]
         if not rows:
             return {}
@@ -216,6 +261,8 @@ class Cluster:
             for row in self._consumer.offsets_for_times(rows, timeout=_TIMEOUT):
                 if row.error is None:
                     found[TopicPartition(row.topic, row.partition)] = row.offset
+                elif unavailable is not None and row.error.code() in _LEADERLESS:
+                    unavailable.add(TopicPartition(row.topic, row.partition))
                 elif row.error.code() not in GONE:
                     raise KafkaException(row.error)
         return found

@@ -21,7 +21,8 @@ def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
         Whether it was created.
 
     Raises:
-        ConfigException: the cluster does not answer or refuses; it says what to do.
+        ConfigException: the cluster refuses; it says what to do.
+        RetriableException: it does not answer.
     """
     topic = OwnTopic(
         f"the dead letter topic '{config.dead_letter_topic}'",

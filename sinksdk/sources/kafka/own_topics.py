@@ -9,10 +9,25 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # public, but not listed
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.sources.kafka.client import BOOTSTRAP
+from sinksdk.sources.kafka.cluster import REFUSED
 
 _TIMEOUT: Final = 15.0  # seconds
+_PASSING: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's names for its own errors
+        KafkaError._RESOLVE,  # noqa: SLF001 - a name server may be away, too
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Nobody answers, or not now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +62,17 @@ class OwnTopic:
             Whether it was created.
 
         Raises:
-            ConfigException: the cluster does not answer or refuses; it says what to do.
+            ConfigException: the cluster refuses; it says what to do.
+            RetriableException: it does not answer.
         """
-        quiet = {"log_level": 2, **properties}
+        refusals: list[str] = []
+
+        def note(error: KafkaError) -> None:
+            """A broker that lets this client not in lets its requests time out, and says why on the side."""
+            if error.code() in REFUSED:
+                refusals.append(error.str())
+
+        quiet = {"log_level": 2, "error_cb": note, **properties}
         try:
             admin = AdminClient(quiet)
             found = admin.list_topics(timeout=_TIMEOUT)
@@ -63,10 +86,13 @@ class OwnTopic:
                 return False
             if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                 raise ConfigException(self._too_many_replicas(len(found.brokers))) from error
-            raise ConfigException(self._refused(quiet, reason.str())) from error
+            admin.poll(0)
+            if refusals or reason.code() not in _PASSING:
+                raise ConfigException(self._refused(quiet, (refusals or [reason.str()])[0])) from error
+            raise RetriableException(self._refused(quiet, reason.str())) from error
         except TimeoutError as error:
             why = f"no answer within {2 * _TIMEOUT:g} seconds"
-            raise ConfigException(self._refused(quiet, why)) from error
+            raise RetriableException(self._refused(quiet, why)) from error
         return True
 
     def _too_many_replicas(self, brokers: int) -> str:

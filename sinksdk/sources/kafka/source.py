@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.sources.base import Subscription
+from sinksdk.sources.base import Partitions, Subscription
 from sinksdk.sources.kafka.client import KafkaClient
 from sinksdk.sources.kafka.cluster import Cluster
-from sinksdk.sources.kafka.probe import first_offset
+from sinksdk.sources.kafka.probe import first_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,18 +39,18 @@ class KafkaSource:
         """Yes: each read asks the cluster what there is, whether of one partition or of hundreds."""
         return True
 
-    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+    def partitions(self, subscription: Subscription) -> Partitions:
         """See :meth:`sinksdk.sources.base.Source.partitions`. Kafka's own topics match no regex."""
         topics = self._topics(subscription)
-        return self.cluster.extents(partition for found in topics.values() for partition in found)
+        return self.cluster.available(partition for found in topics.values() for partition in found)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Kafka's own topic ids (KIP-516)."""
         return self.cluster.topic_ids(topics)
 
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
-        """Reads one record: behind compacted records and transaction markers there may be none."""
-        return first_offset(self.cluster.properties, partition, offsets)
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
+        """Reads one record of each: behind compacted records and transaction markers there may be none."""
+        return first_offsets(self.cluster.properties, ranges)
 
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """See :meth:`sinksdk.sources.base.Source.read`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,9 @@ _PARTITION = "partition="
 _HIDDEN_STARTS = ("_", ".")
 _TEMPORARY_ENDS = (".crc", ".tmp", "._COPYING_")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}  # as Hive and Spark do
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""s3://bucket/x, and dbfs:/x, which Databricks writes with one slash; one letter alone is a drive."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +74,7 @@ def local_root(path: str | os.PathLike[str]) -> Path:
                 f"{text!r}: the topic directory must be on this host, not on {url.netloc!r}"
             )
         text = unquote(url.path)
-    elif "://" in text:
+    elif _URL.match(text):
         raise ConfigException(
             f"{text!r}: a topic directory is read from a file system; mount it and give its path"
         )

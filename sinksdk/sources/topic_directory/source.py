@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+from operator import attrgetter, is_
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sinksdk.errors import (
@@ -17,12 +21,44 @@ from sinksdk.errors import (
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.base import Subscription
 from sinksdk.sources.topic_directory.footers import DataFile, Footers
-from sinksdk.sources.topic_directory.layout import FileStat, Layout, local_root
+from sinksdk.sources.topic_directory.layout import TRANSACTIONS, FileStat, Layout, local_root
+from sinksdk.sources.topic_directory.listings import Listings
 from sinksdk.sources.topic_directory.transactions import Transactions, Visibility
 from sinksdk.sources.topic_directory.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A partition in one look.
+
+    Args:
+        found: the files in each of its folders.
+        visibility: tells which of them count.
+        stats: those that do.
+        files: those of them that hold records, in the order of their offsets.
+        newest: the last of these; None where there is none.
+    """
+
+    found: tuple[tuple[FileStat, ...], ...]
+    visibility: Visibility
+    stats: tuple[FileStat, ...]
+    files: Sequence[DataFile]
+    newest: FileStat | None
+
+    def is_of(self, found: tuple[tuple[FileStat, ...], ...], visibility: Visibility) -> bool:
+        """Whether it was made of these very listings."""
+        is_same = len(found) == len(self.found) and all(map(is_, found, self.found))
+        return is_same and visibility is self.visibility
+
+    def is_newest_unchanged(self) -> bool:
+        """Whether the last file is as it was: one that is written again in place moves no folder's time."""
+        try:
+            return self.newest is None or FileStat.of(Path(self.newest.path)) == self.newest
+        except FileNotFoundError:
+            return False
 
 
 class TopicDirectory:
@@ -36,39 +72,81 @@ class TopicDirectory:
         unfinished_patience: seconds for which a file under its final name may stay without a readable
             footer and unchanged. Until then looking raises ``RetriableException``, for offsets beyond
             an unfinished file must not be read before its own; afterwards ``ConnectException``.
+        clock: seconds on a clock that never jumps.
 
     Raises:
         ConfigException: a URL of another file system.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, unfinished_patience: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        unfinished_patience: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.root = local_root(path)
         unfinished = Unfinished(unfinished_patience)
         self._patience = unfinished_patience
+        self._clock = clock
         self._missed_since: dict[TopicPartition, float] = {}
         self._layout = Layout(self.root)
         self._transactions = Transactions(self.root, unfinished)
         self._footers = Footers(unfinished)
+        self._listings = Listings(str(self.root), clock)
+        self._seen: dict[TopicPartition, _Seen] = {}
         self._last_look: dict[TopicPartition, Sequence[DataFile]] = {}
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """See :meth:`sinksdk.sources.base.Source.partitions`."""
-        visibility = self._transactions.look()
-        topics = self._layout.topics()
-        stats: dict[TopicPartition, list[FileStat]] = {}
+        try:
+            return self._look(subscription)
+        except MissingSourceTopicException:
+            raise
+        except ConnectException:
+            # A file that grows under its name moves no folder's time.
+            self._listings.forget()
+            self._seen.clear()
+            raise
+
+    def _look(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        visibility = self._listings.of(str(self.root / TRANSACTIONS), self._transactions.look)
+        topics = self._listings.of(str(self.root), self._layout.topics)
+        seen: dict[TopicPartition, _Seen] = {}
         for topic in sorted(self._select(subscription, topics)):
-            for partition, folders in self._folders(topic, topics[topic], visibility).items():
-                stats[partition] = self._stats(folders, visibility)
-        look: dict[TopicPartition, Sequence[DataFile]] = {
-            partition: self._files(partition, found) for partition, found in stats.items()
-        }
+            for partition, folders in self._folders(topic, topics[topic], visibility, self._listings).items():
+                seen[partition] = self._see(partition, folders, visibility)
+        look: dict[TopicPartition, Sequence[DataFile]] = {p: found.files for p, found in seen.items()}
         for partition, files in look.items():
             before = self._last_look.get(partition, ())
+            if files is before:
+                continue
             _check_nothing_came_late(partition, before, files)
             self._check_nothing_vanished(partition, before, files)
         self._last_look = look
-        self._footers.keep(stat for found in stats.values() for stat in found)
+        if seen != self._seen:
+            self._footers.keep(stat for found in seen.values() for stat in found.stats)
+        self._seen = seen
         return {partition: _extent(files) for partition, files in look.items()}
+
+    def _see(self, partition: TopicPartition, folders: Sequence[str], visibility: Visibility) -> _Seen:
+        """A partition's files; the same as in the look before where nothing has changed."""
+        found = tuple(self._listings.of(folder, partial(self._listed, folder)) for folder in folders)
+        known = self._seen.get(partition)
+        if known is not None and known.is_of(found, visibility):
+            if known.is_newest_unchanged():
+                return known
+            found = tuple(map(self._listed, folders))
+        counting = (visibility.select(folder, now) for folder, now in zip(folders, found, strict=True))
+        stats = tuple(chain.from_iterable(counting))
+        if known is not None and stats == known.stats:
+            return replace(known, found=found, visibility=visibility)
+        files = self._files(partition, stats)
+        newest = next((stat for stat in stats if files and stat.path == files[-1].path), None)
+        return _Seen(found, visibility, stats, files, newest)
+
+    def _listed(self, folder: str) -> tuple[FileStat, ...]:
+        return tuple(sorted(self._layout.files(folder), key=attrgetter("path")))
 
     @property
     def reads_together(self) -> bool:
@@ -79,9 +157,9 @@ class TopicDirectory:
         """None: a folder that was made again is told by its offsets only."""
         return {}
 
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:  # noqa: ARG002 - the same
-        """The range's start: a topic directory ends with a record, never with a gap."""
-        return offsets.start
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
+        """The ranges' starts: a topic directory ends with a record, never with a gap."""
+        return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
         """See :meth:`sinksdk.sources.base.Source.read`."""
@@ -111,12 +189,12 @@ class TopicDirectory:
         if vanished is None:
             self._missed_since.pop(partition, None)
             return
-        since = self._missed_since.setdefault(partition, time.monotonic())
+        since = self._missed_since.setdefault(partition, self._clock())
         message = (
             f"{partition}: {vanished.path} with offsets {vanished.first} to {vanished.last} vanished while "
             f"files before it stay; put it back (only the oldest files of a partition may be removed)"
         )
-        if time.monotonic() - since < self._patience:
+        if self._clock() - since < self._patience:
             raise RetriableException(message)  # it may be being replaced just now
         raise ConnectException(message)
 
@@ -133,12 +211,20 @@ class TopicDirectory:
             ) from None
 
     def _folders(
-        self, topic: str, topic_folders: Iterable[str], visibility: Visibility
+        self,
+        topic: str,
+        topic_folders: Iterable[str],
+        visibility: Visibility,
+        listings: Listings | None = None,
     ) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition of a topic."""
+        """The folders of each partition of a topic, listed now unless listings are given."""
         folders: dict[TopicPartition, list[str]] = {}
         for topic_folder in topic_folders:
-            there = dict(self._layout.partitions(topic, topic_folder))
+
+            def read(topic_folder: str = topic_folder) -> dict[TopicPartition, str]:
+                return dict(self._layout.partitions(topic, topic_folder))
+
+            there = listings.of(topic_folder, read) if listings else read()
             visibility.check_folders(topic_folder, there.values())
             for partition, folder in there.items():
                 folders.setdefault(partition, []).append(folder)

@@ -73,6 +73,9 @@ class Visibility:
             )
 
 
+_ALL: Final = Visibility(None)
+
+
 class Transactions:
     """Reads ``_transactions/*.json``; each entry once for as long as it stays the same.
 
@@ -86,9 +89,12 @@ class Transactions:
         self._folder = root / TRANSACTIONS
         self._unfinished = unfinished
         self._known: dict[FileStat, tuple[str, ...]] = {}
+        self._last: Visibility | None = None
 
     def look(self) -> Visibility:
-        """Which files count now. Files must be listed after it: entries come after their files.
+        """Which files count now: the same object while they are the same.
+
+        Files must be listed after it: entries come after their files.
 
         Raises:
             RetriableException: an entry is still being written.
@@ -98,11 +104,14 @@ class Transactions:
             with os.scandir(self._folder) as listing:
                 entries = [entry for entry in listing if entry.name.endswith(".json")]
         except FileNotFoundError:
-            return Visibility(None)
+            return _ALL
         stats = list(FileStat.of_all(entry for entry in entries if not is_hidden(entry.name)))
         stats += self._overlooked(stats)
-        self._known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
-        return Visibility({path: stat.path for stat, paths in self._known.items() for path in paths})
+        known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
+        if self._last is None or known != self._known:
+            self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
+        self._known = known
+        return self._last
 
     def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
         """Entries that came while the folder was listed, of which a listing may show a later one only.

@@ -13,6 +13,7 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.author import AtOnce
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.tenure import Settings
 from sinksdk.runtime.wishes import Wishes
@@ -142,6 +143,7 @@ class Cluster(ABC):
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
         self.started = 0
+        self.deletions = 0
         self.ended: dict[str, str] = {}
         """How each driver that has ended did so: ``well``, or what it raised."""
 
@@ -199,11 +201,13 @@ class Cluster(ABC):
                     self.store(),
                     self.name,
                     driver,
-                    _never_deleted,
+                    self.to_delete,
+                    groups=self.group_of,
                     brings_config=True,
                     signal=signal,
                     clock=self.world,
                     callers=AtOnce,
+                    jitter=lambda: 1.0,
                 ).run(until_caught_up=until_caught_up)
                 end = "well"
             except Exception as error:
@@ -214,10 +218,53 @@ class Cluster(ABC):
             self.ended[name] = end
             self.world.happened[f"driver ended: {end}"] += 1
 
+        return self._spawn(name, run, signal)
+
+    def start_deletion(self) -> Process:
+        """Start ``sinksdk delete`` where no driver is alive, for a connector that shall be deleted."""
+        self.deletions += 1
+        signal = SimulatedSignal(self.world)
+
+        def run() -> None:
+            try:
+                WorkerConnector(
+                    self.store(),
+                    self.name,
+                    _no_driver,
+                    self.to_delete,
+                    groups=self.group_of,
+                    signal=signal,
+                    clock=self.world,
+                    callers=AtOnce,
+                    jitter=lambda: 1.0,
+                ).run()
+                end = "well"
+            except ConnectException as error:
+                end = type(error).__name__
+                self.world.tell(f"ends: {end}: {error}")
+            self.world.happened[f"deletion ended: {end}"] += 1
+
+        return self._spawn(f"deletion {self.deletions}", run, signal)
+
+    def _spawn(self, name: str, run: Callable[[], None], signal: ClosingSignal) -> Process:
         process = self.world.spawn(name, run)
         self._drivers[process] = signal
         self.world.tell(f"{name} is started")
         return process
+
+    def to_delete(self, record: ConnectorRecord) -> tuple[Connector, Settings]:
+        """The connector, made anew to be deleted."""
+        raise NotImplementedError
+
+    def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG002 - there is one, or none
+        """Where its commits are mirrored to."""
+        return None
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether an operator has asked for its deletion, and that is not done."""
+        herder = Herder(Bystander(self.records.stored))
+        return self.name in herder.connectors() and herder.connector(self.name).deleted
 
     def ask(self, process: Process, reason: ClosingReason, *, final: bool) -> None:
         """Somebody asks a driver for a rebalance, or to end."""
@@ -233,8 +280,8 @@ class Cluster(ABC):
             config: for ``configure``: settings that differ.
         """
         herder = Herder(Bystander(self.records.stored))
-        if self.name not in herder.connectors():
-            return  # no driver has come so far yet
+        if self.name not in herder.connectors() or self.is_deleting:
+            return  # no driver has come so far yet, or none will any more
         self.world.tell(f"an operator asks for {what}")
         self.world.happened[f"operator: {what}"] += 1
         if what == "configure":
@@ -293,7 +340,7 @@ class SimulatedLauncher:
         return generation
 
 
-def _never_deleted(record: ConnectorRecord) -> tuple[Connector, Settings]:
+def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:
     raise NotImplementedError
 
 

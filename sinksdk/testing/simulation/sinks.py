@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,6 +16,8 @@ from sinksdk.records import OffsetRange, SinkRecord, TopicPartition
 from sinksdk.runtime.author import AtOnce
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.mirror import MirrorAtOnce, OffsetGroup
+from sinksdk.runtime.tenure import Settings
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.sources import Subscription
 from sinksdk.spark.batches import RANGE
@@ -26,14 +30,36 @@ from sinksdk.testing.simulation.cluster import Cluster, SimulatedLauncher
 from sinksdk.testing.simulation.world import Process, World
 
 
+class LateRow(NamedTuple):
+    """A row that was held back, and is handed over to a task after later ones.
+
+    Args:
+        partition: whose.
+        offset: its offset.
+        highest: the highest offset that came before it.
+    """
+
+    partition: TopicPartition
+    offset: int
+    highest: int
+
+
 class Log:
-    """The source: partitions that grow. Offsets may have gaps.
+    """The source: partitions that grow. Offsets may have gaps. Now and then it breaks their order.
 
     Args:
         partitions: how many, of topic ``orders``.
+        seed: of the readings in which a row comes late. Dice of their own leave other schedules as they are.
     """
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, seed: int) -> None:
+        self.dice = random.Random(f"order {seed}")  # noqa: S311 - chance, not secrets
+        self.breaks_order = 0.0
+        """Chance that a row comes late when a range is read; the next reading may be in order again."""
+        self.withheld: dict[TopicPartition, set[int]] = defaultdict(set)
+        """Offsets that some reading has held back: a commit may have passed over them before they came."""
+        self.on_late: Callable[[LateRow], None] = lambda _: None
+        """Told of each late row before it is handed over."""
         self.records: dict[TopicPartition, list[SinkRecord]] = {
             TopicPartition("orders", number): [] for number in range(partitions)
         }
@@ -61,10 +87,14 @@ class Log:
         """None: no topic of the simulation is ever made again."""
         return {}
 
-    def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
-        """See :meth:`sinksdk.sources.Source.first_record`."""
-        inside = (r.offset for r in self.records[partition] if offsets.start <= r.offset < offsets.end)
-        return next(inside, offsets.end)
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
+        """See :meth:`sinksdk.sources.Source.first_records`."""
+        return {
+            partition: next(
+                (r.offset for r in self.records[partition] if r.offset in range(*asked)), asked.end
+            )
+            for partition, asked in ranges.items()
+        }
 
     def read(self, spark: Any, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
         """Never called: tasks of a simulation get their batches from :meth:`batches`."""
@@ -79,13 +109,35 @@ class Log:
                 for record in self.records[planned.topic_partition]
                 if planned.start <= record.offset < planned.end
             ]
-            while rows:
-                if world.dice.random() < 0.1:  # noqa: PLR2004 - now and then nothing came for a while
-                    world.sleep(0.1)
-                    yield None
-                count = world.dice.choice((1, 3, 9, 30))
-                yield _batch(at, rows[:count])
-                rows = rows[count:]
+            late, rest = self._hold_back(rows)
+            yield from _in_batches(world, at, rows)
+            if late is not None:
+                self.on_late(LateRow(planned.topic_partition, late.offset, rows[-1].offset))
+                yield _batch(at, [late])
+                yield from _in_batches(world, at, rest)
+
+    def _hold_back(self, rows: list[SinkRecord]) -> tuple[SinkRecord | None, list[SinkRecord]]:
+        """Take one row out, maybe, and those that come after it when it comes."""
+        if len(rows) < 2 or self.dice.random() >= self.breaks_order:  # noqa: PLR2004 - it takes two
+            return None, []
+        place = self.dice.randrange(len(rows) - 1)
+        late = rows.pop(place)
+        comes_after = self.dice.randint(place + 1, len(rows))
+        rest = rows[comes_after:]
+        del rows[comes_after:]
+        self.withheld[late.topic_partition].add(late.offset)
+        return late, rest
+
+
+def _in_batches(world: World, at: int, rows: Sequence[SinkRecord]) -> Iterator[pa.RecordBatch | None]:
+    """Rows in batches of any size; now and then nothing comes for a while."""
+    while rows:
+        if world.dice.random() < 0.1:  # noqa: PLR2004 - now and then
+            world.sleep(0.1)
+            yield None
+        count = world.dice.choice((1, 3, 9, 30))
+        yield _batch(at, rows[:count])
+        rows = rows[count:]
 
 
 def _batch(at: int, rows: Sequence[SinkRecord]) -> pa.RecordBatch:
@@ -109,6 +161,8 @@ class SinkCluster(Cluster):
         raw: its configuration.
         partitions: of the source.
         on_end: told of each task process that has ended by itself, in it.
+        on_result: told what a task process reports, in it.
+        group: what the commits are mirrored to, if anything.
     """
 
     def __init__(
@@ -120,10 +174,23 @@ class SinkCluster(Cluster):
         *,
         partitions: int,
         on_end: Callable[[Process], None] = lambda _: None,
+        on_result: Callable[[TaskResult], None] = lambda _: None,
+        group: OffsetGroup | None = None,
     ) -> None:
         super().__init__(world, name, raw, on_end=on_end)
-        self.log = Log(partitions)
+        self.log = Log(partitions, world.seed)
+        self._on_result = on_result
         self._connector = connector
+        self._group = group
+
+    def to_delete(self, record: ConnectorRecord) -> tuple[SinkConnector, Settings]:
+        """See :meth:`Cluster.to_delete`."""
+        connector = self._connector()
+        return connector, connector.config_class.parse(record.config)
+
+    def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG002 - whatever it says
+        """See :meth:`Cluster.group_of`."""
+        return self._group
 
     def driver(
         self,
@@ -149,11 +216,13 @@ class SinkCluster(Cluster):
             jitter=lambda: 1.0,
             wishes=wishes,
             record=record,
+            group=self._group,
+            mirrors=MirrorAtOnce,
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> TaskResult:
         """See :meth:`Cluster.attempt`."""
-        return run_attempt(
+        result = run_attempt(
             GenerationSpec("simulated:", "simulated", self.name, plan.generation),
             self.store(),
             task,
@@ -162,6 +231,8 @@ class SinkCluster(Cluster):
             epoch=self.world.time,
             watch=self._watch,
         )
+        self._on_result(result)
+        return result
 
     @contextmanager
     def _watch(self, watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sinksdk.store import Conflict, MemoryStore, Store, StoreUnavailable
-from sinksdk.store.base import Lost, Stored
+from sinksdk.store.base import FORMAT, Lost, Stored
 from sinksdk.testing.simulation.world import World
 
 T = TypeVar("T")
@@ -53,18 +53,25 @@ class SimulatedStore(Store):
         """It has no address outside."""
         return "simulated:"
 
-    def put(self, key: str, value: Mapping[str, Any], if_version: str | None) -> str:
+    @property
+    def most_entries(self) -> int:
+        """As few as can be: few partitions are simulated, and their commits are to be set apart too."""
+        return 1
+
+    def put(
+        self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT
+    ) -> str:
         """See :meth:`Store.put`. A process that lost its task record is remembered as fenced."""
         is_task = "/tasks/" in key
         try:
-            version = super().put(key, value, if_version)
+            written = super().put(key, value, if_version, version=version)
         except Conflict:
             if is_task:
                 self._world.current.is_fenced = True
             raise
         if is_task:
             self._world.current.is_fenced = False
-        return version
+        return written
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
         """As the base class does, in virtual time."""
@@ -140,13 +147,15 @@ def _brief(key: str, stored: Stored) -> str:
         prepared = [token["id"] for row in value["prepared"] for token in row["tokens"]]
         return (
             f"generation {value['generation']}, attempt {value['attempt']}, committed [{entries}], "
-            f"prepared {prepared}, discarded {value['discarded']}"
+            f"prepared {prepared}, discarded {value['discarded']}, segments {value['segments']}"
         )
     if key.endswith("tasks-count"):
         return f"claimed {value['claimed']}, planned {value['planned']}, tasks {value['tasks']}"
-    if "/generations/" in key:
+    if "/generations/" in key and "tasks" in value:  # else it is beside a plan
         ranges = [
             [f"{r['partition']}:{r['start']}-{r['end']}" for r in task["ranges"]] for task in value["tasks"]
         ]
-        return f"ranges {ranges}, closing {value['closing']}"
+        return f"ranges {ranges}"
+    if key.endswith("-closing"):
+        return f"reason {value['reason']}, successor {value['successor']}, answered {value['answered']}"
     return "…"

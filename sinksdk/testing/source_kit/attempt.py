@@ -201,8 +201,8 @@ class Attempt:
                 run()
 
         thread = threading.Thread(target=go, name=f"{KIT_THREAD}: {what} of {self.label}", daemon=True)
-        self._asking.append(thread)
         thread.start()
+        self._asking.append(thread)
         return thread
 
     # -- looking on ----------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> b
         Whether it was created.
 
     Raises:
-        ConfigException: the cluster does not answer or refuses; it says what to do.
+        ConfigException: the cluster refuses; it says what to do.
+        RetriableException: it does not answer.
     """
     topic = OwnTopic(
         f"the topic of source offsets '{config.offsets_storage_topic}'",

@@ -1,0 +1,219 @@
+"""What connectors in trouble, or with a backlog, cost the others: from record to commit, in one server.
+
+Three healthy connectors archive small batches as they are written, on ``local[2]``: alone, beside two
+whose S3 takes requests and never answers, and beside one that reads a backlog of two million records.
+``python -m benchmarks.isolation`` prints the medians.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.null_s3 import NullS3, null_s3
+from benchmarks.table import Row, show
+from sinksdk import TopicPartition
+from sinksdk.sources.topic_directory import write_records
+from sinksdk.store import Store, open_store, read_commits
+from tests.integration.served import Server, serving
+
+HEALTHY: Final = ("well-0", "well-1", "well-2")
+ILL: Final = ("ill-0", "ill-1")
+BATCH: Final = 100
+"""Records of one file of the healthy ones: each write is one batch."""
+
+_PAUSE: Final = 0.5  # seconds between a commit and the next write
+_BEGIN: Final = 3.0  # seconds until tasks have begun that are to hang
+_LOOK: Final = 0.05  # seconds
+_PATIENCE: Final = 180.0  # seconds
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server that runs, and what it reads and writes.
+
+    Args:
+        folder: of the store, the topics and the log.
+        store: opened once: looking at commits must not cost what is measured.
+        server: the server.
+        well: an S3 that answers.
+        ill: an S3 that may hang.
+    """
+
+    folder: Path
+    store: Store
+    server: Server
+    well: NullS3
+    ill: NullS3
+
+    def produce(self, topic: str, first: int, records: int, *, partition: int = 0, size: int = 100) -> None:
+        """Write records, offsets ascending from the first one."""
+        offsets = np.arange(first, first + records)
+        value = pa.array([b"x" * size], pa.binary())
+        table = pa.table(
+            {
+                "key": pa.nulls(records, pa.binary()),
+                "value": value.take(pa.array(np.zeros(records, np.int64))),
+                "offset": offsets,
+                "timestamp": pa.array(1_700_000_000_000 + offsets, pa.timestamp("ms", tz="UTC")),
+            }
+        )
+        write_records(self.folder / "topics", TopicPartition(topic, partition), table)
+
+    def create(self, name: str, s3: NullS3, flush_size: int, **more: Any) -> None:
+        """Create an archiver of the topic that is called as it is."""
+        config = {
+            "connector.class": "s3-archiver",
+            "topics": name,
+            "store.url": s3.url,
+            "s3.region": "eu-central-1",
+            "s3.bucket.name": "bucket",
+            "s3.path.style.access.enabled": "true",
+            "aws.access.key.id": "key",
+            "aws.secret.access.key": "secret",
+            "flush.size": flush_size,
+            "tasks.max": 1,
+        }
+        body = {"name": name, "config": config | more}
+        self.server.ask("POST", "/connectors", 201, json=body)
+
+    def committed(self, name: str) -> int:
+        """Records of a connector's topic that are committed."""
+        return sum(entry.offset for entry in read_commits(self.store, name).committed.values())
+
+    def until(self, condition: Callable[[], bool], patience: float = _PATIENCE) -> float:
+        """Wait for something; seconds that took."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() > began + patience:
+                raise TimeoutError(self.server.log.read_text()[-3_000:])
+            time.sleep(_LOOK)
+        return time.monotonic() - began
+
+
+@contextmanager
+def site(*options: str, warm: float = 10.0) -> Iterator[Site]:
+    """A server on ``local[2]``, its healthy connectors caught up.
+
+    Args:
+        options: further ones of the server.
+        warm: seconds until classes are loaded and workers run.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="sinksdk-bench-", ignore_cleanup_errors=True) as temporary,
+        null_s3(tls=False) as well,
+        null_s3(tls=False) as ill,
+    ):
+        folder = Path(temporary)
+        (folder / "topics").mkdir()
+        source = ["--source-directory", str(folder / "topics")]
+        os.environ.setdefault("PYTHONPATH", str(Path(__file__).parents[1]))
+        with serving(folder, source, f"sqlite:///{folder}/store.sqlite", *options) as server:
+            made = Site(folder, open_store(f"sqlite:///{folder}/store.sqlite"), server, well, ill)
+            for name in HEALTHY:
+                made.produce(name, 0, BATCH)
+                made.create(name, well, BATCH)
+            made.until(lambda: all(made.committed(name) == BATCH for name in HEALTHY))
+            latencies(made, warm)
+            yield made
+
+
+def latencies(
+    here: Site,
+    seconds: float,
+    patience: float = _PATIENCE,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+) -> list[float]:
+    """From record to commit, of all writes to the healthy ones that begin within so many seconds.
+
+    Each is waited for: what is left unread would be written once more by the next call, and out of order.
+
+    Args:
+        here: the server.
+        seconds: in which writes begin.
+        patience: seconds; a write that takes longer counts as that long, and is its connector's last.
+        is_over: whether they shall end earlier.
+    """
+    end = time.monotonic() + seconds
+
+    def run(name: str) -> list[float]:
+        found, offset = list[float](), here.committed(name)
+        while time.monotonic() < end and not is_over():
+            began = time.monotonic()
+            here.produce(name, offset, BATCH)
+            offset += BATCH
+            while here.committed(name) < offset:
+                if time.monotonic() > began + patience:
+                    return [*found, patience]
+                time.sleep(_LOOK)
+            found.append(time.monotonic() - began)
+            time.sleep(_PAUSE)
+        return found
+
+    with ThreadPoolExecutor(len(HEALTHY)) as threads:
+        return [seconds for found in threads.map(run, HEALTHY) for seconds in found]
+
+
+def hang(here: Site, *, tasks: int = 2) -> None:
+    """Let the S3 of two connectors hang, and give each of their tasks something to send to it."""
+    for name in ILL:
+        for partition in range(tasks):
+            here.produce(name, 0, BATCH, partition=partition)
+        here.create(name, here.ill, BATCH, **{"tasks.max": tasks})
+    here.until(lambda: all(here.committed(name) == tasks * BATCH for name in ILL))
+    here.ill.hang()
+    for name in ILL:
+        for partition in range(tasks):
+            here.produce(name, BATCH, BATCH, partition=partition)
+
+
+def backfill(here: Site, records: int, *, tasks: int = 2) -> None:
+    """Give another connector a backlog."""
+    for partition in range(tasks):
+        here.produce("behind", 0, records // tasks, partition=partition, size=200)
+    here.create("behind", here.well, 100_000, **{"tasks.max": tasks})
+    here.until(lambda: here.server.state("behind") == "RUNNING")
+
+
+def measure(seconds: float = 20.0, backlog: int = 2_000_000) -> list[Row]:
+    """Rows of the table."""
+    with site() as here:
+        alone = latencies(here, seconds)
+        hang(here)
+        latencies(here, _BEGIN)
+        rows = [_row("alone", alone, alone)]
+        rows.append(_row("beside two whose S3 hangs", latencies(here, seconds), alone))
+    with site() as here:
+        alone = latencies(here, seconds)
+        backfill(here, backlog)
+        began = time.monotonic()
+        beside = latencies(here, _PATIENCE, is_over=lambda: here.committed("behind") >= backlog)
+        rows.append(_row(f"beside a backfill of {backlog:,} records", beside, alone))
+        print(f"the backlog was read in {time.monotonic() - began:.0f} s")
+    return rows
+
+
+def _row(what: str, found: Sequence[float], alone: Sequence[float]) -> Row:
+    median = statistics.median(found)
+    return Row.ratio(
+        f"isolation: three healthy connectors, record to commit, {what}",
+        f"{median:.2f} s (longest {max(found):.1f} s, {len(found)} writes)",
+        median / statistics.median(alone),
+        most=None if found is alone else 2.0,
+    )
+
+
+if __name__ == "__main__":
+    show(measure())

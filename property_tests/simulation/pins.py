@@ -1,0 +1,105 @@
+"""Which seed notices each mutation: kept in ``pins.json``, so that a test need not search for one.
+
+Any change of the protocol may turn a seed's schedule into another story. Then a pin misses, the test searches on,
+and ``python -m property_tests.simulation --pin`` finds new ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from property_tests.exercised import EXERCISED
+from property_tests.simulation import mutations, schedule, source_mutations, source_schedule
+from property_tests.simulation.runs import Run
+from property_tests.simulation.seeds import ScheduleFailed
+
+PATIENCE = 60.0  # seconds of computing until a mutation must have been noticed
+_FILE = Path(__file__).with_name("pins.json")
+
+Mutations = Mapping[str, Callable[[pytest.MonkeyPatch], None]]
+
+
+class Suite:
+    """Mutations, and the schedules that must notice them.
+
+    Args:
+        name: in the file of pins.
+        mutations: by name.
+        run: the schedule of a seed.
+        step: only seeds that are multiples of this one do.
+    """
+
+    def __init__(self, name: str, mutations: Mutations, run: Run, step: int = 1) -> None:
+        self.name = name
+        self.mutations = mutations
+        self._run = run
+        self._step = step
+
+    def notice(self, mutation: str, patch: pytest.MonkeyPatch, first: int = 0) -> int:
+        """Run schedules with a mutation, its pinned seed first: which seed noticed it.
+
+        Args:
+            mutation: its name.
+            patch: what it patches with.
+            first: where the search begins when the pin misses.
+
+        Raises:
+            AssertionError: none did, within a minute of computing; or one did, and did not say how to replay it.
+        """
+        self.mutations[mutation](patch)
+        began = time.process_time()  # of this process: however much runs beside it
+        for seed in takewhile(lambda _: time.process_time() - began < PATIENCE, self._seeds(mutation, first)):
+            EXERCISED["the protocol with a piece left out"][f"schedules until {mutation} was noticed"] += 1
+            if self._fails(seed):
+                return seed
+        message = f"{PATIENCE:g} s of schedules did not notice {mutation}"
+        raise AssertionError(message)
+
+    def _fails(self, seed: int) -> bool:
+        try:
+            self._run(seed)
+        except ScheduleFailed as failed:
+            story = str(failed)
+        else:
+            return False
+        assert re.search(rf"again with: .*\b{seed}\b", story), story
+        return True
+
+    def _seeds(self, mutation: str, first: int) -> Iterator[int]:
+        pinned = _pinned().get(self.name, {}).get(mutation)
+        if pinned is not None:
+            yield pinned
+        yield from itertools.count(first - first % self._step, self._step)
+
+
+SINK = Suite("sink", mutations.MUTATIONS, schedule.run)
+DEPLOYS = Suite("rolling deploy", mutations.ROLLING, schedule.run_rolling_deploy)
+SOURCE = Suite("source", source_mutations.MUTATIONS, source_schedule.run)
+DIRECTORIES = Suite(
+    "topic directory", source_mutations.IN_DIRECTORIES, source_schedule.run, source_schedule.IN_A_DIRECTORY
+)
+
+
+def _pinned() -> dict[str, dict[str, int]]:
+    pins: dict[str, dict[str, int]] = json.loads(_FILE.read_text()) if _FILE.exists() else {}
+    return pins
+
+
+def pin_all() -> None:
+    """Find a seed for each mutation, those pinned so far first, and write them down."""
+    pins = _pinned()
+    for suite in (SINK, DEPLOYS, SOURCE, DIRECTORIES):
+        for mutation in suite.mutations:
+            with pytest.MonkeyPatch.context() as patch:
+                seed = suite.notice(mutation, patch)
+            pins.setdefault(suite.name, {})[mutation] = seed
+            _FILE.write_text(json.dumps(pins, indent=2) + "\n")
+            print(f"{suite.name}: {mutation}: {seed}", flush=True)

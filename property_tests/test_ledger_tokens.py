@@ -1,0 +1,164 @@
+"""A task's tokens, whatever happens to them: what is open outside is known to whoever comes next.
+
+Random tasks prepare, commit, publish, withdraw and discard tokens, use the ids of discarded ones again,
+crash, and are taken over by further attempts and generations. After each step the record that is durable
+is merged as a successor would merge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sinksdk import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.store import Ledger, merge
+from sinksdk.store.records import GenerationPlan, TaskRecord, by_partition, noted
+
+PARTITIONS = tuple(TopicPartition("t", partition) for partition in range(2))
+IDS = ("a", "b")
+
+
+def some(tokens: Sequence[Token]) -> st.SearchStrategy[list[Token]]:
+    """At least one of them, each once."""
+    return st.lists(st.sampled_from(tokens), unique_by=lambda token: token.id, min_size=1)
+
+
+class Recorded(Ledger):
+    """A ledger whose durable record can be looked at."""
+
+    def __init__(self, record: TaskRecord, plan: GenerationPlan) -> None:
+        super().__init__(record, by_partition(plan.stale))
+        self.durable = record
+
+    def _save(self, record: TaskRecord) -> None:
+        self.durable = TaskRecord.model_validate(record.as_json())
+
+
+class Tokens(RuleBasedStateMachine):
+    """Tokens of one task, and what is open and visible outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plan = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
+        self.ledger = Recorded(TaskRecord(generation=1, attempt=1), self.plan)
+        self.open: dict[str, TopicPartition] = {}
+        self.visible: set[str] = set()
+
+    @precondition(lambda self: self.unused())
+    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    def prepare(self, data: st.DataObject, partition: TopicPartition) -> None:
+        """An id is used once, or again after it was discarded."""
+        token = data.draw(st.sampled_from(self.unused()))
+        self.ledger.prepare({partition: [Token(token)]})
+        self.open[token] = partition
+
+    @precondition(lambda self: self.committable())
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        partition = data.draw(st.sampled_from(self.committable()))
+        before = self.ledger.committed(partition)
+        chosen = data.draw(some(self.own(partition)))
+        self.ledger.commit(
+            {partition: OffsetAndMetadata((before.offset if before else 0) + 10, publish=chosen)}
+        )
+
+    @precondition(lambda self: self.unpublished())
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        partition, tokens = data.draw(st.sampled_from(self.unpublished()))
+        for token in tokens:
+            self.open.pop(token.id, None)
+            self.visible.add(token.id)
+        self.ledger.published(partition)
+
+    @precondition(lambda self: self.unpublished())
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        """What was not published yet is still open, and is to be discarded."""
+        partition, tokens = data.draw(st.sampled_from(self.unpublished()))
+        left = [token for token in tokens if token.id in self.open]
+        self.ledger.withdraw(partition, OffsetAndMetadata(1), left)
+
+    @precondition(lambda self: self.discardable())
+    @rule(data=st.data())
+    def discard(self, data: st.DataObject) -> None:
+        """Predecessors' tokens, or its own; as many as can be."""
+        partition = data.draw(st.sampled_from(self.discardable()))
+        self._discard(partition, data.draw(some([*self.ledger.stale(partition), *self.own(partition)])))
+
+    def _discard(self, partition: TopicPartition, chosen: Sequence[Token]) -> None:
+        assert not {token.id for token in chosen} & self.visible, "what is visible is to be discarded"
+        for token in chosen:
+            self.open.pop(token.id, None)
+        self.ledger.discarded(partition, chosen)
+
+    @rule()
+    def flush(self) -> None:
+        self.ledger.flush()
+
+    def open_all(self) -> None:
+        """As each attempt does first: discard what predecessors have left."""
+        for partition in PARTITIONS:
+            if tokens := self.ledger.stale(partition):
+                self._discard(partition, tokens)
+
+    @rule(discards=st.booleans())
+    def another_attempt(self, *, discards: bool) -> None:
+        record = self.ledger.durable
+        self.ledger = Recorded(record.model_copy(update={"attempt": record.attempt + 1}), self.plan)
+        if discards:
+            self.open_all()
+
+    @rule(discards=st.booleans())
+    def another_generation(self, *, discards: bool) -> None:
+        merged = merge(self.plan, [self.ledger.durable])
+        self.plan = GenerationPlan(
+            generation=self.plan.generation + 1,
+            config_version=1,
+            tasks=(),
+            committed=tuple(merged.committed.values()),
+            stale=noted({p: tokens.values() for p, tokens in merged.stale.items()}),
+        )
+        record = TaskRecord(generation=self.plan.generation, attempt=1, entries=self.plan.committed)
+        self.ledger = Recorded(record, self.plan)
+        if discards:
+            self.open_all()
+
+    def unused(self) -> list[str]:
+        """Ids that nothing has, or that are free again."""
+        return [token for token in IDS if token not in self.open and token not in self.visible]
+
+    def own(self, partition: TopicPartition) -> list[Token]:
+        """What this attempt has begun and no commit covers."""
+        return [token for token in self.ledger.prepared(partition) if token.id in self.open]
+
+    def unpublished(self) -> list[tuple[TopicPartition, tuple[Token, ...]]]:
+        """Partitions with tokens to publish, and these."""
+        commits = [(partition, self.ledger.committed(partition)) for partition in PARTITIONS]
+        return [(partition, at.tokens) for partition, at in commits if at is not None and at.publish]
+
+    def committable(self) -> list[TopicPartition]:
+        """Partitions with own tokens that a commit may cover now."""
+        waiting = {partition for partition, _ in self.unpublished()}
+        return [partition for partition in PARTITIONS if self.own(partition) and partition not in waiting]
+
+    def discardable(self) -> list[TopicPartition]:
+        """Partitions with something to discard."""
+        return [p for p in PARTITIONS if self.ledger.stale(p) or self.own(p)]
+
+    @invariant()
+    def nothing_open_is_forgotten_and_nothing_committed_discarded(self) -> None:
+        committed, stale = merge(self.plan, [self.ledger.durable])
+        listed = {token for tokens in stale.values() for token in tokens}
+        covered = {token.id for entry in committed.values() for token in entry.publish}
+        assert set(self.open) <= listed | covered, "nobody will publish or discard it: a leak"
+        assert not listed & (covered | self.visible), "a successor would discard what is committed"
+        for token, partition in self.open.items():
+            assert token in covered or token in stale.get(partition, {}), "noted of another partition"
+
+
+Tokens.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestTokens = Tokens.TestCase

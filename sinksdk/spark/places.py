@@ -1,0 +1,76 @@
+"""Which connectors hold Spark's places: how many tasks may run at the same time, whose do, whose wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sinksdk.spark.master import places_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+POOL = "spark.scheduler.pool"
+"""Property of a thread: the scheduling pool of the jobs that it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One connector's tasks at Spark.
+
+    Args:
+        running: tasks that hold a place.
+        waiting: tasks of its generation that wait for one.
+        longest: seconds since the first of its tasks that run, or of their siblings, has begun.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    longest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of the Spark of one process.
+
+    Args:
+        total: how many tasks run at the same time at most.
+        held: by connector, of those that have a generation at Spark.
+    """
+
+    total: int
+    held: Mapping[str, Held] = field(default_factory=dict)
+
+
+LookAtPlaces = Callable[[], Places | None]
+"""Looks at the places of this process's Spark, if it runs one."""
+
+
+def places(spark: SparkSession) -> Places:
+    """What Spark's scheduler says now.
+
+    Raises:
+        Exception: the session has ended.
+    """
+    context, held = spark.sparkContext, dict[str, Held]()
+    for stage in _active_stages(context):
+        pool, running = stage.schedulingPool(), stage.numActiveTasks()
+        waiting = stage.numTasks() - running - stage.numCompleteTasks() - stage.numFailedTasks()
+        first = stage.firstTaskLaunchedTime()
+        seconds = max(time.time() - first.get().getTime() / 1000, 0.0) if first.isDefined() else 0.0
+        before = held.get(pool, Held())
+        held[pool] = Held(
+            before.running + running,
+            before.waiting + max(waiting, 0),
+            max(before.longest, seconds if running else 0.0),
+        )
+    return Places(places_of(context.master or "", context.defaultParallelism), held)
+
+
+def _active_stages(context: SparkContext) -> Iterator[Any]:
+    # pyspark's own status tracker does not tell of pools, nor of times.
+    stages = context._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
+    return (stages.apply(at) for at in range(stages.size()))

@@ -1,0 +1,152 @@
+"""A source that breaks the order of its offsets: nothing that it puts in doubt is committed, and it is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, BufferingSink, Sink, opened, rows
+
+
+def in_this_order(partition: TopicPartition, *offsets: int) -> SinkRecords:
+    """A batch that :meth:`SinkRecords.of` would refuse."""
+    ascending = sorted(set(offsets))
+    batch = rows(partition, *ascending)
+    return SinkRecords(partition, batch.arrow.take([ascending.index(offset) for offset in offsets]))
+
+
+def broken(*batches: SinkRecords, committed: int = 0, limits: OffsetRange | None = None) -> SinkTaskHarness:
+    """A sink of two partitions whose source delivers these batches of the first one."""
+    harness = SinkTaskHarness(Sink, committed={P0: committed} if committed else None)
+    harness.start()
+    harness.assign(P0, P1, limits=limits)
+    for batch in batches:
+        harness.deliver(P0, batch)
+    return harness
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ([2], "offset 2 after 2"),
+        ([0], "offset 0 after 2"),
+        ([5, 5], "offset 5 after 5"),
+        ([7, 6], "offset 6 after 7"),
+    ],
+)
+def test_offsets_that_do_not_ascend_end_the_partition(second: list[int], said: str) -> None:
+    """A repeated or late offset ends its partition, named with the one before it; the task's others go on."""
+    harness = broken(rows(P0, 0, 1, 2), in_this_order(P0, *second))
+    failure = harness.outcome(P0).failure
+    assert said in failure.message
+    assert harness.task.taken == {P0: [0, 1, 2]}
+    assert harness.task.context.assignment() == {P1}
+    assert harness.names()[-1] == "close"
+
+
+def test_what_came_before_a_late_offset_is_not_committed() -> None:
+    """Offset 5 comes after 4,997: a commit of 4,998 would pass over it for ever, so there is none."""
+    harness = broken(rows(P0, *range(5), *range(6, 4_998)), rows(P0, 5))
+    harness.finish(P0)
+    harness.stop()
+    assert harness.committed == {}
+    assert not harness.called("pre_commit")
+    assert harness.outcome(P0).tail == 4_997
+
+
+def test_a_late_offset_is_no_passing_failure() -> None:
+    """The same source would break its order again: the failure is final, whatever restart.max.attempts allows."""
+    assert broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure.is_final
+    harness = broken()
+    harness.task.faults["put"].append(ValueError("no"))
+    harness.deliver(P0, ["a"])
+    assert not harness.outcome(P0).failure.is_final
+
+
+def test_all_late_offsets_of_a_batch_are_named() -> None:
+    """What comes late is listed, so that whoever mends the source can look for it."""
+    failure = broken(rows(P0, 10), in_this_order(P0, 11, 3, 12, 4, 12, 13)).outcome(P0).failure
+    assert "late or repeated: 3, 4, 12" in failure.message
+
+
+def test_many_late_offsets_are_counted() -> None:
+    """A batch that is all late is told of in one readable line."""
+    failure = broken(rows(P0, 5_000), rows(P0, *range(1_000))).outcome(P0).failure
+    assert "0, 1, 2" in failure.message
+    assert "1,000 in all" in failure.message
+    assert len(failure.message) < 1_000
+
+
+def test_what_an_earlier_commit_passed_over_is_named() -> None:
+    """Late offsets below a periodic commit of before are lost unless somebody acts: the failure says which, and how."""
+    harness = broken(rows(P0, 0, 1, 3))
+    harness.commit()
+    harness.deliver(P0, rows(P0, 6))
+    harness.deliver(P0, in_this_order(P0, 2, 5))
+    failure = harness.outcome(P0).failure
+    assert harness.committed == {P0: OffsetAndMetadata(4)}
+    assert "late or repeated: 2, 5" in failure.message
+    assert "committed up to 4 before that, which passed over 2" in failure.message
+    assert "alter its offset to 2" in failure.message
+
+
+def test_a_late_offset_that_no_commit_passed_over_needs_no_alteration() -> None:
+    """Where nothing was passed over the failure says that all of it is read again."""
+    failure = broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure
+    assert "alter" not in failure.message
+    assert "nothing is passed over" in failure.message
+
+
+def test_order_is_checked_before_rows_of_an_earlier_attempt_are_left_out() -> None:
+    """Regression: the committed rows were cut off by a search that needs sorted offsets, and took others along."""
+    harness = broken(in_this_order(P0, 48, 60, 7, 49, 61), committed=50, limits=OffsetRange(0, 100))
+    assert "offset 7 after 60" in harness.outcome(P0).failure.message
+    assert harness.task.taken == {}
+
+
+def test_order_is_kept_over_rows_that_an_earlier_attempt_committed() -> None:
+    """A second attempt reads the range from its start: what is late among rows it leaves out is late all the same."""
+    harness = broken(rows(P0, 0, 1, 3), rows(P0, 4, 5), rows(P0, 2), committed=5, limits=OffsetRange(0, 10))
+    assert "offset 2 after 5" in harness.outcome(P0).failure.message
+
+
+def test_rows_below_the_range_are_not_left_out_silently() -> None:
+    """A row from below the planned range is in no commit of this generation, and was in none before it."""
+    harness = broken(rows(P0, 3), committed=5, limits=OffsetRange(5, 10))
+    assert "offset 3, before the range that begins at 5" in harness.outcome(P0).failure.message
+    assert harness.outcome(P0).failure.is_final
+
+
+def test_what_was_prepared_in_doubt_is_discarded() -> None:
+    """A two-phase sink's open upload holds rows that are read again: it is discarded, never committed."""
+    harness, world = opened()
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.deliver(P0, rows(P0, 0))
+    assert world.undone == ["upload-0"]
+    assert harness.committed == {}
+    assert harness.log.prepared(P0) == ()
+
+
+def test_what_cannot_be_discarded_now_is_left_to_the_successor() -> None:
+    """Failing to discard leaves the token noted; the next owner discards it before it opens the partition."""
+    harness, world = opened()
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.task.faults["discard"].append(ValueError("away"))
+    harness.deliver(P0, rows(P0, 0))
+    assert harness.log.noted == {P0: ["upload-0"]}
+    harness.crash()
+    harness.start()
+    harness.assign(P0)
+    assert world.undone == ["upload-0"]
+    assert harness.log.stale(P0) == ()
+
+
+def test_a_buffering_sink_writes_nothing_of_what_is_in_doubt() -> None:
+    """pre_commit is not called any more, so that a sink which writes there writes nothing that is read again."""
+    harness = SinkTaskHarness(BufferingSink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, rows(P0, 0, 1))
+    harness.deliver(P0, rows(P0, 0))
+    assert harness.task.files == []

@@ -1,0 +1,179 @@
+"""Sinks that keep their own offsets: what becomes of ``context.offset`` in ``open``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from sinksdk import FencedException, OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, rows
+
+
+class Watermark(Sink):
+    """Asks for what its database says, as long as that says anything of the partition."""
+
+    marks: dict[TopicPartition, object]
+
+    def __init__(self, marks: dict[TopicPartition, object]) -> None:
+        super().__init__()
+        self.marks = marks
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        self.context.offset({p: self.marks[p] for p in partitions if p in self.marks})
+
+
+def asking(
+    mark: object, *, committed: int | None = None, limits: OffsetRange | None = None
+) -> SinkTaskHarness:
+    """A sink whose database says so of its first partition."""
+    marks = {P0: mark}
+    harness = SinkTaskHarness(
+        lambda: Watermark(marks), committed=None if committed is None else {P0: committed}
+    )
+    harness.start()
+    harness.assign(P0, P1, limits=limits)
+    return harness
+
+
+# -- forward -----------------------------------------------------------------------------------------
+
+
+def test_a_later_position_is_skipped_to(caplog: pytest.LogCaptureFixture) -> None:
+    """What the database has already is not delivered again, and said so; what follows is, and is committed."""
+    harness = asking(7, committed=5, limits=OffsetRange(5, 20))
+    harness.deliver(P0, rows(P0, 5, 6, 7, 8))
+    harness.commit()
+    assert harness.task.taken == {P0: [7, 8]}
+    assert harness.committed == {P0: OffsetAndMetadata(9)}
+    assert "flights-0 at offset 7; what is there from 5 on is not delivered" in caplog.text
+
+
+def test_a_position_that_was_skipped_to_is_committed_though_no_record_follows() -> None:
+    """Regression: it would be planned again and again, and skipped each time."""
+    for end in (7, 9):
+        harness = asking(7, committed=5, limits=OffsetRange(5, end))
+        harness.deliver(P0, rows(P0, 5, 6))
+        harness.finish(P0)
+        assert harness.committed == {P0: OffsetAndMetadata(end)}
+
+
+def test_a_position_is_committed_when_the_partition_closes_early() -> None:
+    """A rebalance before the first record: the successor is not given what is skipped either."""
+    harness = asking(7, committed=5)
+    harness.revoke()
+    assert harness.committed == {P0: OffsetAndMetadata(7)}
+
+
+def test_a_position_beyond_the_range_is_reached_by_later_generations() -> None:
+    """No commit ever lies beyond what was planned, which the source has."""
+    harness = asking(1_000, limits=OffsetRange(0, 10))
+    harness.deliver(P0, rows(P0, *range(10)))
+    harness.finish(P0)
+    assert harness.task.taken == {}
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+
+
+def test_a_skip_is_committed_while_the_sink_still_keeps_records_back() -> None:
+    """What the sink has below the position is durable whatever pre_commit says of what follows."""
+
+    class Buffering(Watermark):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return {}
+
+    harness = SinkTaskHarness(Buffering({P0: 7}), committed={P0: 5})
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, rows(P0, 7, 8))
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(7)}
+
+
+# -- backward ----------------------------------------------------------------------------------------
+
+
+def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.LogCaptureFixture) -> None:
+    """The commit goes back by name, the partition ends without a failure, the task's others go on."""
+    harness = asking(3, committed=5, limits=OffsetRange(5, 20))
+    harness.deliver(P0, rows(P0, 5))
+    harness.deliver(P1, rows(P1, 5))
+    outcome = harness.outcome(P0)
+    assert (outcome.failure, outcome.moved_to, outcome.committed) == (None, 3, 3)
+    assert harness.task.taken == {P1: [5]}
+    assert harness.task.context.assignment() == {P1}
+    (entry,) = harness.log.saved.entries
+    assert entry.withdrawn_from == 5
+    assert "the commit goes back from 5" in caplog.text
+    harness.crash()
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(3, 20))
+    harness.deliver(P0, rows(P0, 3, 4, 5))
+    assert harness.task.taken == {P0: [3, 4, 5]}
+
+
+def test_a_fenced_task_moves_nothing() -> None:
+    """A zombie that asks its database moves no commit of its successor's."""
+    marks: dict[TopicPartition, object] = {P0: 3}
+    harness = SinkTaskHarness(lambda: Watermark(marks), committed={P0: 5})
+    harness.start()
+    log = harness.log
+    harness.fence()
+    with pytest.raises(FencedException):
+        harness.assign(P0)
+    assert log.offsets == {P0: OffsetAndMetadata(5)}
+
+
+@pytest.mark.parametrize(("committed", "begin"), [(None, 10), (5, 10)])
+def test_what_the_source_does_not_have_is_not_gone_back_to(
+    committed: int | None, begin: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A range begins where the source has something: asking for what lies below it, as an empty database does."""
+    harness = asking(5 if committed else 0, committed=committed, limits=OffsetRange(begin, 20))
+    harness.deliver(P0, rows(P0, 10, 11))
+    harness.commit()
+    assert harness.outcome(P0).failure is None
+    assert harness.committed == {P0: OffsetAndMetadata(12)}
+    assert f"it is read from {begin} on, where the source has it" in caplog.text
+
+
+def test_what_was_prepared_in_open_is_discarded() -> None:
+    """A partition that goes back leaves nothing behind."""
+
+    class Preparing(TwoPhaseSink):
+        def open(self, partitions: Collection[TopicPartition]) -> None:
+            self.context.prepared({P0: ["begun"]})
+            self.context.offset({P0: 3})
+
+    harness = SinkTaskHarness(Preparing(), committed={P0: 5})
+    harness.start()
+    harness.assign(P0)
+    assert harness.task.world.undone == ["begun"]
+    assert harness.names()[-1] == "close"
+
+
+# -- neither -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mark", [-1, 1.5, "7"])
+def test_what_is_no_offset_ends_the_partition(mark: object) -> None:
+    """A mistake of the sink's, named."""
+    harness = asking(mark, committed=5)
+    assert f"at {mark!r}, which is no offset" in harness.outcome(P0).failure.message
+    assert harness.committed == {P0: OffsetAndMetadata(5)}
+    assert harness.task.context.assignment() == {P1}
+
+
+def test_a_partition_that_the_sink_gives_up_is_not_moved() -> None:
+    """context.fail goes before context.offset."""
+
+    class Failing(Watermark):
+        def open(self, partitions: Collection[TopicPartition]) -> None:
+            super().open(partitions)
+            self.context.fail(P0, ValueError("no table"))
+
+    harness = SinkTaskHarness(Failing({P0: 3}), committed={P0: 5})
+    harness.start()
+    harness.assign(P0)
+    assert harness.outcome(P0).failure.message == "no table"
+    assert harness.committed == {P0: OffsetAndMetadata(5)}

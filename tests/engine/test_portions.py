@@ -1,0 +1,380 @@
+"""How many records one ``put`` gets, and what becomes of those it has taken when it asks to be called again."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConnectException,
+    ConnectorConfig,
+    DataException,
+    OffsetAndMetadata,
+    OffsetRange,
+    RetriableException,
+    SinkRecords,
+)
+from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
+from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
+from tests.engine.sinks import P0, P1, Offsets, Sink, offsets_of, rows
+
+
+class Partly(Sink):
+    """Takes as many records as it is told to, then is busy; ``given`` is what it was put each time."""
+
+    def __init__(self, *accepted: object) -> None:
+        super().__init__()
+        self.accepts = list(accepted)
+        self.given: list[list[int]] = []
+
+    def put(self, records: SinkRecords) -> None:
+        self.given.append(offsets_of(records))
+        if self.accepts:
+            count = self.accepts.pop(0)
+            raise RetriableException("busy", accepted=count)
+        self.taken[records.partition] += offsets_of(records)
+
+
+def partly(*accepted: object, most: int | None = None, **options: object) -> SinkTaskHarness:
+    """A sink that takes so many of what it is given at its first attempts."""
+    harness = SinkTaskHarness(Partly(*accepted), options=EngineOptions(max_poll_records=most, **options))
+    harness.start()
+    harness.assign(P0, P1)
+    return harness
+
+
+def until_taken(harness: SinkTaskHarness) -> list[float]:
+    """Let time pass until nothing waits; the waits in between."""
+    waits = []
+    while harness.worker.pending:
+        waits.append(round(harness.worker.wait(), 3))
+        harness.advance(harness.worker.wait())
+    return waits
+
+
+# -- max.poll.records --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(499, [499]), (500, [500]), (501, [500, 1]), (1_700, [500] * 3 + [200])]
+)
+def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
+    """As in Kafka Connect, whatever size batches are read in; in order, each once."""
+    harness = SinkTaskHarness(Partly)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, rows(P0, *range(count)))
+    assert [len(given) for given in harness.task.given] == sizes
+    assert harness.task.taken == {P0: list(range(count))}
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(count)}
+
+
+def test_the_configuration_says_how_many() -> None:
+    """max.poll.records, or the consumer's key of that name as a Connect file has it; the connector's own otherwise."""
+
+    def options(**config: str) -> EngineOptions:
+        return EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t", **config}))
+
+    assert options().max_poll_records is None
+    assert options(**{"max.poll.records": "7"}).max_poll_records == 7
+    assert options(**{"consumer.override.max.poll.records": "8"}).max_poll_records == 8
+    harness = partly(most=2)
+    harness.deliver(P0, rows(P0, 1, 2, 5))
+    assert harness.task.given == [[1, 2], [5]]
+
+
+def test_a_task_may_take_whole_batches() -> None:
+    """max_poll_records = None on the task's class: batches as they are read; a configuration that says more wins."""
+
+    class Whole(Partly):
+        max_poll_records: ClassVar[int | None] = None
+
+    for configured, sizes in ((None, [1_200]), (1_000, [1_000, 200])):
+        harness = SinkTaskHarness(Whole, options=EngineOptions(max_poll_records=configured))
+        harness.start()
+        harness.assign(P0)
+        harness.deliver(P0, rows(P0, *range(1_200)))
+        assert [len(given) for given in harness.task.given] == sizes
+
+
+def test_portions_are_views_of_the_batch() -> None:
+    """No column is copied for it: each portion's buffers are those of the batch that was read."""
+    harness = SinkTaskHarness(Partly)
+    harness.start()
+    harness.assign(P0)
+    batch = rows(P0, *range(1_200))
+    harness.deliver(P0, batch)
+    read = batch.arrow.column("value").buffers()
+    for call in harness.called("put"):
+        buffers = call.arguments[0].arrow.column("value").buffers()
+        assert [buffer.address for buffer in buffers if buffer] == [
+            buffer.address for buffer in read if buffer
+        ]
+
+
+def test_a_retry_repeats_only_its_portion() -> None:
+    """What was taken before stays taken: only the portion that failed is put again, and it has a budget of its own."""
+    harness = partly(most=2)
+    harness.task.accepts = [0]
+    harness.deliver(P0, rows(P0, 0, 1, 2, 3, 4))
+    assert harness.task.given == [[0, 1]]
+    harness.task.accepts = []
+    harness.advance(0.3)
+    assert harness.task.given == [[0, 1], [0, 1], [2, 3], [4]]
+    assert harness.task.taken == {P0: [0, 1, 2, 3, 4]}
+
+
+def test_a_bulk_endpoint_that_fails_now_and_then_gets_on() -> None:
+    """One request in fifteen fails: 10,000 records still arrive, though no batch of that size ever would at once."""
+    harness = partly(retry=RetryPolicy(timeout=60.0))
+
+    requests = 0
+    sent: list[int] = []
+
+    def put(records: SinkRecords) -> None:
+        nonlocal requests
+        for at in range(0, len(records), 50):
+            requests += 1
+            if requests % 15 == 0:
+                raise RetriableException("503")
+            sent.extend(offsets_of(records[at : at + 50]))
+
+    harness.task.put = put
+    harness.deliver(P0, rows(P0, *range(10_000)))
+    until_taken(harness)
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(10_000)}
+    assert len(sent) < 20_000
+
+
+def test_a_portion_that_fails_for_good_leaves_those_before_it_committed() -> None:
+    """What the portions before it held is accepted; the rest of the batch is read again."""
+    harness = partly(most=2)
+
+    def put(records: SinkRecords) -> None:
+        if records.first_offset == 4:
+            raise DataException("bad")
+
+    harness.task.put = put
+    harness.deliver(P0, rows(P0, *range(9)))
+    assert harness.committed == {P0: OffsetAndMetadata(4)}
+    assert not harness.worker.pending
+    assert harness.outcome(P0).failure.message == "bad"
+
+
+def test_commits_come_between_portions() -> None:
+    """A commit that falls due, or that the task asks for, does not wait for the whole batch."""
+    harness = partly(most=2)
+    seen: list[Offsets] = []
+
+    def put(records: SinkRecords) -> None:
+        seen.append(dict(harness.committed))
+        harness.task.context.request_commit()
+
+    harness.task.put = put
+    harness.deliver(P0, rows(P0, 0, 1, 2, 3, 4))
+    assert seen == [{}, {P0: OffsetAndMetadata(2)}, {P0: OffsetAndMetadata(4)}]
+
+
+def test_closing_does_not_wait_for_the_whole_batch() -> None:
+    """A task that shall close does so after the portion it is at; the rest is read by its successor."""
+    sink, log, clock = Partly(), MemoryCommitLog(), ManualClock()
+    worker = WorkerSinkTask(
+        sink, TaskName("c", 0), None, commits=log, clock=clock, options=EngineOptions(max_poll_records=2)
+    )
+    run = SinkTaskRun(
+        worker,
+        [AssignedRange(P0, OffsetRange(0, 9))],
+        [rows(P0, *range(9))],
+        closing=lambda: ClosingRequest(ClosingReason.REBALANCE, 9.0) if len(sink.given) == 2 else None,
+        clock=clock,
+    )
+    (outcome,) = run.run()
+    assert sink.given == [[0, 1], [2, 3]]
+    assert outcome.committed == 4
+    assert clock.now() == ManualClock().now(), "nothing was waited for"
+
+
+def test_progress_is_told_between_portions() -> None:
+    """Whoever watches sees a slow batch move."""
+    clock, told = ManualClock(), []
+    sink = Partly()
+    worker = WorkerSinkTask(
+        sink,
+        TaskName("c", 0),
+        None,
+        commits=MemoryCommitLog(),
+        clock=clock,
+        options=EngineOptions(max_poll_records=2),
+    )
+    SinkTaskRun(
+        worker,
+        [AssignedRange(P0, OffsetRange(0, 8))],
+        [rows(P0, *range(8))],
+        closing=lambda: None,
+        clock=clock,
+        on_progress=lambda: told.append(worker.outcomes()[0].records),
+    ).run()
+    assert told == [6, 8, 8]
+
+
+def test_each_portion_is_converted_once() -> None:
+    """A converter sees each record once, however often a portion is put."""
+    converted: list[bytes] = []
+
+    def converter(topic: str, data: bytes) -> str:
+        converted.append(data)
+        return data.decode()
+
+    harness = partly(0, 0, most=2, value_converter=converter)
+    harness.deliver(P0, rows(P0, 0, 1, 2))
+    until_taken(harness)
+    assert converted == [b"0", b"1", b"2"]
+
+
+# -- accepted=n --------------------------------------------------------------------------------------
+
+
+def test_what_was_taken_is_not_offered_again() -> None:
+    """RetriableException(accepted=n): the first n are taken for good, the others are put again after the delay."""
+    harness = partly(2, 0, 1)
+    harness.deliver(P0, rows(P0, 3, 5, 6, 9))
+    until_taken(harness)
+    assert harness.task.given == [[3, 5, 6, 9], [6, 9], [6, 9], [9]]
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(10)}
+    assert harness.outcome(P0).records == 4
+
+
+def test_what_was_taken_may_be_committed_at_once() -> None:
+    """A commit while the rest waits covers exactly the n that were taken."""
+    harness = partly(2)
+    harness.deliver(P0, rows(P0, 3, 5, 6, 9))
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(6)}
+    harness.revoke()
+    assert harness.committed == {P0: OffsetAndMetadata(6)}
+
+
+def test_progress_renews_the_budget_and_the_delay() -> None:
+    """A destination that takes a few records each time is no failing one, however long the batch takes it."""
+    harness = partly(0, 0, *[1] * 8, most=100, retry=RetryPolicy(timeout=1.0))
+    harness.deliver(P0, rows(P0, *range(9)))
+    waits = until_taken(harness)
+    assert waits == [0.3, 0.6, *[0.3] * 8]
+    assert harness.outcome(P0).failure is None
+
+
+def test_a_portion_that_was_taken_whole_is_done() -> None:
+    """accepted=len(records) is as good as returning: the next portion follows at once."""
+    harness = partly(2, 1, most=2)
+    harness.deliver(P0, rows(P0, 0, 1, 2))
+    assert harness.task.given == [[0, 1], [2]]
+    assert not harness.worker.pending
+    assert harness.committed == {}
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+@pytest.mark.parametrize("accepted", [-1, 4, 1.5, "all", None])
+def test_what_cannot_be_taken_ends_the_partition(accepted: object) -> None:
+    """Anything but 0 to the number of records given is a mistake of the task's: nothing of the batch is accepted."""
+    harness = partly(accepted)
+    harness.deliver(P0, rows(P0, 0, 1, 2))
+    failure = harness.outcome(P0).failure
+    assert f"accepted={accepted!r}" in failure.message
+    assert "was given 3 records" in failure.message
+    assert "busy" in failure.trace
+    assert harness.committed == {}
+    assert not harness.worker.pending
+    assert harness.task.context.assignment() == {P1}
+
+
+def test_what_the_budget_ends_keeps_what_was_taken() -> None:
+    """When the rest fails for good, the n that were taken are committed, as batches before it are."""
+    harness = partly(2, *[0] * 99, retry=RetryPolicy(timeout=1.0))
+    harness.deliver(P0, rows(P0, *range(4)))
+    until_taken(harness)
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    assert "put of flights-0 at offset 2 failed" in harness.outcome(P0).failure.message
+
+
+def test_records_that_could_not_be_converted_are_not_counted() -> None:
+    """Only what put was given is counted; what was reported instead is passed with the records before it, and reported once."""
+
+    def converter(topic: str, data: bytes) -> str:
+        if data in {b"1", b"2", b"5"}:
+            raise DataException("no")
+        return data.decode()
+
+    harness = partly(1, 1, value_converter=converter, tolerate_errors=True)
+    harness.deliver(P0, rows(P0, *range(6)))
+    assert harness.task.given == [[0, 3, 4]]
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+    until_taken(harness)
+    assert harness.task.given == [[0, 3, 4], [3, 4], [4]]
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(6)}
+    assert harness.worker.measures(0.0).errors.records_skipped == 3
+
+
+def test_accepted_of_a_converter_means_nothing() -> None:
+    """Only put takes records: a converter that asks for another attempt accepts none."""
+    fails: list[Exception] = [RetriableException("registry away", accepted=1)]
+
+    def converter(topic: str, data: bytes) -> bytes:
+        if fails:
+            raise fails.pop()
+        return data
+
+    harness = partly(value_converter=converter)
+    harness.deliver(P0, rows(P0, 0, 1))
+    until_taken(harness)
+    assert harness.task.taken == {P0: [0, 1]}
+    assert harness.outcome(P0).records == 2
+
+
+def test_a_refused_record_is_among_nothing_that_was_taken() -> None:
+    """errors.tolerance=none: a task that reports a record and then claims to have taken it commits nothing of it."""
+
+    class Reporting(Sink):
+        def put(self, records: SinkRecords) -> None:
+            reporter = self.context.errant_record_reporter()
+            try:
+                reporter.report(records[0], DataException("bad"))
+            except ConnectException:
+                raise RetriableException("busy", accepted=1) from None
+
+    harness = SinkTaskHarness(Reporting, options=EngineOptions(log_errors=True))
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, rows(P0, 0, 1))
+    assert harness.committed == {}
+    assert "errors.tolerance is none" in harness.outcome(P0).failure.message
+
+
+def test_accepted_travels() -> None:
+    """RetriableException comes out of a pickle as it went in."""
+    copy = pickle.loads(pickle.dumps(RetriableException("busy", retry_after=2.0, accepted=3)))  # noqa: S301 - our own
+    assert (str(copy), copy.retry_after, copy.accepted) == ("busy", 2.0, 3)
+
+
+def test_tails_count_what_is_taken() -> None:
+    """What is read again when the partition ends here: taken records above the commit, and nothing of the rest."""
+    harness = partly(2, most=3)
+    harness.deliver(P0, rows(P0, *range(5)))
+    assert _tail(harness) == 2
+    assert harness.worker.measures(0.0).active.now == 5
+
+
+def _tail(harness: SinkTaskHarness) -> int:
+    tails: Sequence[int] = [o.tail for o in harness.worker.outcomes() if o.partition == P0]
+    return tails[0]

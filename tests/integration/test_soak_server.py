@@ -1,0 +1,43 @@
+"""A short ``make soak-server``, and what its reader looks for in a server's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from property_tests.soak_server.scene import Happened, run_hour
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_connectors_of_a_server_outlive_all_outages_by_themselves(tmp_path: Path) -> None:
+    """S3, Kafka and the store are away at a start and in the middle; afterwards each record is archived once."""
+    happened = run_hour(tmp_path, print, outage=15, pause=5, connectors=6)
+
+    assert happened.counts["archives verified"] == 6
+    assert happened.counts["kills of the server"] == 2
+    assert happened.counts["records"] > 1_000
+    assert not [line for line in happened.log if line["level"] in {"ERROR", "CRITICAL"}]
+
+
+def line(message: str, level: str = "WARNING", connector: str = "a") -> dict[str, Any]:
+    """A line of a server's log."""
+    return {"level": level, "connector": connector, "message": message, "logger": "sinksdk"}
+
+
+def test_an_error_without_its_cause_is_found() -> None:
+    """A sentence that says that something failed, and not why."""
+    log = [line("connector a has failed", "ERROR"), line("a has FAILED: disk full", "ERROR"), line("a waits")]
+
+    assert Happened(log=log).without_cause() == ["connector a has failed"]
+
+
+def test_lines_that_say_the_same_again_are_found() -> None:
+    """One connector, one line, more often than there were reasons; other numbers do not make it another."""
+    log = [line(f"the store gives no answer, failed {n} times") for n in range(3)]
+    log += [line("the store gives no answer, failed 9 times", connector="b")]
+
+    assert Happened(log=log).repeated(2) == ["a: the store gives no answer, failed … times (3 times)"]
+    assert Happened(log=log).repeated(3) == []

@@ -1,0 +1,94 @@
+"""Files, jobs and records read over a real broker, each record in a transaction of its own: a marker behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from sinksdk import BatchPolicy, ConnectorConfig, TopicPartition
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.sources.kafka import KafkaClient, KafkaSource
+from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store.records import GenerationPlan, PlannedRange
+from tests.kafka.topics import await_decided, consume, create_topic, unused_name
+from tests.runtime.running_sinks import Connector, Finished, InProcess
+from tests.runtime.test_gaps import Files
+
+pytestmark = pytest.mark.slow
+
+SIZE, FILES = 100, 5
+
+
+class Short(Files):
+    size = SIZE
+
+
+class Whole(Connector):
+    def batch_policy(self, config: Any) -> BatchPolicy:
+        return BatchPolicy(max_records=SIZE, max_wait=None)
+
+
+class FromKafka(InProcess):
+    """Reads ranges of a topic as a consumer does, and ends its driver after so many files."""
+
+    driver: ConnectorDriver
+    topic: str
+    bootstrap: str
+
+    def batches(self, planned: PlannedRange) -> list[Sequence[int]]:
+        found = consume(self.bootstrap, self.topic)
+        offsets = [record.offset for record in found if planned.start <= record.offset < planned.end]
+        return [offsets[at : at + 100] for at in range(0, len(offsets), 100)]
+
+    def launch(self, plan: GenerationPlan) -> Finished:
+        finished = super().launch(plan)
+        if len(Short.written) >= FILES:
+            self.driver.close()
+        return finished
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    """So many records, each in a transaction of its own."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(30)
+    for number in range(count):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number, partition=0)
+        producer.commit_transaction(30)
+    await_decided(bootstrap, topic, 0)
+
+
+def test_one_record_transactions_cost_few_jobs_per_file_and_are_hardly_ever_read_twice(
+    bootstrap: str,
+) -> None:
+    """A marker behind each record, while they come: at most three jobs a file and half as many records again."""
+    topic = create_topic(bootstrap, unused_name("gaps"))
+    partition = TopicPartition(topic, 0)
+    Short.read, Short.written, Short.partition = 0, [], partition
+    raw = {"name": "c", "topics": topic, "connector.class": "x", "poll.interval.ms": 20}
+    launcher = FromKafka(MemoryStore(), Short)
+    launcher.topic, launcher.bootstrap = topic, bootstrap
+    launcher.driver = ConnectorDriver(
+        store=launcher.store,
+        source=KafkaSource(KafkaClient(bootstrap)),
+        connector=Whole(),
+        config=ConnectorConfig.parse(raw),
+        raw=raw,
+        launcher=launcher,
+    )
+    producing = Thread(target=produce, args=(bootstrap, topic, (FILES + 2) * SIZE))
+    producing.start()
+    launcher.driver.run()
+    producing.join()
+
+    files = len(Short.written)
+    print(f"files {files}, jobs {len(launcher.plans)}, records read {Short.read}")
+    assert files >= FILES
+    assert len(launcher.plans) <= 3 * files
+    assert Short.read <= 1.5 * files * SIZE
+    committed = committed_offsets(launcher.store, "c")[partition].offset
+    assert sum(r.offset < committed for r in consume(bootstrap, topic)) == files * SIZE

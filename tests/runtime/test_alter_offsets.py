@@ -1,0 +1,265 @@
+"""Offsets of a sink altered by hand: who is asked, who is waited for, and what is refused (KIP-875)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from sinksdk import (
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkConnector,
+    TopicPartition,
+)
+from sinksdk.runtime import registry
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.sink_offsets import OffsetsRefusedException, OpenedSink
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.runtime.succession import ConnectorClosingException
+from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
+from sinksdk.testing.clock import ManualClock
+from tests.runtime.running_sinks import P0, P1, Source, Task
+from tests.runtime.test_herder import running_task
+
+RAW = {
+    "name": "c",
+    "topics": "t",
+    "connector.class": "tests.runtime.test_alter_offsets:Watermark",
+    "level": "7",
+}
+DRIVER = "elsewhere:1#1"
+
+
+class WatermarkConfig(ConnectorConfig):
+    level: int = 0
+
+
+class Watermark(SinkConnector):
+    """Keeps an offset of its own beside what it writes."""
+
+    task_class = Task
+    config_class = WatermarkConfig
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, dict[TopicPartition, int | None]]] = []
+        self.committed: Callable[[], object] = lambda: None
+        self.seen: list[object] = []
+        self.error: Exception | None = None
+
+    def alter_offsets(self, config: WatermarkConfig, offsets: Mapping[TopicPartition, int | None]) -> bool:
+        self.asked.append((config.level, dict(offsets)))
+        self.seen.append(self.committed())
+        if self.error is not None:
+            raise self.error
+        return True
+
+
+class Place:
+    """A stopped connector that has committed t-0 up to 10, and a herder that knows its source."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+        self.connector = Watermark()
+        self.connector.committed = self.committed
+        opened = OpenedSink(
+            self.connector, WatermarkConfig.parse(RAW), None if source is None else lambda: source
+        )
+        self.herder = Herder(self.store, self.clock, sinks=lambda raw: opened)
+        self.herder.create("c", RAW)
+        self.task: TaskLedger = running_task(self.store, "c")
+        self.task.commit({P0: OffsetAndMetadata(10)})
+        self.herder.stop("c")
+
+    def committed(self) -> dict[TopicPartition, int]:
+        return {p: at.offset for p, at in committed_offsets(self.store, "c").items()}
+
+    def driven(self) -> StatusKeeper:
+        """What a driver says that runs it."""
+        status = StatusKeeper(self.store, "c", DRIVER, self.clock)
+        status.become("RUNNING")
+        return status
+
+
+def test_the_connector_is_asked_before_anything_is_written() -> None:
+    """With its typed configuration: a sink with a watermark of its own would pass over what is read again."""
+    place = Place()
+    place.herder.alter_offsets("c", {P0: 4, P1: None})
+
+    assert place.connector.asked == [(7, {P0: 4, P1: None})]
+    assert place.connector.seen == [{P0: 10}]
+    assert place.committed() == {P0: 4}
+
+
+def test_a_reset_is_told_with_every_partition_that_is_committed() -> None:
+    """None for each; again with none at all, as in Connect."""
+    place = Place()
+    place.herder.reset_offsets("c")
+    place.herder.reset_offsets("c")
+
+    assert place.connector.asked == [(7, {P0: None}), (7, {})]
+    assert place.committed() == {}
+
+
+def test_the_connector_knows_who_it_is_when_it_is_asked() -> None:
+    """What it keeps outside has the connector's name on it, and its incarnation."""
+    place = Place()
+    place.herder.alter_offsets("c", {P0: 4})
+
+    assert place.connector.identity.connector == "c"
+    assert place.connector.identity.incarnation == place.herder.connector("c").incarnation
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectException("no such place"), RetriableException("no such place"), KeyError("no such place")],
+)
+def test_what_the_connector_refuses_is_not_written(error: Exception) -> None:
+    """Neither an altered offset nor a reset; its error is the operator's answer."""
+    place = Place()
+    place.connector.error = error
+    for wish in (lambda: place.herder.alter_offsets("c", {P0: 4}), lambda: place.herder.reset_offsets("c")):
+        with pytest.raises(OffsetsRefusedException, match=r"connector c: its alter_offsets.*no such place"):
+            wish()
+    assert place.committed() == {P0: 10}
+
+
+def test_by_default_the_connector_is_made_as_its_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has a store has all that is needed to ask it."""
+    asked: list[int] = []
+
+    def alter_offsets(self: Watermark, config: WatermarkConfig, offsets: Any) -> bool:
+        asked.append(config.level)
+        return False
+
+    monkeypatch.setattr(Watermark, "alter_offsets", alter_offsets)
+    store = MemoryStore()
+    registry.create(store, "c", RAW, "STOPPED")
+
+    assert Herder(store).alter_offsets("c", {P0: 4}) == {P0: 4}, "False: it keeps no offsets of its own"
+    assert asked == [7]
+
+
+def test_a_connector_that_cannot_be_made_is_not_passed_over() -> None:
+    """It may keep offsets of its own: they are not altered without it."""
+    store = MemoryStore()
+    registry.create(store, "c", {**RAW, "connector.class": "nowhere:Sink"}, "STOPPED")
+
+    with pytest.raises(ConfigException, match=r"connector 'c' cannot be asked.*nothing was altered.*nowhere"):
+        Herder(store).alter_offsets("c", {P0: 4})
+    assert committed_offsets(store, "c") == {}
+
+
+@pytest.mark.parametrize(
+    ("offset", "problem"),
+    [
+        (-5, "t-0: offset -5 is below 0"),
+        (21, "t-0: offset 21 is not in the source, which has 0 to 20"),
+    ],
+)
+def test_offsets_that_no_record_can_have_are_refused(offset: int, problem: str) -> None:
+    """Before the connector is asked, and before anybody is fenced."""
+    place = Place(Source({P0: 20}))
+    with pytest.raises(ConfigException, match=f"connector c: nothing was altered: {problem}"):
+        place.herder.alter_offsets("c", {P0: offset})
+
+    assert place.connector.asked == []
+    place.task.commit({P0: OffsetAndMetadata(11)})
+
+
+def test_the_whole_range_of_the_source_may_be_set() -> None:
+    """Its end included: from there on what comes next is read."""
+    place = Place(Source({P0: 20}))
+    assert place.herder.alter_offsets("c", {P0: 0}) == {P0: 0}
+    assert place.herder.alter_offsets("c", {P0: 20}) == {P0: 20}
+
+
+def test_partitions_that_the_source_does_not_have_are_set_nowhere_and_taken_back_all_the_same() -> None:
+    """A topic that is gone for good: its commits can go."""
+    place = Place(Source({P0: 20}))
+    with pytest.raises(ConfigException, match="t-1: the source has no such partition"):
+        place.herder.alter_offsets("c", {P0: 5, P1: 5})
+    assert place.herder.alter_offsets("c", {P0: None, P1: None}) == {}
+
+
+def test_a_source_that_does_not_answer_says_nothing_of_an_offset() -> None:
+    """Where it is known it must answer; nothing is altered."""
+    place = Place(Source({P0: 20}, RetriableException("no broker answers")))
+    with pytest.raises(RetriableException, match="no broker answers"):
+        place.herder.alter_offsets("c", {P0: 5})
+    assert place.committed() == {P0: 10}
+
+
+def test_without_a_source_only_what_is_impossible_anywhere_is_refused() -> None:
+    """The store is reached from machines that reach no source."""
+    place = Place()
+    with pytest.raises(ConfigException, match="t-0: offset -1 is below 0"):
+        place.herder.alter_offsets("c", {P0: -1})
+    assert place.herder.alter_offsets("c", {P0: 1_000}) == {P0: 1_000}
+
+
+def closing(place: Place, seconds: float, then: Callable[[], None]) -> None:
+    """A driver that runs the connector: it lives, and so many seconds later its tasks have closed."""
+    status, done_at = place.driven(), place.clock.now() + seconds
+
+    class Clock(ManualClock):
+        is_done = False
+
+    def sleep(delay: float) -> None:
+        place.clock.advance(delay)
+        if place.clock.now() < done_at:
+            status.save_if_due()
+        elif not Clock.is_done:
+            Clock.is_done = True
+            then()
+            status.become("UNASSIGNED")
+
+    place.clock.sleep = sleep  # type: ignore[method-assign]
+
+
+def test_tasks_that_are_closing_commit_first() -> None:
+    """Regression: their last commit was thrown away, and the driver ended as if another one had taken over."""
+    place = Place()
+    closing(place, 50.0, lambda: place.task.commit({P0: OffsetAndMetadata(600), P1: OffsetAndMetadata(8)}))
+
+    assert place.herder.alter_offsets("c", {P1: 5}) == {P0: 600, P1: 5}
+
+
+def test_what_a_closing_task_commits_is_reset_with_the_rest() -> None:
+    """It is told to the connector, too."""
+    place = Place()
+    closing(place, 5.0, lambda: place.task.commit({P1: OffsetAndMetadata(8)}))
+    place.herder.reset_offsets("c")
+
+    assert place.committed() == {}
+    assert place.connector.asked == [(7, {P0: None, P1: None})]
+
+
+@pytest.mark.parametrize(("patience", "seconds"), [(30.0, 30.0), (1_000.0, 70.0)])
+def test_it_is_waited_for_as_long_as_closing_may_take_and_no_longer(patience: float, seconds: float) -> None:
+    """task.shutdown.graceful.timeout.ms and a little; nobody is fenced, nothing is altered."""
+    place = Place()
+    closing(place, 1e6, lambda: None)
+    begun = place.clock.now()
+    with pytest.raises(ConnectorClosingException, match=r"connector c is still closing.*try again"):
+        place.herder.alter_offsets("c", {P0: 5}, patience=patience)
+
+    assert place.clock.now() - begun == pytest.approx(seconds, abs=1.0)
+    place.task.commit({P0: OffsetAndMetadata(600)})
+    assert place.connector.asked == []
+
+
+def test_a_driver_that_has_died_is_not_waited_for_as_if_it_closed() -> None:
+    """Its heartbeat stands still; a zombie of it is fenced."""
+    place = Place()
+    place.driven()
+
+    assert place.herder.alter_offsets("c", {P0: 5}) == {P0: 5}
+    with pytest.raises(FencedException):
+        place.task.commit({P0: OffsetAndMetadata(600)})

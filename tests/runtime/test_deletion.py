@@ -1,0 +1,536 @@
+"""Deleting a connector whose commits are not all published: nothing that is committed is destroyed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from sinksdk import (
+    ClosingReason,
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    OffsetAndMetadata,
+    SinkConnector,
+    SinkTask,
+    TopicPartition,
+    UnpublishableException,
+)
+from sinksdk.runtime.author import AtOnce
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.deletion import Deletion
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.generation import Generations, UnpublishedException
+from sinksdk.runtime.herder import Herder
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store.keys import config_key, task_count_key
+from sinksdk.store.records import ConnectorRecord
+from tests.runtime.running_sinks import P0, P1, InProcess, Source
+
+RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "restart.max.attempts": "0"}
+
+
+class Outside:
+    """Where a two-phase sink puts things: begun, seen, or gone."""
+
+    def __init__(self) -> None:
+        self.begun: set[str] = set()
+        self.seen: list[str] = []
+        self.calls: list[str] = []
+        self.is_down = False
+        self.has_expired = False
+        self.start: Callable[[], None] = lambda: None
+        self.waits = 0
+
+    def reach(self) -> None:
+        if self.is_down:
+            message = "the outside world is away"
+            raise ConnectException(message)
+
+
+class TwoPhase(SinkTask):
+    outside: ClassVar[Outside]
+
+    def put(self, records: Any) -> None:
+        """Nothing is kept of them."""
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Any]:
+        tokens = {p: f"{p} to {at.offset}" for p, at in offsets.items()}
+        self.context.prepared({p: [token] for p, token in tokens.items()})
+        self.outside.begun.update(tokens.values())
+        return {p: OffsetAndMetadata(at.offset, publish=[tokens[p]]) for p, at in offsets.items()}
+
+    def publish(self, partition: TopicPartition, tokens: Any) -> None:
+        self.outside.reach()
+        for token in tokens:
+            if self.outside.has_expired:
+                raise UnpublishableException("it has expired", offset=0)
+            self.outside.begun.discard(token.id)
+            self.outside.seen.append(token.id)
+
+    def discard(self, partition: TopicPartition, tokens: Any) -> None:
+        self.outside.reach()
+        self.outside.begun.difference_update(token.id for token in tokens)
+
+
+class Connector(SinkConnector):
+    task_class = TwoPhase
+
+    def start(self, config: Any) -> None:
+        TwoPhase.outside.calls.append("start")
+        TwoPhase.outside.start()
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        TwoPhase.outside.calls.append(f"stop {is_deleted}")
+
+
+class Group:
+    """A consumer group that the commits are mirrored to."""
+
+    def __init__(self) -> None:
+        self.at: dict[TopicPartition, int] = {}
+        self.is_away = False
+
+    def offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+        return dict(self.at)
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.is_away:
+            message = "no broker answers"
+            raise ConnectException(message)
+        self.at |= offsets
+
+    def is_in_use(self, offsets: Any) -> bool:
+        return False
+
+
+class HandClock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.on_wait: Callable[[], None] = lambda: None
+
+    def now(self) -> float:
+        return self.at
+
+    def time(self) -> float:
+        return 1_700_000_000.0 + self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+class HandSignal(ClosingSignal):
+    """Waits in hand-moved time, and lets the scene go on meanwhile."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float) -> bool:
+        self._clock.sleep(max(timeout, 0.001))
+        self._clock.on_wait()
+        return self.reason is not None
+
+
+class Scene:
+    """A connector of which 10 records are committed and published, and whoever deletes it."""
+
+    def __init__(self) -> None:
+        self.outside = TwoPhase.outside = Outside()
+        self.store, self.group, self.clock = MemoryStore(), Group(), HandClock()
+        self.herder = Herder(self.store)
+        self.source = Source({P0: 10})
+        self.signal = HandSignal(self.clock)
+        self.herder.create("c", RAW)
+        self.run_a_while()
+
+    def driver(self, record: ConnectorRecord | None, wishes: Any = None) -> ConnectorDriver:
+        raw = record.config if record else RAW
+        return ConnectorDriver(
+            store=self.store,
+            source=self.source,
+            connector=Connector(),
+            config=ConnectorConfig.parse(raw),
+            raw=raw,
+            launcher=InProcess(self.store, TwoPhase),
+            group=self.group,
+            clock=self.clock,
+            signal=self.signal,
+            callers=AtOnce,
+            wishes=wishes,
+            record=record,
+        )
+
+    def run_a_while(self) -> None:
+        self.driver(None).run(until_caught_up=True)
+
+    def leave_unpublished(self, end: int = 15) -> None:
+        """More is read and committed, and then the outside world goes away."""
+        self.source.ends[P0] = end
+        self.outside.is_down = True
+        with pytest.raises(ConnectException, match="the outside world is away"):
+            self.run_a_while()
+        assert committed_offsets(self.store, "c")[P0].tokens
+        self.outside.calls.clear()
+
+    def worker(self, **options: Any) -> WorkerConnector:
+        return WorkerConnector(
+            self.store,
+            "c",
+            self.driver,
+            lambda record: (Connector(), ConnectorConfig.parse(record.config)),
+            **{
+                "groups": lambda record: self.group,
+                "stays": True,
+                "signal": self.signal,
+                "clock": self.clock,
+                "callers": AtOnce,
+                "jitter": lambda: 1.0,
+                **options,
+            },
+        )
+
+    def is_gone(self) -> bool:
+        return self.store.list("connectors/c/") == [task_count_key("c")]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Scene) -> None:
+    """Regression: its upload was aborted, and 5 committed records were never seen by anybody."""
+    scene.leave_unpublished()
+    scene.outside.is_down = False
+    scene.herder.delete("c")
+    scene.worker().run()
+
+    assert scene.outside.seen == ["t-0 to 10", "t-0 to 15"]
+    assert scene.outside.calls == ["start", "stop True"]
+    assert scene.is_gone()
+    assert scene.group.at == {P0: 15}
+
+
+@pytest.mark.parametrize("state", ["pause", "stop"])
+def test_a_connector_that_is_idle_is_published_too(scene: Scene, state: str) -> None:
+    """Paused or stopped: nothing of it runs, so whoever deletes it publishes."""
+    scene.leave_unpublished()
+    getattr(scene.herder, state)("c")
+    waits = iter(range(100))
+
+    def go_on() -> None:
+        if next(waits) == 5:
+            scene.outside.is_down = False
+            scene.herder.delete("c")
+
+    scene.clock.on_wait = go_on
+    scene.worker().run()
+
+    assert scene.outside.seen[-1] == "t-0 to 15"
+    assert scene.is_gone()
+
+
+def test_a_connector_that_runs_is_stopped_for_good_only_once_all_is_published(scene: Scene) -> None:
+    """Its tasks could not publish when they closed: stop(True) waits until that is made up for."""
+    scene.source.ends[P0] = 15
+    scene.outside.is_down = True
+    scene.outside.calls.clear()
+    scene.herder.configure("c", {**RAW, "restart.max.attempts": "1000"})
+
+    def go_on() -> None:
+        tokens = committed_offsets(scene.store, "c").get(P0, OffsetAndMetadata(0)).tokens
+        if scene.clock.at > 5 and tokens and not scene.herder.connector("c").deleted:
+            scene.herder.delete("c")
+        if scene.herder.info("c").state == "DELETING" and scene.clock.at > 60:
+            scene.outside.is_down = False
+
+    scene.clock.on_wait = go_on
+    scene.worker().run()
+
+    assert scene.outside.seen == ["t-0 to 10", "t-0 to 15"]
+    assert scene.outside.calls[:2] == ["start", "stop False"]
+    assert scene.outside.calls[-1] == "stop True"
+    assert scene.outside.calls.count("stop True") == 1
+    assert scene.is_gone()
+    assert scene.group.at == {P0: 15}
+
+
+def test_until_it_can_be_published_a_connector_is_deleting_and_says_why(scene: Scene) -> None:
+    """Shown with its reason, tried again after growing delays, its name taken; then it is done."""
+    scene.leave_unpublished()
+    scene.herder.delete("c")
+    shown: list[tuple[str, str]] = []
+    attempts: list[float] = []
+
+    def start() -> None:
+        attempts.append(scene.clock.at)
+        scene.outside.is_down = len(attempts) < 5
+
+    scene.outside.start = start
+    scene.clock.on_wait = lambda: shown.append(
+        (scene.herder.info("c").state, scene.herder.info("c").trace or "")
+    )
+    scene.worker().run()
+
+    state, reason = shown[0]
+    assert state == "DELETING"
+    assert "t-0 up to offset 15 (1 tokens) is committed and not published" in reason
+    assert "the outside world is away" in reason
+    assert "sinksdk delete c --force" in reason
+    delays = [later - at for at, later in itertools.pairwise(attempts)]
+    assert delays == sorted(delays)
+    assert delays[-1] >= 4 * delays[0]
+    assert scene.outside.seen == ["t-0 to 10", "t-0 to 15"]
+    assert scene.is_gone()
+
+
+def test_a_connector_that_cannot_start_stays_until_it_is_forced(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its bucket is gone for good: only its operator may give up what is committed, and it is named."""
+    scene.leave_unpublished()
+    scene.herder.delete("c")
+
+    def refuse() -> None:
+        message = "there is no such bucket"
+        raise ConfigException(message)
+
+    scene.outside.start = refuse
+    reasons: list[str] = []
+
+    def go_on() -> None:
+        reasons.append(scene.herder.info("c").trace or "")
+        if scene.clock.at > 30:
+            scene.herder.delete("c", force=True)
+
+    scene.clock.on_wait = go_on
+    scene.worker().run()
+
+    assert "start failed: there is no such bucket" in reasons[0]
+    assert scene.clock.at < 60
+    assert scene.outside.seen == ["t-0 to 10"]
+    assert scene.outside.calls[-1] == "stop True"
+    assert scene.is_gone()
+    assert "what is committed from offset 10 up to 15 is given up" in caplog.text
+    assert "1 tokens of 1 partitions are given up" in caplog.text
+    assert scene.group.at == {P0: 10}
+
+
+def test_what_is_given_up_is_discarded_where_that_works(scene: Scene) -> None:
+    """Publishing is refused for good, discarding is not: nothing is left outside, and the group is at what is seen."""
+    scene.leave_unpublished()
+    scene.outside.is_down = False
+    publish = TwoPhase.publish
+
+    def refuse(task: TwoPhase, partition: TopicPartition, tokens: Any) -> None:
+        message = "access denied"
+        raise ConnectException(message)
+
+    TwoPhase.publish = refuse  # type: ignore[method-assign]
+    try:
+        scene.herder.delete("c", force=True)
+        scene.worker().run()
+    finally:
+        TwoPhase.publish = publish  # type: ignore[method-assign]
+
+    assert (scene.outside.seen, scene.outside.begun) == (["t-0 to 10"], set())
+    assert scene.group.at == {P0: 10}
+
+
+def test_force_publishes_first(scene: Scene) -> None:
+    """It gives up only what cannot be published."""
+    scene.leave_unpublished()
+    scene.outside.is_down = False
+    scene.herder.delete("c", force=True)
+    scene.worker().run()
+
+    assert scene.outside.seen == ["t-0 to 10", "t-0 to 15"]
+    assert scene.group.at == {P0: 15}
+
+
+def test_what_expired_is_withdrawn_and_the_group_goes_back(scene: Scene) -> None:
+    """What can never be published keeps nobody waiting; who goes on from the group reads it again."""
+    scene.leave_unpublished()
+    scene.outside.is_down, scene.outside.has_expired = False, True
+    scene.herder.delete("c")
+    scene.worker().run()
+
+    assert scene.is_gone()
+    assert scene.group.at == {P0: 0}
+
+
+def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene) -> None:
+    """Who went back to Kafka Connect with it, and deletes here afterwards, reads nothing twice there."""
+    scene.leave_unpublished()
+    scene.outside.is_down = False
+    scene.group.at = {P0: 5_000}
+    scene.herder.delete("c")
+    scene.worker().run()
+
+    assert scene.is_gone()
+    assert scene.group.at == {P0: 5_000}
+
+
+def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> None:
+    """Nobody would know any more where to go on; stop(True) is not called twice for it."""
+    scene.outside.calls.clear()
+    scene.group.at.clear()
+    scene.group.is_away = True
+    scene.herder.delete("c")
+    shown: list[str] = []
+
+    def go_on() -> None:
+        shown.append(scene.herder.info("c").trace or "")
+        scene.group.is_away = scene.clock.at < 20
+
+    scene.clock.on_wait = go_on
+    scene.worker().run()
+
+    assert "cannot be written: no broker answers" in shown[0]
+    assert scene.outside.calls == ["start", "stop True"]
+    assert scene.is_gone()
+    assert scene.group.at == {P0: 10}
+
+
+def test_whoever_has_no_time_to_wait_is_told_why(scene: Scene) -> None:
+    """The command line: after its patience it raises, and the connector stays DELETING."""
+    scene.leave_unpublished()
+    scene.herder.delete("c")
+    with pytest.raises(UnpublishedException, match="the outside world is away"):
+        scene.worker(patience=10).run()
+
+    assert scene.herder.info("c").state == "DELETING"
+
+
+@pytest.mark.parametrize("write", range(1, 9))
+def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
+    """Between publishing and removing, or in the middle of either: the next process finishes."""
+    scene.leave_unpublished()
+    scene.outside.is_down = False
+    scene.herder.delete("c")
+    put, left = scene.store._write, iter(range(1, write))
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*arguments: Any) -> bool:
+        if next(left, None) is None:
+            raise Crash
+        return put(*arguments)
+
+    scene.store._write = crash  # type: ignore[method-assign]
+    with contextlib.suppress(Crash):
+        scene.worker().run()
+    scene.store._write = put  # type: ignore[method-assign]
+    scene.signal = HandSignal(scene.clock)
+    if scene.herder.connectors():
+        scene.worker().run()
+
+    assert set(scene.outside.seen) == {"t-0 to 10", "t-0 to 15"}
+    assert scene.outside.begun == set()
+    assert scene.is_gone()
+    assert scene.group.at == {P0: 15}
+
+
+def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> None:
+    """Whatever has been forgotten before."""
+    scene.leave_unpublished()
+    record = scene.herder.delete("c")
+
+    with pytest.raises(UnpublishedException, match="t-0 up to offset 15"):
+        Deletion(scene.store, "c", record).remove()
+
+    assert committed_offsets(scene.store, "c")[P0].offset == 15
+
+
+def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(scene: Scene) -> None:
+    """It slept while another process finished, and the name was taken anew: all it touches is fenced."""
+    record = scene.herder.delete("c")
+    late = Deletion(scene.store, "c", record)
+    scene.worker().run()
+    scene.herder.create("c", RAW)
+    scene.run_a_while()
+
+    with pytest.raises(FencedException):
+        late.remove()
+    with pytest.raises(FencedException, match="somebody else has deleted it"):
+        Deletion(scene.store, "c", record)
+    assert committed_offsets(scene.store, "c")[P0].offset == 10
+
+
+def test_keys_that_were_found_before_somebody_else_finished_are_not_removed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept in the middle of removing: by then the same keys are those of a connector created again."""
+    record = scene.herder.delete("c")
+    late = Deletion(scene.store, "c", record)
+    is_newest = Generations.is_newest
+
+    def sleep(generations: Generations) -> bool:
+        monkeypatch.setattr(Generations, "is_newest", is_newest)
+        scene.worker().run()
+        scene.herder.create("c", RAW)
+        scene.run_a_while()
+        return is_newest(generations)
+
+    monkeypatch.setattr(Generations, "is_newest", sleep)
+    with pytest.raises(FencedException):
+        late.remove()
+    assert committed_offsets(scene.store, "c")[P0].offset == 10
+
+
+def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the configuration's record had another version then, and stayed."""
+    record = scene.herder.delete("c")
+    forget = Generations.forget
+
+    def meanwhile(generations: Generations) -> None:
+        forget(generations)
+        scene.herder.delete("c", force=True)
+
+    monkeypatch.setattr(Generations, "forget", meanwhile)
+    Deletion(scene.store, "c", record).remove()
+
+    assert table.read(scene.store, config_key("c"), ConnectorRecord) is None
+
+
+def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None:
+    """Deleted with an unpublished commit, created again with offset.source=group: nothing lost, nothing twice."""
+    scene.leave_unpublished()
+    scene.outside.is_down = False
+    scene.herder.delete("c")
+    scene.worker().run()
+    scene.source.ends |= {P0: 20, P1: 5}
+    scene.signal = HandSignal(scene.clock)
+    again = {**RAW, "offset.source": "group"}
+    scene.herder.create("c", again)
+    made = InProcess(scene.store, TwoPhase)
+    driver = ConnectorDriver(
+        store=scene.store,
+        source=scene.source,
+        connector=Connector(),
+        config=ConnectorConfig.parse(again),
+        raw=again,
+        launcher=made,
+        group=scene.group,
+        clock=scene.clock,
+        signal=scene.signal,
+        callers=AtOnce,
+    )
+    driver.run(until_caught_up=True)
+
+    read = {r.topic_partition: (r.start, r.end) for p in made.plans for t in p.tasks for r in t.ranges}
+    assert read == {P0: (15, 20), P1: (0, 5)}
+    assert scene.outside.seen == ["t-0 to 10", "t-0 to 15", "t-0 to 20", "t-1 to 5"]
+    assert scene.signal.reason is None or scene.signal.reason is ClosingReason.REBALANCE

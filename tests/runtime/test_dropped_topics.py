@@ -1,0 +1,173 @@
+"""Topics that a connector was subscribed to: what is committed of them is kept, and is in no plan any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
+from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.store import MemoryStore, read_commits, table, take_over
+from sinksdk.store.base import Stored
+from sinksdk.store.keys import dropped_key, plan_key
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from tests.runtime.running_sinks import Source, driver
+
+KEPT = TopicPartition("kept", 0)
+GONE = [TopicPartition("gone", number) for number in range(300)]
+METADATA = "as much as an author writes of a partition"
+
+
+class Watched(MemoryStore):
+    """Counts what is written by the kind of key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: Counter[str] = Counter()
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        self.written["".join(key.split("/")[2:3])] += len(stored.body)
+        return super()._write(key, stored, if_version)
+
+
+@pytest.fixture
+def store() -> Watched:
+    return Watched()
+
+
+def is_kept(topic: str) -> bool:
+    return topic == "kept"
+
+
+def planned(generations: Generations, claim: Claim, offsets: Mapping[TopicPartition, int]) -> TaskPlan:
+    return TaskPlan(
+        ranges=tuple(
+            PlannedRange(topic=p.topic, partition=p.partition, start=0, end=end) for p, end in offsets.items()
+        )
+    )
+
+
+def run(
+    store: Watched, generations: Generations, offsets: Mapping[TopicPartition, int], **more: object
+) -> Claim:
+    """A generation that commits these."""
+    claim = generations.claim()
+    generations.plan(claim, [planned(generations, claim, offsets)], 1, **more)  # type: ignore[arg-type]
+    taken = take_over(store, "c", claim.generation, 0)
+    assert taken is not None
+    taken.ledger.commit({p: OffsetAndMetadata(offset, METADATA) for p, offset in offsets.items()})
+    return claim
+
+
+def offsets_of(store: Watched) -> dict[TopicPartition, int]:
+    return {p: entry.offset for p, entry in read_commits(store, "c").committed.items()}
+
+
+def test_what_was_committed_of_a_dropped_topic_is_written_once(store: Watched) -> None:
+    """Regression: it stood in every plan, for ever."""
+    generations = Generations(store, "c")
+    run(store, generations, {KEPT: 1, **dict.fromkeys(GONE, 7)}, topic_ids={"kept": "k", "gone": "g"})
+    run(store, generations, {KEPT: 2}, is_read=is_kept)
+    once = store.written["dropped"]
+    assert once > 300 * len(METADATA)
+    store.written.clear()
+    for offset in range(3, 13):
+        run(store, generations, {KEPT: offset}, is_read=is_kept)
+    assert store.written["dropped"] == 0
+    assert store.written["generations"] < 10 * 1_500
+    assert offsets_of(store) == {KEPT: 12, **dict.fromkeys(GONE, 7)}
+
+
+def test_whoever_drives_next_knows_it(store: Watched) -> None:
+    """Commits, author's texts and topic ids: another driver that subscribes to it again goes on there."""
+    run(store, Generations(store, "c"), {KEPT: 1, GONE[0]: 7}, topic_ids={"kept": "k", "gone": "g"})
+    for offset in (2, 3):
+        run(store, Generations(store, "c"), {KEPT: offset}, is_read=is_kept)
+    claim = Generations(store, "c").claim()
+    assert {p: (entry.offset, entry.metadata) for p, entry in claim.committed.items()} == {
+        KEPT: (3, METADATA),
+        GONE[0]: (7, METADATA),
+    }
+    assert claim.topic_ids == {"kept": "k", "gone": "g"}
+
+
+def test_a_topic_that_is_subscribed_to_again_is_in_the_plan_again(store: Watched) -> None:
+    """And what was set apart is removed once no plan names it."""
+    generations = Generations(store, "c")
+    run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
+    set_apart = run(store, generations, {KEPT: 2}, is_read=is_kept).generation
+    assert store.get(dropped_key("c", set_apart)) is not None
+    run(store, generations, {GONE[0]: 9})
+    assert store.get(dropped_key("c", set_apart)) is None
+    assert offsets_of(store) == {KEPT: 2, GONE[0]: 9, GONE[1]: 8}
+
+
+def test_offsets_that_are_taken_back_do_not_return(store: Watched) -> None:
+    """What is altered by hand while the topic is dropped holds, whatever was set apart before."""
+    generations = Generations(store, "c")
+    run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
+    run(store, generations, {KEPT: 2}, is_read=is_kept)
+    hand = Generations(store, "c")
+    hand.alter(hand.claim(), {GONE[0]: None, GONE[1]: 3}, 1, {})
+    after = Generations(store, "c")
+    for offset in (3, 4):
+        run(store, after, {KEPT: offset}, is_read=is_kept)
+    assert offsets_of(store) == {KEPT: 4, GONE[1]: 3}
+
+
+def test_what_is_not_published_yet_stays_in_the_plan(store: Watched) -> None:
+    """A dropped topic's partition is opened until everything is published: its task starts from the plan."""
+    generations = Generations(store, "c")
+    claim = generations.claim()
+    generations.plan(claim, [planned(generations, claim, {GONE[0]: 7})], 1)
+    taken = take_over(store, "c", claim.generation, 0)
+    assert taken is not None
+    taken.ledger.commit({GONE[0]: OffsetAndMetadata(7, publish=["upload"])})
+    plan = generations.plan(generations.claim(), [], 1, is_read=is_kept)
+    assert [entry.offset for entry in plan.committed] == [7]
+    assert plan.dropped is None
+
+
+def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
+    """What it sets apart is named by no plan; commits are those that the newer driver has."""
+    run(store, Generations(store, "c"), {KEPT: 1, GONE[0]: 7})
+    old, new = Generations(store, "c"), Generations(store, "c")
+    claim = old.claim()
+    run(store, new, {GONE[0]: 9})
+    with pytest.raises(ConnectException, match="newer driver"):
+        old.plan(claim, [], 1, is_read=is_kept)
+    assert offsets_of(store) == {KEPT: 1, GONE[0]: 9}
+
+
+def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
+    """Nothing is read from the start of a topic because a value has vanished."""
+    generations = Generations(store, "c")
+    run(store, generations, {KEPT: 1, GONE[0]: 7})
+    claim = run(store, generations, {KEPT: 2}, is_read=is_kept)
+    key = dropped_key("c", claim.generation)
+    store.delete(key, str(store.version(key)))
+    for look in (Generations(store, "c").claim, lambda: read_commits(store, "c")):
+        with pytest.raises(ConnectException, match=r"has lost what was committed .* Restore it"):
+            look()
+
+
+def test_an_older_sinksdk_refuses_such_a_plan(store: Watched) -> None:
+    """It would plan without what is set apart, and it would be forgotten."""
+    generations = Generations(store, "c")
+    run(store, generations, {KEPT: 1, GONE[0]: 7})
+    claim = run(store, generations, {KEPT: 2}, is_read=is_kept)
+    row = table.read(store, plan_key("c", claim.generation), GenerationPlan)
+    assert row is not None
+    assert (row.value.format, row.value.model_copy(update={"dropped": None}).format) == (3, 1)
+
+
+def test_a_connector_goes_on_with_a_topic_it_had_dropped(store: Watched) -> None:
+    """Two topics, one of them, both again: nothing is read twice."""
+    for at, topics in enumerate(("kept,gone", "kept", "kept", "kept,gone"), 1):
+        there = {p: 10 * at for p in (KEPT, GONE[0]) if p.topic in topics}
+        made, launcher, _ = driver(Source(there), store=store, topics=topics)
+        made.run(until_caught_up=True)
+    starts = {r.topic_partition: r.start for plan in launcher.plans for t in plan.tasks for r in t.ranges}
+    assert starts == {KEPT: 30, GONE[0]: 10}

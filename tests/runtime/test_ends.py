@@ -1,0 +1,128 @@
+"""Where a source ends, and when it was last committed: what is written, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sinksdk import RetriableException, TopicPartition
+from sinksdk.runtime.ends import EndsKeeper, EndsWatch
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.keys import ends_key
+from sinksdk.store.reports import ConnectorEnds
+from sinksdk.testing.clock import ManualClock
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+        self.keeper = self.another()
+
+    def another(self) -> EndsKeeper:
+        keeper = EndsKeeper(self.store, "c", self.clock)
+        keeper.catch_up()
+        return keeper
+
+    def written(self) -> ConnectorEnds:
+        row = table.read(self.store, ends_key("c"), ConnectorEnds)
+        return row.value if row else ConnectorEnds()
+
+    def version(self) -> str | None:
+        stored = self.store.get(ends_key("c"))
+        return stored.version if stored else None
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_only_what_has_changed_is_written_and_at_most_every_second(scene: Scene) -> None:
+    """An idle connector costs the store nothing."""
+    scene.keeper.saw({P0: 5, P1: 7})
+    scene.keeper.save_if_due()
+    first = scene.version()
+    assert scene.written().ends_by_partition() == {P0: 5, P1: 7}
+
+    scene.keeper.saw({P0: 6})
+    scene.keeper.save_if_due()
+    assert scene.version() == first
+
+    scene.clock.advance(1)
+    scene.keeper.save_if_due()
+    assert scene.written().ends_by_partition() == {P0: 6, P1: 7}
+
+    second = scene.version()
+    scene.clock.advance(60)
+    scene.keeper.saw({P0: 6, P1: 7})
+    scene.keeper.save_if_due()
+    assert scene.version() == second
+
+
+def test_a_commit_is_told_with_its_moment(scene: Scene) -> None:
+    """What was committed before anybody looked has no moment; the next driver goes on with what is known."""
+    scene.keeper.committed({P0: 5, P1: None})
+    scene.clock.advance(10)
+    scene.keeper.committed({P0: 5, P1: None})
+    assert scene.written().committed_at_by_partition() == {}
+
+    scene.keeper.committed({P1: 3})
+    at = scene.clock.time()
+    scene.keeper.save()
+    assert scene.written().committed_at_by_partition() == {P1: at}
+
+    scene.clock.advance(100)
+    successor = scene.another()
+    successor.committed({P0: 5, P1: 3})
+    successor.committed({P0: 6, P1: 3})
+    successor.save()
+    assert scene.written().committed_at_by_partition() == {P0: at + 100, P1: at}
+
+
+def test_what_another_process_wrote_meanwhile_is_written_over(scene: Scene) -> None:
+    """It informs only: whoever looked last is right."""
+    other = scene.another()
+    other.saw({P0: 5})
+    other.save()
+    scene.keeper.saw({P0: 8})
+    scene.keeper.save()
+    other.saw({P0: 9})
+    other.save()
+
+    assert scene.written().ends_by_partition() == {P0: 9}
+
+
+def test_a_source_that_hangs_or_fails_holds_nobody_up_and_is_looked_at_again(scene: Scene) -> None:
+    """One look at a time, two seconds after the last one has come back."""
+    waiting: list[Callable[[], None]] = []
+    ends: list[dict[TopicPartition, int] | Exception] = []
+
+    def look() -> dict[TopicPartition, int]:
+        found = ends.pop()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    watch = EndsWatch(look, scene.keeper, scene.clock, waiting.append)
+    watch.look_if_due()
+    scene.clock.advance(60)
+    watch.look_if_due()
+    assert len(waiting) == 1  # the first has not come back yet
+
+    ends.append(RetriableException("the broker is away"))
+    waiting.pop()()
+    watch.look_if_due()
+    scene.clock.advance(1.999)
+    watch.look_if_due()
+    assert waiting == []
+
+    scene.clock.advance(0.001)
+    watch.look_if_due()
+    ends.append({P0: 12})
+    waiting.pop()()
+    watch.look_if_due()
+    assert scene.written().ends_by_partition() == {P0: 12}

@@ -1,0 +1,146 @@
+"""What a driver does while there is nothing to do: it is counted, since a server runs many such drivers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, TopicPartition
+from sinksdk.runtime import registry
+from sinksdk.runtime.author import AtOnce
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.store import MemoryStore, Store
+from sinksdk.testing.clock import ManualClock
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
+
+MINUTE = 60.0
+
+
+class Signal(ClosingSignal):
+    """Waiting moves the clock; things happen at their time, and the end comes after a minute."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.end = clock.now() + MINUTE
+        self.events: list[tuple[float, Callable[[], object]]] = []
+
+    def wait(self, timeout: float) -> bool:
+        self.clock.advance(timeout)
+        while self.events and self.clock.now() >= self.events[0][0]:
+            self.events.pop(0)[1]()
+        if self.clock.now() >= self.end:
+            self.ask(ClosingReason.SHUTDOWN)
+        return self.reason is not None
+
+
+class Looked(Source):
+    """Counts the looks at it, and what was asked for at which time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__({P0: 100})
+        self.clock = clock
+        self.looks: list[float] = []
+
+    def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
+        self.looks.append(self.clock.now())
+        return super().partitions(subscription)
+
+
+class Idle:
+    """A driver that has read everything within the first second."""
+
+    def __init__(self, store: Store | None = None, **settings: object) -> None:
+        self.clock = ManualClock()
+        self.signal = Signal(self.clock)
+        self.store = store or MemoryStore()
+        self.source = Looked(self.clock)
+        raw = {**RAW, **settings}
+        record = registry.configure(self.store, "c", raw)
+        self.launcher = InProcess(self.store, Task)  # type: ignore[arg-type]
+        self.driver = ConnectorDriver(
+            store=self.store,
+            source=self.source,
+            connector=Connector(),
+            config=ConnectorConfig.parse(raw),
+            raw=raw,
+            launcher=self.launcher,
+            clock=self.clock,
+            signal=self.signal,
+            background=lambda run: run(),
+            callers=AtOnce,
+            record=record,
+        )
+
+    def at(self, seconds: float, event: Callable[[], object]) -> None:
+        self.signal.events.append((self.clock.now() + seconds, event))
+
+
+@pytest.mark.parametrize("seconds", [1, 5])
+def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
+    """Idle: the source is looked at once in poll.interval.ms, however often an operator's wishes are."""
+    idle = Idle(**{"poll.interval.ms": seconds * 1000})
+    idle.driver.run()
+    assert len(idle.source.looks) <= MINUTE / seconds + 3
+    later = idle.source.looks[3:]
+    assert max(b - a for a, b in pairwise(later)) <= seconds
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_a_wish_is_heard_within_a_second(state: Any) -> None:
+    """Idle: a driver that looks at its source once a minute pauses, or stops, within a second."""
+    idle = Idle(**{"poll.interval.ms": 60_000})
+    idle.at(20.2, lambda: registry.aim(idle.store, "c", state))
+    began = idle.clock.now()
+    assert idle.driver.run() is not None
+    assert idle.clock.now() - began <= 21.2
+
+
+def test_an_order_is_done_within_a_second() -> None:
+    """Idle: what is ordered, as to look at everything again, waits for no poll interval."""
+    idle = Idle(**{"poll.interval.ms": 60_000})
+    ordered = idle.clock.now() + 20.2
+    idle.at(20.2, lambda: registry.order(idle.store, "c", "flush"))
+    idle.driver.run()
+    assert any(ordered <= look <= ordered + 1 for look in idle.source.looks)
+
+
+def test_it_is_heard_of_while_it_waits_for_long() -> None:
+    """Idle: a driver that looks at its source once a minute still says every few seconds that it lives."""
+    idle = Idle(**{"poll.interval.ms": 60_000})
+    beats = Counter[str]()
+
+    def count() -> None:
+        beats[str(idle.store.version("connectors/c/status"))] += 1
+        idle.at(1.0, count)
+
+    idle.at(1.0, count)
+    idle.driver.run()
+    assert max(beats.values()) <= 4
+
+
+class Hashed(TopicPartition):
+    """Counts how often anything is looked up by it."""
+
+    hashes = 0
+
+    def __hash__(self) -> int:
+        Hashed.hashes += 1
+        return super().__hash__()
+
+
+def test_looks_of_a_driver_that_catches_up_cost_what_there_are_partitions() -> None:
+    """Regression: with 10,000 partitions each look of a driver that ends when it has caught up took seconds."""
+    costs = []
+    for partitions in (50, 500):
+        idle = Idle()
+        idle.source.ends = {Hashed("t", number): 0 for number in range(partitions)}
+        Hashed.hashes = 0
+        idle.driver.run(until_caught_up=True)
+        costs.append(Hashed.hashes / partitions)
+    assert costs[1] < 2 * costs[0]

@@ -1,0 +1,205 @@
+"""Offsets taken back by hand: a partition without a commit begins as if nothing had ever been committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sinksdk import ConfigException, TopicPartition
+from sinksdk.runtime import registry
+from sinksdk.runtime.generation import Claim, Generations
+from sinksdk.runtime.herder import Herder
+from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store.keys import plan_key
+from sinksdk.store.records import GenerationPlan
+from tests.runtime.running_sinks import P0, P1, RAW, Source, driver
+from tests.runtime.test_missing_topics import A, Topics
+from tests.runtime.test_offset_group import Group
+
+
+def run(store: MemoryStore, source: Any, group: Group | None = None, **settings: object) -> dict[str, int]:
+    """Run until caught up; the offset that each partition was read from."""
+    quick = {"missing.topic.grace.ms": 20, "offset.mirror": False}
+    made, launcher, _ = driver(source, store=store, group=group, **{**quick, **settings})
+    made.run(until_caught_up=True)
+    read = [r for plan in launcher.plans for task in plan.tasks for r in task.ranges]
+    return {str(r.topic_partition): r.start for r in reversed(read)}
+
+
+def committed(store: MemoryStore) -> dict[TopicPartition, int]:
+    return {p: at.offset for p, at in committed_offsets(store, "c").items()}
+
+
+def reset(store: MemoryStore) -> None:
+    Herder(store).stop("c")
+    Herder(store).reset_offsets("c")
+
+
+def test_latest_decides_again_after_a_reset() -> None:
+    """Regression: everything that the topic still had was read."""
+    store, source = MemoryStore(), Source({P0: 10})
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {}
+    reset(store)
+    source.ends[P0] = 20
+
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {}
+    assert committed(store) == {P0: 20}
+
+
+def test_none_refuses_again_after_a_reset() -> None:
+    """Regression: it began at the first record instead of saying that nothing is committed."""
+    store, source = MemoryStore(), Source({P0: 10, P1: 5})
+    run(store, source)
+    reset(store)
+
+    with pytest.raises(
+        ConfigException, match=r"t-0, t-1: nothing is committed, and auto.offset.reset is 'none'"
+    ):
+        run(store, source, **{"auto.offset.reset": "none"})
+    assert committed(store) == {}
+
+
+def test_earliest_reads_everything_again_after_a_reset() -> None:
+    """What was decided is remembered: another auto.offset.reset changes nothing until the next reset."""
+    store, source = MemoryStore(), Source({P0: 10, P1: 0})
+    run(store, source)
+    reset(store)
+    assert run(store, source) == {"t-0": 0}
+    source.ends[P1] = 5
+
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-1": 0}
+
+
+def test_one_partition_taken_back_begins_anew_and_no_other() -> None:
+    """A partition that came later, and of which nothing is committed yet, is read from its first record."""
+    store, source = MemoryStore(), Source({P0: 10})
+    run(store, source, **{"auto.offset.reset": "latest"})
+    Herder(store).stop("c")
+    Herder(store).alter_offsets("c", {P0: None})
+    source.ends[P1] = 5
+
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-1": 0}
+    assert committed(store) == {P0: 10, P1: 5}
+
+
+def test_a_partition_taken_back_and_then_set_begins_where_it_was_set() -> None:
+    """The last word of the operator holds."""
+    store, source = MemoryStore(), Source({P0: 10, P1: 10})
+    run(store, source, **{"auto.offset.reset": "latest"})
+    Herder(store).stop("c")
+    Herder(store).alter_offsets("c", {P0: None, P1: None})
+    Herder(store).alter_offsets("c", {P0: 4})
+
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-0": 4}
+    assert committed(store) == {P0: 10, P1: 10}
+
+
+def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() -> None:
+    """KIP-980. Regression: with latest they were read from their first record."""
+    store, source = MemoryStore(), Source({P0: 10, P1: 10})
+    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).alter_offsets("c", {P0: 9})
+
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-0": 9}
+    assert committed(store) == {P0: 10, P1: 10}
+
+
+def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_stands() -> None:
+    """A move from Kafka Connect in which one partition was corrected by hand."""
+    store, source = MemoryStore(), Source({P0: 10, P1: 10})
+    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).alter_offsets("c", {P0: 9})
+
+    assert run(store, source, Group({P0: 3, P1: 7}), **{"offset.source": "group"}) == {"t-0": 9, "t-1": 7}
+
+
+def test_after_a_reset_the_group_is_not_asked_again() -> None:
+    """It holds what this connector has mirrored: Connect, whose commits are the group's, deletes it."""
+    store, source = MemoryStore(), Source({P0: 10})
+    assert run(store, source, Group({P0: 3}), **{"offset.source": "group"}) == {"t-0": 3}
+    reset(store)
+
+    assert run(store, source, Group({P0: 10}), **{"offset.source": "group"}) == {"t-0": 0}
+
+
+def test_a_topic_made_again_is_read_after_a_reset() -> None:
+    """Regression: the id of the one that was deleted outlived its offsets, and refused the new one for ever."""
+    store, source = MemoryStore(), Topics(t=10)
+    run(store, source)
+    source.delete("t")
+    source.create("t", 5)
+    reset(store)
+
+    assert run(store, source) == {"t-0": 0}
+    assert committed(store) == {P0: 5}
+
+
+def test_a_topic_made_again_is_read_where_all_its_offsets_are_set_by_hand() -> None:
+    """They are meant for the topic that is there now."""
+    store, source = MemoryStore(), Topics(t=10)
+    run(store, source)
+    source.delete("t")
+    source.create("t", 5)
+    Herder(store).stop("c")
+    Herder(store).alter_offsets("c", {P0: 2})
+
+    assert run(store, source) == {"t-0": 2}
+
+
+def test_a_topic_keeps_its_id_while_a_commit_of_it_is_left() -> None:
+    """One partition set by hand does not make another topic of it."""
+    store = MemoryStore()
+    generations = Generations(store, "c")
+    registry.create(store, "c", RAW, "STOPPED")
+    claim = generations.claim()
+    generations.settle(claim, {P0: 5, P1: 5, A: 5}, 1, {}, topic_ids={"t": "t#0", "a": "a#0"})
+    Herder(store).alter_offsets("c", {P0: None, A: None})
+
+    assert Generations(store, "c").claim().topic_ids == {"t": "t#0"}
+
+
+def test_an_expression_forgets_a_topic_with_its_offsets() -> None:
+    """Regression: a topic that was deleted for good failed the connector for ever."""
+    store, source = MemoryStore(), Topics(a1=10, a2=10)
+    regex = {"topics": "", "topics.regex": "a.*"}
+    run(store, source, **regex)
+    source.delete("a2")
+    Herder(store).stop("c")
+    Herder(store).alter_offsets("c", {TopicPartition("a2", 0): None})
+    source.ends["a1"] = 15
+
+    assert run(store, source, **regex) == {"a1-0": 10}
+
+
+def test_a_plan_of_an_older_version_has_decided_everything() -> None:
+    """It says nothing of start positions, and its driver has read what had no commit from its first record."""
+    store, source = MemoryStore(), Source({P0: 10, P1: 0})
+    run(store, source)
+    generation = Generations(store, "c").claim().before
+    assert generation is not None
+    row = table.read(store, plan_key("c", generation.generation), GenerationPlan)
+    assert row is not None
+    older = {key: value for key, value in row.value.as_json().items() if key != "undecided"}
+    store.put(plan_key("c", generation.generation), older, row.version)
+    source.ends[P1] = 5
+
+    assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-1": 0}
+
+
+def test_a_reset_takes_back_what_was_committed_until_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: partitions were listed first, and what was committed of others meanwhile stayed."""
+    store = MemoryStore()
+    registry.create(store, "c", RAW, "STOPPED")
+    claim = Generations.claim
+
+    def late(self: Generations) -> Claim:
+        monkeypatch.setattr(Generations, "claim", claim)
+        before = Generations(store, "c")
+        before.settle(before.claim(), {P1: 7}, 1, {})
+        return claim(self)
+
+    monkeypatch.setattr(Generations, "claim", late)
+    Herder(store).reset_offsets("c")
+
+    assert committed(store) == {}

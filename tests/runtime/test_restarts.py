@@ -1,0 +1,97 @@
+"""Which failures end a connector while its generation still runs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sinksdk import ConnectorConfig, OffsetRange, RetriableException
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.retry import Retry
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.pacing import Pacing
+from sinksdk.runtime.planner import Backlog, Planner
+from sinksdk.runtime.restarts import Restarts
+from sinksdk.runtime.status import StatusKeeper
+from sinksdk.store import MemoryStore
+from sinksdk.store.records import GenerationPlan, PlannedRange, Retrying, TaskPlan
+from sinksdk.store.reports import PartitionProgress
+from sinksdk.testing import ManualClock
+from tests.runtime.running_sinks import P0
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_final", "ends"), [(None, False, False), ("away", False, False), ("late", True, True)]
+)
+def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final: bool, ends: bool) -> None:
+    """The others close as soon as a task reports a failure that no restart heals, whatever attempts are left."""
+    clock = SystemWallClock()
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "5"})
+    status = StatusKeeper(MemoryStore(), "c", "driver", clock)
+    restarts = Restarts(config, status, Pacing(1.0, clock), clock)
+
+    progress = PartitionProgress(
+        topic="t", partition=0, position=3, committed=None, records=3, failure=failure, is_final=is_final
+    )
+    assert restarts.would_give_up(progress) is ends
+
+
+def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    """It is opened when its task has said, and the next generation knows since when it has been tried.
+
+    The log says it when that begins, and when it is over.
+    """
+    clock, store = ManualClock(), MemoryStore()
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
+    status, pacing = StatusKeeper(store, "c", "driver", clock), Pacing(1.0, clock)
+    restarts = Restarts(config, status, pacing, clock)
+    planned = PlannedRange(topic="t", partition=0, start=0, end=9)
+    plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
+
+    for attempts in range(1, 4):
+        retry = Retry(clock.time() - 40, attempts, clock.time() + 30, refused=5)
+        failure = Failure.of(RetriableException("S3 asks for patience"), retry=retry)
+        restarts.learn(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
+        assert (pacing.waiting(P0), restarts.given_up()) == (30, None)
+
+    known = StatusKeeper(store, "c", "another driver", clock).of(P0)
+    assert known is not None
+    assert (known.failures, known.failed_at, known.error) == (0, (), "S3 asks for patience")
+    assert known.tail is None
+    (range_,) = (
+        Planner()
+        .decide([Backlog(P0, OffsetRange(0, 9), None, status=known)], clock.time(), flush=True)
+        .ranges
+    )
+    assert range_.retry == Retrying(
+        since=clock.time() - 40, attempts=3, next_attempt=clock.time() + 30, refused=5
+    )
+
+    restarts.learn(plan, [PartitionOutcome(P0, 9, 9, 9, 0, 9)])
+    done = status.of(P0)
+    assert done is not None
+    assert (done.retry, done.error, pacing.is_waiting(P0)) == (None, None, False)
+    first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert first.startswith("connector c: t-0 waits without a place, and is tried again in 30.0 s (failed 1 ")
+    assert last.startswith("connector c: what its partitions waited for works again after")
+
+
+def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
+    """Though ``restart.max.attempts`` is 0: a wait is none of them."""
+    clock = ManualClock()
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
+    status = StatusKeeper(MemoryStore(), "c", "driver", clock)
+    progress = PartitionProgress(
+        topic="t",
+        partition=0,
+        position=3,
+        committed=None,
+        records=3,
+        failure="S3 asks for patience",
+        retry=Retrying(since=clock.time(), attempts=1, next_attempt=clock.time() + 30),
+    )
+    restarts = Restarts(config, status, Pacing(1.0, clock), clock)
+    assert not restarts.would_give_up(progress)
+    assert restarts.would_give_up(progress.model_copy(update={"retry": None}))

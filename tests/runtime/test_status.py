@@ -1,0 +1,129 @@
+"""What a driver writes of its connector: a small heartbeat, and what it remembers apart from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sinksdk import TopicPartition
+from sinksdk.runtime.status import StatusKeeper, fewer_sightings, read_status
+from sinksdk.store import MemoryStore, table
+from sinksdk.store.base import Stored
+from sinksdk.store.keys import remembered_key, status_key
+from sinksdk.store.reports import ConnectorStatus, PartitionStatus, Seen, Tail, TaskStatus
+from sinksdk.testing import ManualClock
+
+
+class Measured(MemoryStore):
+    """Counts writes, and their bytes, by key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: Counter[str] = Counter()
+        self.sizes: Counter[str] = Counter()
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        self.writes[key] += 1
+        self.sizes[key] += len(stored.body)
+        return super()._write(key, stored, if_version)
+
+
+class Site:
+    def __init__(self) -> None:
+        self.store = Measured()
+        self.clock = ManualClock()
+        self.keeper = self.driver()
+
+    def driver(self) -> StatusKeeper:
+        return StatusKeeper(self.store, "c", "here:1#1", self.clock)
+
+    def live(self, seconds: int) -> None:
+        """Look at the source every second: there is always something new."""
+        for _ in range(seconds):
+            self.clock.advance(1)
+            now = self.clock.time()
+            self.keeper.update(
+                p.model_copy(update={"seen": (*p.seen[-63:], Seen(end=int(now), at=now)), "end": int(now)})
+                for p in list(self.keeper._partitions.values())
+            )
+            self.keeper.save_if_due()
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def status(number: int, sightings: int = 1, **rest: object) -> PartitionStatus:
+    seen = tuple(Seen(end=10**10 + at, at=1.7e9 + at) for at in range(sightings))
+    return PartitionStatus(topic="orders", partition=number, seen=seen, end=10**10, **rest)
+
+
+@pytest.mark.slow
+def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
+    """10,000 partitions that have all failed: a heartbeat says who drives the connector, and that it lives."""
+    site.keeper.update(status(n, 64, error="x" * 200, trace="y" * 4_000) for n in range(10_000))
+    site.keeper.become("RUNNING")
+    assert site.store.sizes[status_key("c")] < 20_000
+    assert site.store.sizes[remembered_key("c")] < 6_000_000
+
+
+@pytest.mark.slow
+def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> None:
+    """10,000 partitions with something new every second: one heartbeat in three seconds, and 10 KB/s beside it."""
+    site.keeper.update(status(n) for n in range(2_000))
+    site.keeper.save()
+    site.store.writes.clear()
+    site.store.sizes.clear()
+    site.live(120)
+    assert site.store.writes[status_key("c")] == 40
+    assert 1 <= site.store.writes[remembered_key("c")] <= 3
+    assert site.store.sizes[remembered_key("c")] < 120 * 12_000
+
+
+def test_what_has_not_changed_is_not_written(site: Site) -> None:
+    """An idle driver writes its heartbeats, and nothing else."""
+    site.keeper.update([status(1)])
+    site.keeper.save()
+    for _ in range(60):
+        site.clock.advance(1)
+        site.keeper.update([status(1)])
+        site.keeper.save_if_due()
+    assert site.store.writes == {status_key("c"): 21, remembered_key("c"): 1}
+
+
+def test_a_next_driver_remembers(site: Site) -> None:
+    """Tails, failures and when records were first seen outlive their driver."""
+    remembered = status(1, tail=Tail(committed=3, end=9, records=5), failures=2, error="no", trace="trace")
+    site.keeper.update([remembered])
+    site.keeper.update_task(TaskStatus(task=1, failures=1))
+    site.keeper.save()
+    other = site.driver()
+    assert other.of(TopicPartition("orders", 1)) == remembered
+    assert other.of_task(1).failures == 1
+    assert read_status(site.store, "c").partitions == (remembered,)
+
+
+def test_what_an_older_driver_wrote_last_holds(site: Site) -> None:
+    """It keeps all of it in the status itself, and knows nothing of what a newer one has left."""
+    site.keeper.update([status(1)])
+    site.keeper.save()
+    older = ConnectorStatus(state="RUNNING", partitions=(status(1, failures=3),))
+    table.write(site.store, status_key("c"), older, site.store.version(status_key("c")))
+    assert read_status(site.store, "c").partitions == older.partitions
+    newer = site.driver()
+    assert newer.of(TopicPartition("orders", 1)) == older.partitions[0]
+    newer.save()
+    assert read_status(site.store, "c").partitions == older.partitions, "it is remembered from now on"
+
+
+def test_sightings_that_become_one_are_due_earlier_never_later() -> None:
+    """Each end was seen when an end at or below it was first seen, or before."""
+    full = status(1, 64)
+    few = fewer_sightings(full, 4)
+    assert len(few.seen) <= 4
+    for seen in full.seen:
+        at = next(one.at for one in few.seen if one.end >= seen.end)
+        assert at <= seen.at
+    assert fewer_sightings(few, 4) == few

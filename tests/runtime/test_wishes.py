@@ -1,0 +1,42 @@
+"""What an operator wants, as a driver sees it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sinksdk.runtime import registry
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.store import MemoryStore, StoreRefused
+from sinksdk.testing import ManualClock
+
+
+class Refusing(MemoryStore):
+    """A store that lets nobody read, for a while."""
+
+    refuses = False
+
+    def version(self, key: str) -> str | None:
+        if self.refuses:
+            message = "permission denied"
+            raise StoreRefused(message)
+        return super().version(key)
+
+
+def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is looked at each second or so: a line for each look would be the same line."""
+    store = Refusing()
+    registry.create(store, "c", {"name": "c", "topics": "t"})
+    wishes = Wishes(store, "c", ManualClock())
+    wishes.follow(registry.find(store, "c"))
+    wishes.look_now()
+    for refuses in (True, True, True, False, False):
+        store.refuses = refuses
+        wishes.look_now()
+
+    first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert first == "connector c: what is wanted of it is unknown: permission denied"
+    assert last.startswith("looking what is wanted of connector c works again after")

@@ -1,0 +1,47 @@
+"""Publishing and discarding uploads of several tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import Token
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.publishing import Publisher
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer
+from tests.s3_archiver.support import config
+
+
+def publisher(s3: FakeS3) -> Publisher:
+    return Publisher(config(), lambda _config, _endpoint=None: s3)
+
+
+def token(s3: FakeS3, upload: str, bucket: str, key: str) -> Token:
+    return Token(upload, {"endpoint": s3.endpoint, "bucket": bucket, "key": key})
+
+
+def test_an_upload_that_can_never_be_aborted_holds_up_no_other_one() -> None:
+    """Regression: those behind one in a bucket that is gone stayed open, and cost storage, for ever."""
+
+    def gone(asked: Asked) -> Fault | None:
+        if asked.operation != "AbortMultipartUpload" or asked.bucket != "old":
+            return None
+        request = Request(asked.operation, asked.bucket, asked.key, "x")
+        return Fault(failure_of(request, "NoSuchBucket", "gone", 404))
+
+    s3 = FakeS3(plan=gone)
+    uploads = [s3.create_upload(Location("bucket", f"k{number}"), {}) for number in range(3)]
+    tokens = [token(s3, upload, "bucket", f"k{number}") for number, upload in enumerate(uploads)]
+    with pytest.raises(S3Error, match="gone"):
+        publisher(s3).discard([token(s3, "x", "old", "k"), *tokens])
+
+    assert s3.uploads == {}
+
+
+def test_an_outage_is_waited_for_once_and_not_for_each_upload() -> None:
+    """What may pass is tried again by a later generation."""
+    s3 = FakeS3(plan=lambda asked: Fault(no_answer()) if asked.operation == "AbortMultipartUpload" else None)
+    with pytest.raises(S3Trouble):
+        publisher(s3).discard([token(s3, str(number), "bucket", "k") for number in range(10)])
+
+    assert s3.operations().count("AbortMultipartUpload") <= 3

@@ -1,0 +1,148 @@
+"""Probes and scrapes are answered within two seconds, whatever the store does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sinksdk.runtime.registry import create
+from sinksdk.server.app import create_app
+from sinksdk.server.auth import Credentials
+from sinksdk.server.latest import PATIENCE
+from sinksdk.server.waiting import create_waiting_app
+from sinksdk.store import MemoryStore, Store
+from sinksdk.store.base import Stored
+
+pytestmark = pytest.mark.slow
+
+SLOW = 3.0
+"""Seconds that a machine which is busy with other things takes for an answer; the store's would take 30."""
+
+
+class Hanging(MemoryStore):
+    """Answers when it is let; requests that were made before wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = 0
+
+    def snapshot(self, prefix: str) -> Store:
+        self._wait()
+        return super().snapshot(prefix)
+
+    def _keys(self, prefix: str) -> list[str]:
+        self._wait()
+        return super()._keys(prefix)
+
+    def _read(self, key: str) -> Stored | None:
+        self._wait()
+        return super()._read(key)
+
+    def _wait(self) -> None:
+        self.asked += 1
+        assert self.answers.wait(30)
+
+
+@pytest.fixture
+def store() -> Iterator[Hanging]:
+    made = Hanging()
+    create(made, "archive", {"name": "archive"})
+    yield made
+    made.answers.set()
+
+
+@pytest.fixture
+def client(store: Hanging) -> Iterator[TestClient]:
+    with TestClient(create_app(store), raise_server_exceptions=False) as made:
+        yield made
+
+
+def test_a_store_that_hangs_is_told_of_in_time(client: TestClient, store: Hanging) -> None:
+    """503 within 2 s for all that depends on it, also while every thread of the server waits; it lives."""
+    assert PATIENCE < 2.0
+    assert client.get("/health").status_code == client.get("/ready").status_code == 200
+    store.answers.clear()
+    others = [threading.Thread(target=client.get, args=("/connectors",), daemon=True) for _ in range(50)]
+    for other in others:
+        other.start()
+    for path, code in [("/health", 503), ("/ready", 503), ("/metrics", 503), ("/live", 200)]:
+        began = time.monotonic()
+        answer = client.get(path)
+        assert (path, answer.status_code) == (path, code)
+        assert time.monotonic() - began < PATIENCE + SLOW
+    assert "has not answered for" in client.get("/health").json()["message"]
+    assert client.get("/ready").json() == {"status": "unhealthy", "message": "The store does not answer."}
+
+    store.answers.set()
+    for other in others:
+        other.join(30)
+    assert client.get("/health").status_code == client.get("/metrics").status_code == 200
+
+
+def test_a_store_that_hangs_is_asked_once(client: TestClient, store: Hanging) -> None:
+    """However often probes come: an outage leaves no heap of questions behind."""
+    store.answers.clear()
+    before = store.asked
+    for _ in range(2):
+        client.get("/health")
+    assert store.asked == before + 1
+
+
+def test_many_connectors_have_the_numbers_of_the_scrape_before(
+    client: TestClient, store: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Collecting them takes longer than a scrape may, and the store answers: the next scrape has them."""
+    from sinksdk.server import metrics  # noqa: PLC0415 - only to slow it down
+
+    is_slow = threading.Event()
+    quick = client.get("/metrics").text
+
+    def slow(*given: object) -> object:
+        is_slow.wait(2.5)
+        return b"slow 1\n", "text/plain"
+
+    monkeypatch.setattr(metrics, "exposition", slow)
+    with TestClient(create_app(store)) as other:
+        assert other.get("/metrics").status_code == 503
+        time.sleep(1.2)
+        assert other.get("/metrics").text == "slow 1\n"
+    assert "sinksdk_connector_readable" in quick
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/connectors", "/connectors/archive", "/metrics", "/ui/"])
+def test_head_is_get_without_the_body(client: TestClient, path: str) -> None:
+    """Load balancers and monitors ask so (RFC 9110)."""
+    asked, got = client.head(path), client.get(path)
+
+    assert (asked.status_code, asked.content) == (got.status_code, b"") == (200, b"")
+    assert asked.headers["Content-Type"] == got.headers["Content-Type"]
+
+
+def test_head_is_allowed_where_get_is(client: TestClient) -> None:
+    """A 405 says so, and what is not there is not there."""
+    assert "HEAD" in client.delete("/health").headers["Allow"]
+    assert client.head("/nothing").status_code == 404
+
+
+def test_a_server_that_waits_for_its_store_says_so() -> None:
+    """It lives, is not ready, and says what it waits for to whoever may know; the page is there."""
+    app = create_waiting_app(lambda: "It waits for x.", Credentials(tokens=["t"]))
+    client = TestClient(app, raise_server_exceptions=False)
+    anna = {"Authorization": "Bearer t"}
+
+    assert client.get("/live").status_code == 200
+    assert (client.get("/ready").status_code, "waits for x" in client.get("/ready").text) == (503, False)
+    assert client.get("/connectors").status_code == 401
+    assert client.get("/health", headers=anna).json()["message"] == "It waits for x."
+    for answer in (
+        client.get("/connectors", headers=anna),
+        client.post("/connectors", headers=anna, json={}),
+    ):
+        assert (answer.status_code, answer.json()["message"]) == (503, "It waits for x.")
+    assert client.get("/ui/", headers=anna).status_code == 200

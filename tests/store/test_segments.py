@@ -1,0 +1,198 @@
+"""Commits of a task with many partitions: written in proportion to what changed, and set apart in segments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.runtime.generation import Generations
+from sinksdk.store import MemoryStore, Store, TaskLedger, read_commits, table, take_over
+from sinksdk.store.base import Stored
+from sinksdk.store.keys import plans_prefix, task_key
+from sinksdk.store.records import PlannedRange, TaskPlan, TaskRecord
+from tests.store.backends import BACKENDS, LossyStore
+
+
+class Measured(MemoryStore):
+    """Counts the bytes that are written."""
+
+    written = 0
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
+        self.written += len(stored.body)
+        return super()._write(key, stored, if_version)
+
+
+def planned(store: Store, partitions: int) -> list[TopicPartition]:
+    """A generation with one task that has so many partitions."""
+    generations, found = Generations(store, "c"), [TopicPartition("t", p) for p in range(partitions)]
+    ranges = tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=9) for p in found)
+    generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
+    return found
+
+
+def taken(store: Store, generation: int = 1) -> TaskLedger:
+    found = take_over(store, "c", generation, 0)
+    assert found is not None
+    return found.ledger
+
+
+def end(ledger: TaskLedger, partition: TopicPartition, offset: int) -> None:
+    """A partition ends: what was begun for it is noted, committed and published."""
+    token = Token(f"upload of {partition} to {offset}")
+    ledger.prepare({partition: [token]})
+    ledger.commit({partition: OffsetAndMetadata(offset, "files: 12", [token])})
+    ledger.published(partition)
+
+
+def record(store: Store) -> TaskRecord:
+    row = table.read(store, task_key("c", 0), TaskRecord)
+    assert row is not None
+    return row.value
+
+
+def segments(store: Store) -> list[str]:
+    return [key for key in store.list(plans_prefix("c")) if "-task-" in key]
+
+
+def offsets(store: Store) -> dict[TopicPartition, int]:
+    return {p: e.offset for p, e in read_commits(store, "c").committed.items()}
+
+
+def bytes_per_partition(partitions: int) -> float:
+    """Written by a task with so many partitions, each of which was committed before and ends once more."""
+    store = Measured()
+    ends = planned(store, partitions)
+    before = taken(store)
+    before.commit({p: OffsetAndMetadata(5, "files: 11") for p in ends})
+    planned(store, partitions)
+    ledger = taken(store, 2)
+    store.written = 0
+    for partition in ends:
+        end(ledger, partition, 9)
+    ledger.flush()
+    assert offsets(store) == dict.fromkeys(ends, 9)
+    return store.written / partitions
+
+
+def test_what_a_task_writes_is_proportional_to_what_has_changed() -> None:
+    """A partition that ends costs the same in a task that has 60 as in one that has 600."""
+    assert bytes_per_partition(600) < 1.5 * bytes_per_partition(60) < 15_000
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_commits_set_apart_are_commits(backend: str, new_store: Callable[[str], Store]) -> None:
+    """Everybody finds them: bystanders, a further attempt, the next driver; what the older attempt writes is refused."""
+    store = new_store(backend)
+    ends = planned(store, 2 * store.most_entries + 3)
+    ledger = taken(store)
+    for partition in ends[:-1]:
+        ledger.commit({partition: OffsetAndMetadata(3)})
+    end(ledger, ends[0], 4)
+    ledger.flush()
+    expected = {**dict.fromkeys(ends[:-1], 3), ends[0]: 4}
+    assert segments(store)
+    assert len(record(store).entries) <= store.most_entries
+    assert offsets(store) == expected
+
+    second = taken(store)
+    with pytest.raises(FencedException):
+        ledger.commit({ends[1]: OffsetAndMetadata(7)})
+    assert second.committed(ends[1]) == OffsetAndMetadata(3)
+    assert offsets(store) == expected
+    second.commit({p: OffsetAndMetadata(8) for p in ends})
+
+    claim = Generations(store, "c").claim()
+    assert {p: e.offset for p, e in claim.committed.items()} == dict.fromkeys(ends, 8)
+    with pytest.raises(FencedException):
+        second.commit({ends[1]: OffsetAndMetadata(9)})
+    assert offsets(store) == dict.fromkeys(ends, 8)
+
+
+def test_segments_are_pruned_with_their_generation() -> None:
+    """Those of a task that was fenced while it set commits apart, too."""
+    store = MemoryStore()
+    ends = planned(store, 100)
+    ledger = taken(store)
+    ledger.commit({p: OffsetAndMetadata(3) for p in ends})
+    Generations(store, "c").claim()
+    with pytest.raises(FencedException):
+        ledger.commit({p: OffsetAndMetadata(4) for p in ends})
+    assert len(segments(store)) == 2
+
+    planned(store, 100)
+    assert segments(store) == []
+    assert offsets(store) == dict.fromkeys(ends, 3)
+
+
+def test_segments_do_not_grow_with_time() -> None:
+    """A task that commits all its partitions every minute, for a week, keeps each commit about twice."""
+    store = MemoryStore()
+    ends = planned(store, 100)
+    ledger = taken(store)
+    for offset in range(1, 200):
+        ledger.commit({p: OffsetAndMetadata(offset) for p in ends})
+    assert len(segments(store)) <= 3
+    assert len(segments(store)) == len(record(store).segments)
+    assert offsets(store) == dict.fromkeys(ends, 199)
+
+
+def test_a_withdrawn_commit_that_was_set_apart_goes_back() -> None:
+    """A later commit of a partition stands over an earlier one, wherever each of them is."""
+    store = MemoryStore()
+    ends = planned(store, 100)
+    ledger = taken(store)
+    ledger.prepare({ends[0]: [Token("x")]})
+    ledger.commit({p: OffsetAndMetadata(3, publish=[Token("x")] if p == ends[0] else []) for p in ends})
+    assert record(store).entries == ()
+    with pytest.raises(ConnectException, match="would overwrite tokens"):
+        ledger.commit({ends[0]: OffsetAndMetadata(4)})
+    ledger.withdraw(ends[0], OffsetAndMetadata(1), [Token("x")])
+    assert taken(store).is_withdrawn(ends[0])
+    assert offsets(store)[ends[0]] == 1
+
+
+def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_has_some() -> None:
+    """It would take what is in them for uncommitted. A record without any it reads, as it always did."""
+    store = MemoryStore()
+    ends = planned(store, 100)
+    ledger = taken(store)
+    assert json.loads(store.stored(task_key("c", 0)).body)["format"] == 1
+    ledger.commit({p: OffsetAndMetadata(3) for p in ends})
+    assert json.loads(store.stored(task_key("c", 0)).body)["format"] == 2
+
+
+def test_a_segment_that_is_lost_is_an_error() -> None:
+    """Never an empty base: who does not find it says so, and what to do."""
+    store = MemoryStore()
+    ends = planned(store, 100)
+    taken(store).commit({p: OffsetAndMetadata(3) for p in ends})
+    (key,) = segments(store)
+    store.delete(key, store.version(key))
+    for look in (
+        lambda: read_commits(store, "c"),
+        lambda: Generations(store, "c").claim(),
+    ):
+        with pytest.raises(ConnectException, match="has lost commits that task 0 has set apart"):
+            look()
+
+
+def test_commits_that_are_set_apart_while_somebody_reads() -> None:
+    """A bystander finds a segment gone that has just become part of another one: it looks again."""
+    store = LossyStore(MemoryStore())
+    ends = planned(store.inner, 100)
+    ledger = taken(store.inner)
+    ledger.commit({p: OffsetAndMetadata(3) for p in ends})
+    read, news = store._read, iter([4, 5, 6])
+
+    def meanwhile(key: str) -> Stored | None:
+        if "-task-" in key and (offset := next(news, None)) is not None:
+            ledger.commit({p: OffsetAndMetadata(offset) for p in ends})
+        return read(key)
+
+    store._read = meanwhile
+    assert set(offsets(store).values()) <= {3, 4, 5, 6}
+    assert len(offsets(store)) == 100

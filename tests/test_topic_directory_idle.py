@@ -1,0 +1,170 @@
+"""Looking at a topic directory in which nothing happens: what is done is counted, and nothing is overlooked."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import OffsetRange, RetriableException, TopicPartition
+from sinksdk.sources.base import Subscription
+from sinksdk.sources.topic_directory import TopicDirectory, write_records, write_transaction
+from sinksdk.testing.clock import ManualClock
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def rows(first: int, last: int) -> pa.Table:
+    offsets = list(range(first, last + 1))
+    return pa.table({"offset": offsets, "key": [b"k"] * len(offsets), "value": [b"v"] * len(offsets)})
+
+
+class Place:
+    """A topic directory that is looked at once a second."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = ManualClock()
+        self.directory = TopicDirectory(root, clock=self.clock.now)
+
+    def look(self) -> dict[TopicPartition, OffsetRange]:
+        self.clock.advance(1.0)
+        return self.directory.partitions(Subscription(("t",)))
+
+    def settle(self) -> None:
+        for _ in range(4):
+            self.look()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    for number in (0, 1):
+        for at in range(20):
+            write_records(tmp_path, TopicPartition("t", number), rows(at, at))
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often the file system was asked for what."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str) -> Callable[..., Any]:
+        inner = getattr(os, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counted[name] += 1
+            return inner(*args, **kwargs)
+
+        return call
+
+    for name in ("scandir", "stat"):
+        monkeypatch.setattr(os, name, counting(name))
+    return counted
+
+
+def test_nothing_is_listed_where_nothing_has_changed(place: Place, calls: Counter[str]) -> None:
+    """A look asks for the times of the folders and of each partition's last file, however many files there are."""
+    place.settle()
+    calls.clear()
+    assert place.look() == {P0: OffsetRange(0, 20), P1: OffsetRange(0, 20)}
+    assert calls["scandir"] <= 1  # of the transactions, which are not there
+    assert calls["stat"] <= 8
+
+
+def test_transactions_are_not_listed_either(tmp_path: Path, calls: Counter[str]) -> None:
+    """The same where entries say which files count."""
+    for at in range(20):
+        write_transaction(tmp_path, {P0: rows(at, at)})
+    place = Place(tmp_path)
+    place.settle()
+    calls.clear()
+    assert place.look() == {P0: OffsetRange(0, 20)}
+    assert calls["scandir"] == 0
+    write_transaction(tmp_path, {P0: rows(20, 24)})
+    assert place.look() == {P0: OffsetRange(0, 25)}
+
+
+def test_a_new_file_is_seen_by_the_next_look(place: Place) -> None:
+    """Whatever the state of what is known."""
+    for at in range(20, 32):
+        write_records(place.root, P0, rows(at, at))
+        assert place.look()[P0].end == at + 1
+        if at % 3 == 0:
+            place.settle()
+
+
+def test_a_new_partition_and_a_new_topic_are_seen_by_the_next_look(place: Place) -> None:
+    """A folder that is made is a change of the folder it is in."""
+    place.settle()
+    write_records(place.root, TopicPartition("t", 2), rows(0, 4))
+    assert place.look()[TopicPartition("t", 2)] == OffsetRange(0, 5)
+    write_records(place.root, TopicPartition("u", 0), rows(0, 4))
+    found = place.directory.partitions(Subscription(regex=".*"))
+    assert found[TopicPartition("u", 0)] == OffsetRange(0, 5)
+
+
+def test_two_changes_at_the_same_time_of_the_folder(place: Place) -> None:
+    """A file system may give two changes one time: what came with the second is seen all the same."""
+    folder = place.root / "topic=t" / "partition=0"
+    write_records(place.root, P0, rows(20, 20))
+    before = folder.stat()
+    assert place.look()[P0].end == 21
+    write_records(place.root, P0, rows(21, 21))
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert place.look()[P0].end == 22
+
+
+def test_a_last_file_that_is_written_again_in_place(place: Place) -> None:
+    """The folder's time stays; the file's own is looked at."""
+    file = write_records(place.root, P0, rows(20, 20))
+    place.settle()
+    content = write_records(place.root / "elsewhere", P0, rows(20, 29)).read_bytes()
+    place.settle()
+    with file.open("wb") as same:
+        same.write(content)
+    assert place.look()[P0].end == 30
+
+
+def test_a_file_that_grows_in_place(place: Place) -> None:
+    """A file without a footer yet is looked at again each time, and read as soon as it is whole."""
+    content = write_records(place.root / "elsewhere", P0, rows(20, 29)).read_bytes()
+    place.settle()
+    file = place.root / "topic=t" / "partition=0" / "grows.parquet"
+    file.write_bytes(content[:100])
+    for _ in range(5):
+        with pytest.raises(RetriableException):
+            place.look()
+    with file.open("ab") as same:
+        same.write(content[100:])
+    assert place.look()[P0].end == 30
+
+
+def test_a_folder_whose_time_never_moves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems keep no such time: found out within half a minute, and from then on at the next look."""
+    place.settle()
+    stat, frozen = os.stat, {}
+
+    def without_times(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        found = stat(path, *args, **kwargs)
+        if os.path.isdir(path):  # noqa: PTH112 - of whatever is asked for
+            found = frozen.setdefault(str(path), found)
+        return found
+
+    monkeypatch.setattr("sinksdk.sources.topic_directory.listings.os.stat", without_times)
+    monkeypatch.setattr("os.path.isdir", lambda path: stat(path).st_mode & 0o170000 == 0o040000)
+    place.settle()
+    write_records(place.root, P0, rows(20, 20))
+    seconds = 0
+    while place.look()[P0].end < 21:
+        seconds += 1
+        assert seconds <= 30
+    for at in range(21, 25):
+        place.settle()
+        write_records(place.root, P0, rows(at, at))
+        assert place.look()[P0].end == at + 1
