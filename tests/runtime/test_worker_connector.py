@@ -542,15 +542,12 @@ def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCap
 
 
 class Unreachable(InProcess):
-    """Tasks that cannot reach their store, although the driver can, a few times."""
+    """Tasks that cannot reach their store, although the driver can, for as long as it is away."""
 
-    left = 2
+    is_away = True
 
     def launch(self, plan: GenerationPlan) -> Finished:
-        if not self.left:
-            return super().launch(plan)
-        self.left -= 1
-        return Lost([])
+        return Lost([]) if self.is_away else super().launch(plan)
 
 
 class Lost(Finished):
@@ -566,10 +563,11 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
 ) -> None:
     """It is waited for, shown meanwhile, and logged when it begins and when it is over."""
     scene.herder.configure("c", {**RAW, "restart.max.attempts": "0"})
-    scene.launcher = Unreachable(scene.store, Task)
+    scene.launcher = launcher = Unreachable(scene.store, Task)
     with scene.running():
         soon(lambda: scene.status().waiting is not None, "it does not wait")
         status = scene.status()
+        launcher.is_away = False
         soon(lambda: scene.committed() == 10, "it did not go on")
         soon(lambda: scene.status().waiting is None, "it still waits")
         assert scene.state() == "RUNNING"
