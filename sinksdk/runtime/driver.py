@@ -307,7 +307,10 @@ class ConnectorDriver:
             if self._tenure.is_ended():
                 return None
             self._follow_orders()
-            backlogs = self._backlogs.of(claim, self._horizon.look())
+            available = self._horizon.look()
+            if self._signal.reason is not None:
+                continue  # that may have ended the look: nothing is known then of what is there
+            backlogs = self._backlogs.of(claim, available)
             self._tell_ends()
             now = self._clock.time()
             ready = [b for b in backlogs if not self._pacing.is_waiting(b.partition)]

@@ -1,0 +1,235 @@
+"""An operator is heard while a connector waits, at its start, for what is away: within a second, not afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import pytest
+
+from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, RetriableException, TopicPartition
+from sinksdk.runtime import registry
+from sinksdk.runtime.author import AtOnce
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.status import read_status
+from sinksdk.runtime.waits import Waits
+from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.sources.base import Partitions
+from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store.keys import config_key
+from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.testing import ManualClock
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
+
+ASKED: Final = 20.2
+"""When something is wanted of the connector: in the middle of a wait of nearly a minute, or of 16 s."""
+
+HEARD: Final = ASKED + 1.2
+
+
+class Signal(ClosingSignal):
+    """Waiting moves the clock; things happen at their time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._events: list[tuple[float, Callable[[], object]]] = []
+
+    def at(self, seconds: float, event: Callable[[], object]) -> None:
+        """Have it happen so many seconds from now; in order."""
+        self._events.append((self._clock.now() + seconds, event))
+
+    def wait(self, timeout: float) -> bool:
+        self._clock.advance(timeout)
+        while self._events and self._clock.now() >= self._events[0][0]:
+            self._events.pop(0)[1]()
+        return self.reason is not None
+
+
+class Away:
+    """What is away: it says so for as long as it is."""
+
+    is_away = True
+    asked = 0
+
+    def __call__(self) -> None:
+        self.asked += 1
+        if self.asked > 100:
+            pytest.fail("it is asked again and again")
+        if self.is_away:
+            message = "it does not answer"
+            raise RetriableException(message)
+
+
+class AwaySource(Source):
+    def __init__(self, away: Callable[[], None]) -> None:
+        super().__init__({P0: 10})
+        self._away = away
+
+    def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
+        self._away()
+        return super().partitions(subscription)
+
+
+class Leaderless(Source):
+    """Its partition can be named, and nothing else."""
+
+    def partitions(self, subscription: Any) -> Partitions:
+        return Partitions({}, [P0])
+
+
+class AwayGroup:
+    def __init__(self, away: Callable[[], None]) -> None:
+        self._away = away
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self._away()
+        return {}
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        raise AssertionError
+
+    def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        return False
+
+
+class Bucketless(Connector):
+    """Cannot start while what it writes to is away."""
+
+    def __init__(self, away: Callable[[], None]) -> None:
+        super().__init__()
+        self._away = away
+
+    def start(self, config: Any) -> None:
+        self._away()
+
+
+class Scene:
+    """A connector that waits, and the process that runs it, on a hand-moved clock."""
+
+    def __init__(
+        self,
+        source: Source,
+        connector: Connector | None = None,
+        group: AwayGroup | None = None,
+        **more: object,
+    ) -> None:
+        self.clock, self.store = ManualClock(), MemoryStore()
+        self.began = self.clock.now()
+        self.signal = Signal(self.clock)
+        self.launcher = InProcess(self.store, Task)
+        self._source, self._connector, self._group = source, connector or Connector(), group
+        registry.configure(self.store, "c", {**RAW, "poll.interval.ms": "60000", **more})
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self.clock.now() - self.began
+
+    def driver(self, record: ConnectorRecord | None, wishes: Wishes | None = None) -> ConnectorDriver:
+        assert record is not None
+        return ConnectorDriver(
+            store=self.store,
+            source=self._source,
+            connector=self._connector,
+            config=ConnectorConfig.parse(record.config),
+            raw=record.config,
+            launcher=self.launcher,
+            clock=self.clock,
+            signal=self.signal,
+            group=self._group,
+            background=lambda run: run(),
+            callers=AtOnce,
+            jitter=lambda: 1.0,
+            wishes=wishes,
+            record=record,
+        )
+
+    def run(self) -> None:
+        """As a worker does, until the connector is deleted; the end is asked for after a while."""
+        self.signal.at(HEARD + 0.1, lambda: self.signal.ask(ClosingReason.SHUTDOWN))
+        WorkerConnector(
+            self.store,
+            "c",
+            self.driver,
+            lambda record: (self._connector, ConnectorConfig.parse(record.config)),
+            stays=True,
+            signal=self.signal,
+            clock=self.clock,
+            callers=AtOnce,
+            waits=Waits("connector c", self.clock, jitter=lambda: 1.0),
+        ).run()
+
+
+def for_the_source() -> Scene:
+    return Scene(AwaySource(Away()))
+
+
+def for_the_first_look() -> Scene:
+    return Scene(AwaySource(Away()), **{"auto.offset.reset": "latest"})
+
+
+def for_a_leader_at_the_first_look() -> Scene:
+    return Scene(Leaderless({}), **{"auto.offset.reset": "latest"})
+
+
+def for_the_group() -> Scene:
+    settings = {"offset.source": "group", "offset.mirror": "false"}
+    return Scene(Source({P0: 10}), group=AwayGroup(Away()), **settings)
+
+
+def for_its_bucket() -> Scene:
+    return Scene(Source({P0: 10}), Bucketless(Away()))
+
+
+waiting = pytest.mark.parametrize(
+    "scene_of",
+    [for_the_source, for_the_first_look, for_a_leader_at_the_first_look, for_the_group, for_its_bucket],
+)
+
+
+@waiting
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_a_connector_that_waits_is_paused_and_stopped(
+    scene_of: Callable[[], Scene], state: TargetState
+) -> None:
+    """Nothing is read or decided: where it begins, the start that follows decides."""
+    scene, seen = scene_of(), list[str]()
+    for moment in (ASKED - 0.1, HEARD):
+        scene.signal.at(moment, lambda: seen.append(read_status(scene.store, "c").state))
+        if moment < ASKED:
+            scene.signal.at(ASKED, lambda: registry.aim(scene.store, "c", state))
+    scene.run()
+    before, after = seen
+    assert before in ("RUNNING", "RESTARTING")
+    assert after == state
+    assert (scene.launcher.plans, committed_offsets(scene.store, "c")) == ([], {})
+
+
+@waiting
+def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> None:
+    """Its stop is told that it is for good, and nothing of it is left."""
+    scene = scene_of()
+    scene.signal.at(ASKED, lambda: registry.mark_deleted(scene.store, "c"))
+    scene.run()
+    assert ASKED <= scene.elapsed <= HEARD
+    assert scene._connector.stops[-1]
+    assert scene.store.version(config_key("c")) is None
+
+
+def test_a_rebalance_does_not_end_who_waits_to_catch_up() -> None:
+    """Regression: asked for while the source was away, it had "everything" committed: nothing of it was read."""
+    away = Away()
+    scene = Scene(AwaySource(away))
+    driver = scene.driver(registry.find(scene.store, "c"))
+
+    def come_back() -> None:
+        away.is_away = False
+
+    scene.signal.at(ASKED, driver.rebalance)
+    scene.signal.at(HEARD, come_back)
+    assert driver.run(until_caught_up=True) is None
+    assert scene.elapsed > HEARD
+    assert committed_offsets(scene.store, "c")[P0].offset == 10
