@@ -55,7 +55,9 @@ class Looked(Source):
 class Idle:
     """A driver that has read everything within the first second."""
 
-    def __init__(self, store: Store | None = None, **settings: object) -> None:
+    def __init__(
+        self, store: Store | None = None, connector: Connector | None = None, **settings: object
+    ) -> None:
         self.clock = ManualClock()
         self.signal = Signal(self.clock)
         self.store = store or MemoryStore()
@@ -66,7 +68,7 @@ class Idle:
         self.driver = ConnectorDriver(
             store=self.store,
             source=self.source,
-            connector=Connector(),
+            connector=connector or Connector(),
             config=ConnectorConfig.parse(raw),
             raw=raw,
             launcher=self.launcher,

@@ -1,0 +1,93 @@
+"""A flush commits everything that is there, tails included, however many turns that takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sinksdk import BatchPolicy
+from sinksdk.runtime import registry
+from sinksdk.store import committed_offsets
+from tests.runtime.running_sinks import P0, Connector
+from tests.runtime.test_idle import Idle
+
+TURNS = pytest.mark.parametrize(
+    ("settings", "lengths"),
+    [
+        pytest.param({}, [10, 80, 15], id="each turn eight times as long as the one before"),
+        pytest.param({"generation.max.records": 40}, [10, 40, 40, 15], id="40 at most"),
+        pytest.param({"generation.max.ms": 0}, [105], id="no turns"),
+    ],
+)
+
+
+class Batched(Connector):
+    """What does not fill a file of ten records waits for ever."""
+
+    def batch_policy(self, config: Any) -> BatchPolicy:
+        return BatchPolicy(max_records=10, max_wait=None)
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is as long as one file."""
+    monkeypatch.setattr("sinksdk.runtime.turns.LEAST", 10)
+
+
+def idle_until(seconds: float, ends: int, settings: dict[str, Any], *, is_flushed: bool) -> Idle:
+    """Its source stays empty for so long. By the time the flush is asked for, it ends there."""
+    idle = Idle(connector=Batched(), **{"poll.interval.ms": 1_000, **settings})
+
+    def grow() -> None:
+        idle.source.ends[P0] = ends
+        if is_flushed:
+            registry.order(idle.store, "c", "flush")
+
+    idle.source.ends[P0] = 0
+    idle.at(seconds, grow)
+    return idle
+
+
+def lengths_read(idle: Idle) -> list[int]:
+    """How many records of P0 each generation was to read at most."""
+    return [
+        r.records or r.end - r.start for plan in idle.launcher.plans for t in plan.tasks for r in t.ranges
+    ]
+
+
+def committed(idle: Idle) -> int:
+    return committed_offsets(idle.store, "c")[P0].offset
+
+
+@TURNS
+def test_a_flush_does_not_forget_the_tail_of_a_backlog_that_takes_several_turns(
+    settings: dict[str, Any], lengths: list[int]
+) -> None:
+    """Regression: it was over with the first turn, and five records waited on for their file to be full.
+
+    Once all is committed, it is over: what comes later waits as ever.
+    """
+    idle = idle_until(20.2, 105, settings, is_flushed=True)
+    idle.at(40.0, lambda: idle.source.ends.update({P0: 112}))
+    idle.driver.run()
+    assert (lengths_read(idle), committed(idle)) == (lengths, 105)
+
+
+@TURNS
+def test_without_a_flush_the_tail_waits(settings: dict[str, Any], lengths: list[int]) -> None:
+    """The same backlog: whole files only."""
+    idle = idle_until(20.2, 105, settings, is_flushed=False)
+    idle.driver.run()
+    assert (lengths_read(idle), committed(idle)) == ([*lengths[:-1], lengths[-1] - 5], 100)
+
+
+@TURNS
+def test_who_catches_up_leaves_no_tail_after_several_turns(
+    settings: dict[str, Any], lengths: list[int]
+) -> None:
+    """``--until-caught-up``: each turn but the last ends with a whole file."""
+    idle = Idle(connector=Batched(), **settings)
+    idle.source.ends[P0] = 105
+    assert idle.driver.run(until_caught_up=True) is None
+    assert (lengths_read(idle), committed(idle)) == (lengths, 105)
