@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _MOST_MOVES: Final = 5  # how often a task may have a partition go back before it is taken for a loop
 _MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
+_LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
 
 class Restarts:
@@ -88,10 +89,13 @@ class Restarts:
         self._status.save()
 
     def _waits(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
-        """It may pass: it is tried again when its task has said. None of its attempts is spent."""
-        seconds = max(retry.next_attempt - self._clock.time(), 0.0)
-        if self._config.errors_retry_timeout >= 0:  # whatever an executor's clock says
-            seconds = min(seconds, self._config.errors_retry_timeout / 1000)
+        """It may pass: it is tried again when its task has said. None of its attempts is spent.
+
+        The task has said it by its executor's clock, which may be wrong by hours.
+        """
+        timeout = self._config.errors_retry_timeout
+        longest = timeout / 1000 if timeout >= 0 else _LONGEST_WAIT
+        seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
         self._pacing.waits(partition, seconds)
         self._outage.failed(
             "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "

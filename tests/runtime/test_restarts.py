@@ -21,6 +21,8 @@ from sinksdk.store.reports import PartitionProgress
 from sinksdk.testing import ManualClock
 from tests.runtime.running_sinks import P0
 
+HOUR = 3600.0
+
 
 @pytest.mark.parametrize(
     ("failure", "is_final", "ends"), [(None, False, False), ("away", False, False), ("late", True, True)]
@@ -76,6 +78,37 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first.startswith("connector c: t-0 waits without a place, and is tried again in 30.0 s (failed 1 ")
     assert last.startswith("connector c: what its partitions waited for works again after")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "ahead", "seconds"),
+    [
+        (300_000, 0, 30),
+        (300_000, 5 * HOUR, 300),
+        (300_000, -5 * HOUR, 0),
+        (10_000, 5 * HOUR, 10),
+        (-1, 0, 30),
+        (-1, 5 * HOUR, HOUR),
+        (-1, -5 * HOUR, 0),
+    ],
+)
+def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
+    timeout: int, ahead: float, seconds: float
+) -> None:
+    """It waits for ``errors.retry.timeout`` at most, and where that is for ever, for an hour."""
+    clock = ManualClock()
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.retry.timeout": str(timeout)})
+    pacing = Pacing(1.0, clock)
+    restarts = Restarts(config, StatusKeeper(MemoryStore(), "c", "driver", clock), pacing, clock)
+    planned = PlannedRange(topic="t", partition=0, start=0, end=9)
+    plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
+
+    retry = Retry(clock.time(), 1, clock.time() + 30).moved(ahead)
+    failure = Failure.of(RetriableException("S3 asks for patience"), retry=retry)
+    restarts.learn(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
+    assert pacing.waiting(P0) == seconds
+    clock.advance(seconds)
+    assert not pacing.is_waiting(P0)
 
 
 def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
