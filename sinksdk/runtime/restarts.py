@@ -99,13 +99,13 @@ class Restarts:
         self._pacing.waits(partition, seconds)
         self._outage.failed(
             "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "
-            "%.0f s, errors.retry.timeout is %g s): %s",
+            "%.0f s, errors.retry.timeout=%d): %s",
             self._config.name,
             partition,
             seconds,
             retry.attempts,
             self._clock.time() - retry.since,
-            self._config.errors_retry_timeout / 1000,
+            timeout,
             failure.message,
         )
 
