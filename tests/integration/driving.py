@@ -44,6 +44,11 @@ class Watcher(Silent):
         """Where each partition began in a generation (from 1)."""
         return {r.partition: r.start for task in self.plans[generation - 1].tasks for r in task.ranges}
 
+    def next_starts(self, generation: int) -> dict[int, int]:
+        """Where each partition began the first time after a generation: one that had failed may come later."""
+        later = (self.starts(each) for each in range(len(self.plans), generation, -1))
+        return {partition: start for starts in later for partition, start in starts.items()}
+
 
 class RecordingLauncher:
     """Launches on Spark and keeps what the tasks reported."""

@@ -10,7 +10,7 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 FAST = 3  # the partition that fills its file first
-SLOW_FROM = 60_000  # the offset from which the others are slow
+SLOW_FROM = 40_000  # the offset from which the others are slow
 PAUSE = 2.0  # seconds each of their batches takes then
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,19 +21,30 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 100_000
+MIDDLE = 10_000  # records from which on a partition is in mid-file
+SLOW = [partition for partition in range(4) if partition != FAST]
 MODULE = "tests.integration.kip275_connectors"
 
 
 class RebalanceOnFailure(Watcher):
-    """Forces one rebalance as soon as the fast partition has failed; heals S3 after it."""
+    """S3 fails the fast partition when the others are in mid-file; forces one rebalance; heals S3 after it."""
 
     def __init__(self, archive: Site) -> None:
         super().__init__()
         self.driver: ConnectorDriver
         self._archive = archive
         self._is_done = False
+        self._are_in_mid_file = threading.Event()
+        archive.s3.refuses = self._refuses
+
+    def _refuses(self, operation: str, path: str) -> bool:
+        """The fast partition has to wait for those that were started later than it."""
+        is_fast = "Upload" in operation and f"partition={FAST}" in path
+        return is_fast and self._are_in_mid_file.wait(60)
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
+        if {v.partition.partition for v in partitions if (v.position or 0) >= MIDDLE} >= set(SLOW):
+            self._are_in_mid_file.set()
         if not self._is_done and any(view.failure for view in partitions):
             self._is_done = True
             self.driver.rebalance()
@@ -51,7 +63,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 def story(archive: Site, spark: SparkSession, connector: str) -> RebalanceOnFailure:
     archive.configure(connector_class=f"{MODULE}:{connector}", flush_size=RECORDS, restart_backoff_ms=10)
-    archive.s3.refuses = lambda operation, path: "Upload" in operation and f"partition={FAST}" in path
     watcher = RebalanceOnFailure(archive)
     watcher.driver, _ = driver_of(archive, spark, watcher)
     watcher.driver.run(until_caught_up=True)
@@ -62,7 +73,7 @@ def story(archive: Site, spark: SparkSession, connector: str) -> RebalanceOnFail
 def print_table(connector: str, watcher: Watcher) -> None:
     print(f"\n{connector}: task | delivered before the rebalance | committed by it | read again")
     for view in watcher.ends[0]:
-        committed = watcher.starts(2).get(view.partition.partition, RECORDS)
+        committed = watcher.next_starts(1)[view.partition.partition]
         delivered = view.position or 0
         print(f"  {view.partition.partition + 1} | {delivered:,} | {committed:,} | {delivered - committed:,}")
 
@@ -74,11 +85,9 @@ def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
     watcher = story(archive, spark, "PacedArchiver")
 
     first = {view.partition.partition: view for view in watcher.ends[0]}
-    slow = [p for p in range(4) if p != FAST]
     assert [str(reason) for reason in watcher.closings] == ["REBALANCE"]
-    assert all(10_000 <= (first[p].position or 0) < RECORDS for p in slow), "the rebalance missed the middle"
-    assert {p: watcher.starts(2)[p] for p in slow} == {p: first[p].position for p in slow}
-    assert watcher.starts(2)[FAST] == 0
+    assert all(MIDDLE <= (first[p].position or 0) < RECORDS for p in SLOW), "the rebalance missed the middle"
+    assert watcher.next_starts(1) == {FAST: 0, **{p: first[p].position for p in SLOW}}
     assert archive.committed() == dict.fromkeys(range(4), RECORDS)
     code, output = archive.verify()
     assert code == 0, output
@@ -89,7 +98,6 @@ def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, sp
     watcher = story(archive, spark, "DeafArchiver")
 
     first = {view.partition.partition: view for view in watcher.ends[0]}
-    slow = [p for p in range(4) if p != FAST]
-    assert all((first[p].position or 0) >= 10_000 for p in slow)
-    assert watcher.starts(2) == dict.fromkeys(range(4), 0)
+    assert all((first[p].position or 0) >= MIDDLE for p in SLOW)
+    assert watcher.next_starts(1) == dict.fromkeys(range(4), 0)
     assert archive.committed() == dict.fromkeys(range(4), RECORDS)
