@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.context import WorkerSinkTaskContext
+from sinksdk.engine.failures import Failures
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.reports import Reports
-from sinksdk.engine.retry import Retry
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.validation import committable
 from sinksdk.engine.vouching import Vouch
@@ -20,30 +19,6 @@ from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.measures import Phase
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.task import SinkTask
-
-
-class NoteFailure(Protocol):
-    """Remembers why a partition ends before its range does."""
-
-    def __call__(
-        self,
-        partition: TopicPartition,
-        error: BaseException,
-        *,
-        at_once: bool = False,
-        began: float | None = None,
-        retry: Retry | None = None,
-    ) -> None:
-        """The first failure of a partition counts.
-
-        Args:
-            partition: which.
-            error: why.
-            at_once: the next generation opens it without a back-off.
-            began: when what failed was begun; by default now.
-            retry: what is left to a later generation, if that is known.
-        """
-        ...
 
 
 class Committer:
@@ -58,7 +33,7 @@ class Committer:
         reports: dead letters that must be durable first.
         second_phase: publishes what a commit carries.
         vouch: whether topics are still those that were planned.
-        note_failure: told of every partition that cannot go on.
+        failures: told of every partition that cannot go on.
         measures: counts commits, and times what they consist of.
         label: connector, task and generation, for messages.
     """
@@ -74,7 +49,7 @@ class Committer:
         reports: Reports,
         second_phase: SecondPhase,
         vouch: Vouch,
-        note_failure: NoteFailure,
+        failures: Failures,
         measures: Measures,
         label: str,
     ) -> None:
@@ -86,7 +61,7 @@ class Committer:
         self._reports = reports
         self._second_phase = second_phase
         self._vouch = vouch
-        self._note_failure = note_failure
+        self._failures = failures
         self._measures = measures
         self._label = label
 
@@ -130,7 +105,7 @@ class Committer:
         for partition in partitions:
             error = doubts.get(partition.topic)
             if error is not None and (is_last or not isinstance(error, RetriableException)):
-                self._note_failure(partition, error)
+                self._failures.note(partition, error)
         return [p for p in partitions if p.topic not in doubts]
 
     def _pre_commit(
@@ -147,7 +122,7 @@ class Committer:
             self._commits.raise_failure()
             self._measures.commit_failed()
             for partition in offered:
-                self._note_failure(partition, error, began=began)
+                self._failures.note(partition, error, began=began)
             return {}
         sound = committable(
             returned,
@@ -207,7 +182,7 @@ class Committer:
         except Exception as error:
             lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
             lost.__cause__ = error
-            self._note_failure(partition, lost)
+            self._failures.note(partition, lost)
             return False
         return not self._reports.refused(partition)
 
@@ -215,4 +190,4 @@ class Committer:
         """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
         failed = self._second_phase.publish(partition, deadline, self._states[partition].retry)
         if failed is not None:
-            self._note_failure(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
+            self._failures.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)

@@ -22,15 +22,16 @@ from sinksdk.engine.committer import Committer
 from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.conversion import Conversion
 from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
+from sinksdk.engine.failures import Failures
 from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.order import OrderViolation
-from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.engine.partition import PartitionState, offsets_of
 from sinksdk.engine.redelivery import Redelivery
 from sinksdk.engine.reports import Reports
-from sinksdk.engine.retry import Attempts, Retry
+from sinksdk.engine.retry import Retry
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
@@ -114,6 +115,13 @@ class WorkerSinkTask:
             label=self._label,
             measures=self._measures,
         )
+        self._failures = Failures(
+            self._states,
+            clock,
+            policy=self._options.retry,
+            measures=self._measures,
+            label=self._label,
+        )
         self._committer = Committer(
             task,
             self._commits,
@@ -123,7 +131,7 @@ class WorkerSinkTask:
             reports=self._reports,
             second_phase=self._second_phase,
             vouch=vouch,
-            note_failure=self._note_failure,
+            failures=self._failures,
             measures=self._measures,
             label=self._label,
         )
@@ -188,7 +196,7 @@ class WorkerSinkTask:
                 f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
                 f"generation reads from {start}; the next one reads it from there"
             )
-            self._note_failure(partition, ConnectException(message), at_once=True)
+            self._failures.note(partition, ConnectException(message), at_once=True)
 
     def _open(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
@@ -203,7 +211,7 @@ class WorkerSinkTask:
                 self._states[partition].is_open = False  # Connect closes what failed to open; we do not
             self._commits.raise_failure()
             for partition in partitions:
-                self._note_failure(partition, error)
+                self._failures.note(partition, error)
         else:
             self._commits.raise_failure()
 
@@ -216,7 +224,7 @@ class WorkerSinkTask:
             state, committed = self._states[partition], self._commits.committed(partition)
             if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
                 problem = f"{self._label}: the task asked for {partition} at {asked!r}, which is no offset"
-                self._note_failure(partition, ConnectException(problem))
+                self._failures.note(partition, ConnectException(problem))
             elif offset > state.start:
                 log.warning(
                     "%s: the task asked for %s at offset %d; what is there from %d on is not delivered",
@@ -479,7 +487,7 @@ class WorkerSinkTask:
         Not so where that is in doubt: too many records failed, and those skipped since the last commit are
         to be read again; or the source breaks its order, and a commit would pass over what comes late.
         """
-        self._note_failure(partition, error)
+        self._failures.note(partition, error)
         if not isinstance(error, (TooManyErrorsException, OrderViolation)):
             self._finish([partition], ClosingReason.FAILURE, None)
         elif self._states[partition].is_open:
@@ -491,51 +499,8 @@ class WorkerSinkTask:
 
         That is no closing: nobody takes the partition away, and what it writes to asks for patience.
         """
-        self._note_failure(partition, error, retry=retry)
+        self._failures.note(partition, error, retry=retry)
         self._finish([partition], None, None)
-
-    def _note_failure(
-        self,
-        partition: TopicPartition,
-        error: BaseException,
-        *,
-        at_once: bool = False,
-        began: float | None = None,
-        retry: Retry | None = None,
-    ) -> None:
-        state = self._states[partition]
-        if state.failure is not None:
-            return
-        if retry is None and not at_once and isinstance(error, RetriableException):
-            retry = self._retry_of(state, error, began)
-        is_final = isinstance(error, OrderViolation)
-        state.failure = Failure.of(error, at_once=at_once, is_final=is_final, retry=retry)
-        if retry is None:
-            self._measures.given_up()
-            log.error(
-                "%s: %s ends at offset %d: %s", self._label, partition, state.position, error, exc_info=error
-            )
-        else:
-            self._measures.retried()
-            log.info(  # the driver warns of it
-                "%s: %s ends at offset %d, and is tried again by a later generation in %.1f s: %s",
-                self._label,
-                partition,
-                state.position,
-                retry.next_attempt - self._clock.now(),
-                error,
-            )
-
-    def _retry_of(
-        self, state: PartitionState, error: RetriableException, began: float | None
-    ) -> Retry | None:
-        """What is left to a later generation of something that is not tried again in this one."""
-        policy, now = self._options.retry, self._clock.now()
-        if policy.patience is None:
-            return None
-        attempts = Attempts(policy, now if began is None else began, state.retry)
-        delay = attempts.failed(now, error.retry_after)
-        return None if delay is None else attempts.left(now, delay)
 
     def _heed_requests(self, began: float | None = None) -> None:
         """End the partitions the task asked to end, during the author's call that just returned.
@@ -558,7 +523,7 @@ class WorkerSinkTask:
                 )
         failures, self._context.failures = self._context.failures, {}
         for partition, error in failures.items():
-            self._note_failure(partition, error, began=began)
+            self._failures.note(partition, error, began=began)
         ended = [p for p, state in self._states.items() if state.is_open and state.failure]
         self._clean_up(ended)
         self._release(ended)
