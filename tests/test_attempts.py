@@ -18,6 +18,7 @@ from sinksdk import (
     SinkTask,
     logs,
 )
+from sinksdk.retry import Retry
 from sinksdk.spark import attempts
 from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import run_attempt
@@ -26,7 +27,7 @@ from sinksdk.spark.task_result import TaskResult, from_rows, to_row
 from sinksdk.store import MemoryStore, table, take_over
 from sinksdk.store import ask_to_close as store_ask_to_close
 from sinksdk.store.keys import plan_key, progress_key
-from sinksdk.store.records import Closing, GenerationPlan, Retrying
+from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.testing import ManualClock
 from tests.store.protocol import P0, plan
@@ -155,7 +156,7 @@ class BusySink(SinkConnector):
     task_class = Task
 
 
-def attempt_in_vain(store: MemoryStore, generation: int, clock: ManualClock, epoch: float) -> Retrying:
+def attempt_in_vain(store: MemoryStore, generation: int, clock: ManualClock, epoch: float) -> Retry:
     """What an attempt leaves to a later generation, told in its result as in its progress."""
     batch = pa.RecordBatch.from_pydict({"offset": [0], "value": [b"x"], RANGE: pa.array([0], pa.int32())})
     spec, ahead = replace(SPEC, generation=generation), epoch - clock.now()
@@ -166,12 +167,8 @@ def attempt_in_vain(store: MemoryStore, generation: int, clock: ManualClock, epo
     assert row is not None
     assert failure is not None
     assert failure.retry is not None
-    retry = failure.retry
-    left = Retrying(
-        since=retry.since, attempts=retry.attempts, next_attempt=retry.next_attempt, refused=retry.refused
-    )
-    assert row.value.partitions[0].retry == left
-    return left
+    assert row.value.partitions[0].retry == failure.retry
+    return failure.retry
 
 
 def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share() -> None:

@@ -36,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
 }
 """What each part may import besides itself and the author API."""
 
-LEAVES = ("confidential", "logs", "measures", "threads")
+LEAVES = ("confidential", "logs", "measures", "retry", "threads")
 """Modules that import nothing of ours but each other: anyone may use them."""
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {

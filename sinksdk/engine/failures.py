@@ -10,9 +10,10 @@ from sinksdk.engine.measures import Measures
 from sinksdk.engine.order import OrderViolation
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.partition import PartitionState
-from sinksdk.engine.retry import Attempts, Retry, RetryPolicy
+from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import RetriableException
 from sinksdk.records import TopicPartition
+from sinksdk.retry import Retry
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sinksdk.confidential import SECRETS
-from sinksdk.engine.retry import Retry
 from sinksdk.records import TopicPartition
+from sinksdk.retry import Retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,13 @@ class PartitionOutcome:
     visible: int | None = None
     read_from: int | None = None
     moved_to: int | None = None
+
+    def moved(self, seconds: float) -> PartitionOutcome:
+        """The same, its times on a clock that is ahead by so much."""
+        failure = self.failure
+        if failure is None or failure.retry is None:
+            return self
+        return replace(self, failure=replace(failure, retry=failure.retry.moved(seconds)))
 
     @classmethod
     def unread(

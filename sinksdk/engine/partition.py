@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from sinksdk.engine.order import late_offsets, order_violation
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.retry import Retry
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, SinkRecords, TopicPartition
+from sinksdk.retry import Retry
 
 
 @dataclass(slots=True)

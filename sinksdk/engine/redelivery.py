@@ -8,9 +8,10 @@ import operator
 import numpy as np
 
 from sinksdk.engine.partition import offsets_of
-from sinksdk.engine.retry import Attempts, Retry, RetryPolicy
+from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import SinkRecords
+from sinksdk.retry import Retry
 
 log = logging.getLogger(__name__)
 

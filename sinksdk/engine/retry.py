@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from sinksdk.retry import Retry
 
 _FIRST_DELAY = 0.3  # Connect's RetryWithToleranceOperator starts with 300 ms
 _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass
@@ -32,28 +34,6 @@ class RetryPolicy:
     def is_spent(self, elapsed: float) -> bool:
         """Whether the budget is used up, this many seconds after the first failure."""
         return self.timeout is not None and elapsed >= self.timeout - _GRAIN
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """What failed in a way that may pass, and is left to a later generation. Survives pickling and JSON.
-
-    Args:
-        since: when it first failed, in seconds on the clock of whoever has this.
-        attempts: how often it has failed.
-        next_attempt: when it is tried again, on the same clock.
-        refused: the first record that was refused: once it is taken, there was progress. None: it was not
-            about a record, and only a commit is progress.
-    """
-
-    since: float
-    attempts: int
-    next_attempt: float
-    refused: int | None = None
-
-    def moved(self, seconds: float) -> Retry:
-        """The same on a clock that is ahead by so much."""
-        return replace(self, since=self.since + seconds, next_attempt=self.next_attempt + seconds)
 
 
 class Attempts:

@@ -31,12 +31,12 @@ from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.engine.partition import PartitionState, offsets_of
 from sinksdk.engine.redelivery import Redelivery
 from sinksdk.engine.reports import Reports
-from sinksdk.engine.retry import Retry
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.measures import Phase, TaskMeasures
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.retry import Retry
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.retry import Retry
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.retry import Retry
 
 _LONGEST_WAIT = 0.2  # seconds between two looks whether the task shall close
 

@@ -12,6 +12,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
+from sinksdk.retry import Retry
 from sinksdk.runtime import registry
 from sinksdk.runtime.checks import connector_type
 from sinksdk.runtime.status import ShownState, State, read_status
@@ -30,7 +31,6 @@ from sinksdk.store.keys import (
 from sinksdk.store.records import (
     ConnectorRecord,
     GenerationPlan,
-    Retrying,
     TargetState,
     TaskCountRecord,
 )
@@ -450,7 +450,7 @@ def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) 
     return Waiting(reason=reason, since=retry.since, next_attempt=retry.next_attempt, attempts=retry.attempts)
 
 
-def _has_progressed(running: PartitionProgress, retry: Retrying) -> bool:
+def _has_progressed(running: PartitionProgress, retry: Retry) -> bool:
     return running.records > running.tail or (retry.refused is not None and running.position > retry.refused)
 
 

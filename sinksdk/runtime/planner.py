@@ -30,7 +30,7 @@ from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.store.records import PlannedRange, Retrying
+from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
@@ -349,14 +349,7 @@ def remember(
             "failures": failures,
             "error": outcome.failure.message if outcome.failure else None,
             "trace": outcome.failure.trace if outcome.failure else None,
-            "retry": Retrying(
-                since=retry.since,
-                attempts=retry.attempts,
-                next_attempt=retry.next_attempt,
-                refused=retry.refused,
-            )
-            if retry
-            else None,
+            "retry": retry,
         }
     )
 

@@ -11,10 +11,10 @@ from typing import Final
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
-from sinksdk.engine.retry import Retry
 from sinksdk.errors import ConnectException
 from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
+from sinksdk.retry import Retry
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import remember

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pyarrow as pa
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.retry import Retry
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import FencedException
 from sinksdk.logs import logging_about
@@ -179,9 +177,7 @@ class _Attempt:
                 on_progress=progress.write_if_due,
             ).run()
         progress.write_last()
-        return self._result(
-            [_since_the_epoch(outcome, ahead) for outcome in outcomes], worker.measures(self._epoch())
-        )
+        return self._result([outcome.moved(ahead) for outcome in outcomes], worker.measures(self._epoch()))
 
     def _worker(self, stack: ExitStack) -> tuple[WorkerSinkTask, float]:
         raw = {**self._taken.plan.config, **self._plan.config}
@@ -220,20 +216,10 @@ def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch | None]) -> Iter
 
 def _assigned(planned: PlannedRange, ahead: float) -> AssignedRange:
     """A range for the engine; ``ahead``: seconds by which the epoch's clock is ahead of the task's."""
-    known = planned.retry
-    retry = Retry(known.since, known.attempts, known.next_attempt, known.refused) if known else None
     return AssignedRange(
         planned.topic_partition,
         planned.offsets,
         planned.due,
         planned.records,
-        retry.moved(-ahead) if retry else None,
+        planned.retry.moved(-ahead) if planned.retry else None,
     )
-
-
-def _since_the_epoch(outcome: PartitionOutcome, ahead: float) -> PartitionOutcome:
-    """An outcome whose times its driver, which may have another clock, can read."""
-    failure = outcome.failure
-    if failure is None or failure.retry is None:
-        return outcome
-    return replace(outcome, failure=replace(failure, retry=failure.retry.moved(ahead)))

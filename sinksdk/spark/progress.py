@@ -8,13 +8,11 @@ from typing import Final
 
 from sinksdk.engine import WorkerSinkTask
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.retry import Retry
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import progress_key
-from sinksdk.store.records import Retrying
 from sinksdk.store.reports import PartitionProgress, TaskProgress
 
 log = logging.getLogger(__name__)
@@ -109,11 +107,11 @@ class ProgressWriter:
         self._row.write(progress.model_copy(update={"partitions": ended}))
 
     def _progress(self) -> TaskProgress:
-        outcomes = self._worker.outcomes()
         before, counted = self._last
         now = self._clock.now()
-        self._last = now, {outcome.partition: outcome.records for outcome in outcomes}
         ahead = self._epoch() - now
+        outcomes = [outcome.moved(ahead) for outcome in self._worker.outcomes()]
+        self._last = now, {outcome.partition: outcome.records for outcome in outcomes}
         return TaskProgress(
             generation=self._generation,
             attempt=self._attempt,
@@ -130,25 +128,10 @@ class ProgressWriter:
                     tail=outcome.tail,
                     visible=outcome.visible,
                     is_final=outcome.failure is not None and outcome.failure.is_final,
-                    retry=retrying(outcome.failure.retry, ahead) if outcome.failure else None,
+                    retry=outcome.failure.retry if outcome.failure else None,
                 )
                 for outcome in outcomes
             ),
             hangs=self._hangs,
             measures=self._worker.measures(self._epoch()),
         )
-
-
-def retrying(retry: Retry | None, ahead: float) -> Retrying | None:
-    """What is left to a later generation, as the store keeps it.
-
-    Args:
-        retry: on the task's clock.
-        ahead: seconds by which the epoch's clock is ahead of that one.
-    """
-    if retry is None:
-        return None
-    moved = retry.moved(ahead)
-    return Retrying(
-        since=moved.since, attempts=moved.attempts, next_attempt=moved.next_attempt, refused=moved.refused
-    )

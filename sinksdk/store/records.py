@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sinksdk.context import ClosingReason
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
+from sinksdk.retry import Retry
 
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 """Connect's target states."""
@@ -198,23 +199,6 @@ class Noted(Lasting):
         return TopicPartition(self.topic, self.partition)
 
 
-class Retrying(Value):
-    """What a partition waits for: something that failed in a way that may pass, and is tried again.
-
-    Args:
-        since: when it first failed, in seconds since the epoch.
-        attempts: how often it has failed.
-        next_attempt: when it is tried again, in seconds since the epoch.
-        refused: the first record that was refused: once it is taken, there was progress. None: it was not
-            about a record, and only a commit is progress.
-    """
-
-    since: float
-    attempts: int
-    next_attempt: float
-    refused: int | None = None
-
-
 class PlannedRange(Lasting):
     """Offsets [start, end) of one partition, the most its generation will read of it.
 
@@ -230,7 +214,7 @@ class PlannedRange(Lasting):
     end: int
     due: bool = False
     records: int | None = None
-    retry: Retrying | None = None
+    retry: Retry | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from sinksdk.measures import TaskMeasures
 from sinksdk.records import TopicPartition
-from sinksdk.store.records import Retrying, Value
+from sinksdk.retry import Retry
+from sinksdk.store.records import Value
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class PartitionStatus(Value):
     in_vain: int = 0
     moved_at: tuple[float, ...] = ()
     undiscarded: str | None = None
-    retry: Retrying | None = None
+    retry: Retry | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -238,7 +239,7 @@ class PartitionProgress(Value):
     tail: int = 0
     visible: int | None = None
     is_final: bool = False
-    retry: Retrying | None = None
+    retry: Retry | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.metrics.prometheus import METRICS, exposition
+from sinksdk.retry import Retry
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.herder import Herder
@@ -28,7 +29,6 @@ from sinksdk.store.keys import (
 )
 from sinksdk.store.records import (
     PlannedRange,
-    Retrying,
     TaskPlan,
 )
 from sinksdk.store.reports import (
@@ -136,7 +136,7 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
                 end=40,
                 failures=3,
                 error="S3 asks for patience",
-                retry=Retrying(since=1_000.0, attempts=7, next_attempt=1_090.0),
+                retry=Retry(since=1_000.0, attempts=7, next_attempt=1_090.0),
             ),
         ]
     )

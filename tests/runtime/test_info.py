@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
+from sinksdk.retry import Retry
 from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.info import PartitionInfo, TaskInfo, connector_info
 from sinksdk.runtime.registry import create
@@ -12,7 +13,7 @@ from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.succession import enter, leave
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.keys import progress_key, status_key
-from sinksdk.store.records import PlannedRange, Retrying, TaskPlan
+from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import (
     ConnectorStatus,
     PartitionProgress,
@@ -95,7 +96,7 @@ def test_nobody_drives_a_connector_whose_drivers_process_is_gone() -> None:
     assert (ended.state, ended.driver) == ("UNASSIGNED", "")
 
 
-WAIT = Retrying(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
+WAIT = Retry(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
 
 
 def waiting(running: PartitionProgress | None = None) -> tuple[Waiting | None, PartitionInfo, TaskInfo]:

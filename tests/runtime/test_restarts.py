@@ -9,14 +9,14 @@ import pytest
 from sinksdk import ConnectorConfig, OffsetRange, RetriableException
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
-from sinksdk.engine.retry import Retry
+from sinksdk.retry import Retry
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import Backlog, Planner
 from sinksdk.runtime.restarts import Restarts
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store import MemoryStore
-from sinksdk.store.records import GenerationPlan, PlannedRange, Retrying, TaskPlan
+from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress
 from sinksdk.testing import ManualClock
 from tests.runtime.running_sinks import P0
@@ -67,7 +67,7 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
         .decide([Backlog(P0, OffsetRange(0, 9), None, status=known)], clock.time(), flush=True)
         .ranges
     )
-    assert range_.retry == Retrying(
+    assert range_.retry == Retry(
         since=clock.time() - 40, attempts=3, next_attempt=clock.time() + 30, refused=5
     )
 
@@ -123,7 +123,7 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
         committed=None,
         records=3,
         failure="S3 asks for patience",
-        retry=Retrying(since=clock.time(), attempts=1, next_attempt=clock.time() + 30),
+        retry=Retry(since=clock.time(), attempts=1, next_attempt=clock.time() + 30),
     )
     restarts = Restarts(config, status, Pacing(1.0, clock), clock)
     assert not restarts.would_give_up(progress)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
 from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
+from sinksdk.retry import Retry
 from sinksdk.store import MemoryStore, table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
@@ -28,7 +29,6 @@ from sinksdk.store.records import (
     Noted,
     Orders,
     PlannedRange,
-    Retrying,
     Segment,
     StoreIdentity,
     TaskCountRecord,
@@ -145,7 +145,7 @@ MEASURES_JSON = {
 
 NOTHING_JSON = TaskProgress(generation=1, attempt=1, partitions=()).as_json()["measures"]
 
-RETRY = Retrying(since=1_700_000_000.0, attempts=3, next_attempt=1_700_000_009.5, refused=70)
+RETRY = Retry(since=1_700_000_000.0, attempts=3, next_attempt=1_700_000_009.5, refused=70)
 RETRY_JSON = {"since": 1_700_000_000.0, "attempts": 3, "next_attempt": 1_700_000_009.5, "refused": 70}
 
 GOLDEN: list[tuple[Value, dict[str, object]]] = [
@@ -568,6 +568,23 @@ def test_a_token_is_read_as_this_version_knows_it() -> None:
     """Values: an id, and data that are the author's."""
     newer = {**ENTRY_JSON, "publish": [{"id": "u", "data": {"n": 1}, "added_later": 1}]}
     assert Entry.model_validate(newer).publish == (Token("u", {"n": 1}),)
+
+
+def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
+    """Values: also within a range, which keeps what it does not know."""
+    newer = {"topic": "t", "partition": 0, "start": 0, "end": 9, "retry": {**RETRY_JSON, "added_later": 1}}
+    range_ = PlannedRange.model_validate({**newer, "added_later": 2})
+    assert range_.retry == RETRY
+    assert range_.as_json() == {
+        "topic": "t",
+        "partition": 0,
+        "start": 0,
+        "end": 9,
+        "due": False,
+        "records": None,
+        "retry": RETRY_JSON,
+        "added_later": 2,
+    }
 
 
 def test_a_word_of_a_newer_version_is_no_damage() -> None:
