@@ -149,20 +149,9 @@ class ConnectorDriver:
         self._totals = TotalsKeeper(store, config.name)
         self._ends = EndsKeeper(store, config.name, self._clock)
         self._until_caught_up = False
-        self._task_waits = Waits(
-            f"connector {config.name}",
-            self._clock,
-            first=config.restart_backoff_ms / 1000,
-            longest=config.restart_backoff_max_ms / 1000,
-            jitter=jitter,
-        )
+        self._task_waits = Waits.of_restarts(f"connector {config.name}", config, self._clock, jitter)
         self._turns = Turns(config.generation_max_ms / 1000)
-        self._pacing = Pacing(
-            config.restart_backoff_ms / 1000,
-            self._clock,
-            longest=config.restart_backoff_max_ms / 1000,
-            jitter=jitter,
-        )
+        self._pacing = Pacing.of_restarts(config, self._clock, jitter)
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 
 from sinksdk.engine.clock import Clock
+from sinksdk.job_settings import PaceSettings
 from sinksdk.records import TopicPartition
 
 _LONGEST = 60.0  # seconds between two attempts at what has not worked and costs nothing while it waits
@@ -42,6 +43,12 @@ class Pacing:
         self._jitter = jitter
         self._open_at: dict[TopicPartition, float] = {}
         self._discards: dict[TopicPartition, tuple[int, float]] = {}
+
+    @classmethod
+    def of_restarts(cls, config: PaceSettings, clock: Clock, jitter: Callable[[], float]) -> Pacing:
+        """As ``restart.backoff.ms`` and ``restart.backoff.max.ms`` say."""
+        first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
+        return cls(first, clock, longest=longest, jitter=jitter)
 
     def forget(self, partition: TopicPartition) -> None:
         """It did well: it may be opened at any time."""

@@ -105,13 +105,7 @@ class SourceDriver:
         self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
         self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
-        self._task_waits = Waits(
-            f"connector {config.name}",
-            self._clock,
-            first=config.restart_backoff_ms / 1000,
-            longest=config.restart_backoff_max_ms / 1000,
-            jitter=jitter,
-        )
+        self._task_waits = Waits.of_restarts(f"connector {config.name}", config, self._clock, jitter)
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs commits and stops first. From any thread or signal handler."""
@@ -181,12 +175,7 @@ class SourceDriver:
             recorded=claim.transactional_tasks,
             tasks=len(configs),
         )
-        pacing = Pacing(
-            self._config.restart_backoff_ms / 1000,
-            self._clock,
-            longest=self._config.restart_backoff_max_ms / 1000,
-            jitter=self._jitter,
-        )
+        pacing = Pacing.of_restarts(self._config, self._clock, self._jitter)
         for attempt in itertools.count(1):
             problem = self._try_to_fence(round_.fence)
             if problem is None:

@@ -52,12 +52,7 @@ class TaskRestarts:
         self._config = config
         self._status = status
         self._clock = clock
-        self._pacing = Pacing(
-            config.restart_backoff_ms / 1000,
-            clock,
-            longest=config.restart_backoff_max_ms / 1000,
-            jitter=jitter,
-        )
+        self._pacing = Pacing.of_restarts(config, clock, jitter)
         self._failed: set[int] = set()
         self._due_at = 0.0
         self._problem: ConnectException | None = None

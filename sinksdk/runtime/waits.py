@@ -9,6 +9,7 @@ from typing import Final
 
 from sinksdk.confidential import SECRETS
 from sinksdk.errors import RetriableException
+from sinksdk.job_settings import PaceSettings
 from sinksdk.logs import Outage
 from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing, random_jitter
@@ -53,6 +54,14 @@ class Waits:
         self._since = 0.0
         self.has_ended = False
         """Whether the wait is over, or there was none, since this was last set to False."""
+
+    @classmethod
+    def of_restarts(
+        cls, who: str, config: PaceSettings, clock: WallClock, jitter: Callable[[], float]
+    ) -> Waits:
+        """As ``restart.backoff.ms`` and ``restart.backoff.max.ms`` say."""
+        first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
+        return cls(who, clock, first=first, longest=longest, jitter=jitter)
 
     def failed(self, error: Exception, *, since: float | None = None) -> tuple[float, Waiting | None]:
         """One more attempt has failed.
