@@ -57,7 +57,7 @@ def _worker(store: Store, root: Path, name: str) -> WorkerConnector:
             connector=Connector(),
             config=ConnectorConfig.parse(record.config),
             raw=record.config,
-            launcher=InProcess(store, Task, name),  # type: ignore[arg-type]
+            launcher=InProcess(store, Task, name),
             signal=signal,
             wishes=wishes,
             record=record,
@@ -133,5 +133,5 @@ def measure() -> list[Row]:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     if sys.argv[1:]:
-        CONNECTORS = int(sys.argv[1])  # type: ignore[misc]
+        CONNECTORS = int(sys.argv[1])  # type: ignore[misc]  # final but for the command line
     show(measure())

@@ -134,9 +134,9 @@ def tasks(partitions: int, count: int) -> list[TaskPlan]:
 def generation_rows(name: str, store: Counted) -> Iterator[Row]:
     """A driver's second generation: all partitions have something new."""
     source = Source(dict.fromkeys(topic(PARTITIONS), 100))
-    settings = {"topics": "orders-eu-west-1", "tasks.max": TASKS, "poll.interval.ms": 100}
+    settings: dict[str, Any] = {"topics": "orders-eu-west-1", "tasks.max": TASKS, "poll.interval.ms": 100}
     for first in (True, False):
-        made, launcher, _ = driver(source, store=store, launcher_class=Committing, **settings)  # type: ignore[arg-type]
+        made, launcher, _ = driver(source, store=store, launcher_class=Committing, **settings)  # type: ignore[arg-type]  # it launches as well
         store.clear()
         began, cpu = time.perf_counter(), time.process_time()
         made.run(until_caught_up=True)

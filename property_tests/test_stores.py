@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from property_tests.exercised import EXERCISED
 from sinksdk.store import Store
 from sinksdk.store.base import Conflict
-from tests.store.backends import BACKENDS, LossyStore
+from tests.store.backends import BACKENDS, Fault, LossyStore
 from tests.store.conftest import new_store, places, postgres, s3_server
 
 __all__ = ["new_store", "places", "postgres", "s3_server"]  # fixtures
@@ -36,10 +36,10 @@ class Stores(RuleBasedStateMachine):
         self.exercised = EXERCISED[f"the store {self.backend}"]
 
     @rule(key=KEYS, number=st.integers(0, 3), lost=LOST)
-    def write(self, key: str, number: int, lost: list[str]) -> None:
+    def write(self, key: str, number: int, lost: list[Fault]) -> None:
         """With the version that stands there, whatever answer is lost: it is written, once."""
         before = self.values.get(key)
-        self.store.faults["write"].extend(lost)  # type: ignore[arg-type]  # literals
+        self.store.faults["write"].extend(lost)
         version = self.store.put(key, {"number": number}, before[1] if before else None)
         assert version not in self.versions, "versions never repeat"
         self.versions.add(version)
@@ -50,27 +50,27 @@ class Stores(RuleBasedStateMachine):
         self.exercised["answers lost"] += len(lost)
 
     @rule(key=KEYS, which=st.integers(0, 5), lost=LOST)
-    def write_late(self, key: str, which: int, lost: list[str]) -> None:
+    def write_late(self, key: str, which: int, lost: list[Fault]) -> None:
         """With a version that does not stand there any more: a conflict, and nothing changes."""
         old = [None, *self.old.get(key, [])] if key in self.values else self.old.get(key, [])
         if not old:
             self.write(key, 0, [])
             old = [None]
-        self.store.faults["write"].extend(lost)  # type: ignore[arg-type]
+        self.store.faults["write"].extend(lost)
         with pytest.raises(Conflict):
             self.store.put(key, {"number": -1}, old[which % len(old)])
         self.store.faults["write"].clear()
         self.exercised["conflicts"] += 1
 
     @rule(key=KEYS, lost=LOST)
-    def delete(self, key: str, lost: list[str]) -> None:
+    def delete(self, key: str, lost: list[Fault]) -> None:
         """With the right version it is gone; an old one is a conflict."""
         if key not in self.values:
             self.write(key, 0, [])
         if self.old.get(key):
             with pytest.raises(Conflict):
                 self.store.delete(key, self.old[key][0])
-        self.store.faults["remove"].extend(lost)  # type: ignore[arg-type]
+        self.store.faults["remove"].extend(lost)
         _, version = self.values.pop(key)
         self.store.delete(key, version)
         self.old.setdefault(key, []).append(version)

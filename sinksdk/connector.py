@@ -140,7 +140,7 @@ class SinkConnector(Connector):
     def alter_offsets(
         self,
         config: Any,  # noqa: ARG002 - for overriding
-        offsets: Mapping[TopicPartition, int | None],  # noqa: ARG002
+        offsets: Mapping[TopicPartition, int | None],  # noqa: ARG002 - the same
     ) -> bool:
         """Offsets are about to be altered (None: reset) by hand (KIP-875).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -135,12 +136,12 @@ def test_a_fenced_attempt_waits_as_long_as_its_owner_lives() -> None:
 def fenced(store: MemoryStore, clock: Clock) -> None:
     """An attempt whose record is taken over by another one as soon as it has begun."""
 
-    def taken_from(*_: object) -> None:
+    def taken_from(*_: object) -> NoReturn:
         take_over(store, "c", 1, 0)
         message = "somebody newer"
         raise FencedException(message)
 
-    run_attempt(SPEC, store, 0, iter(()), clock=clock, watch=taken_from)  # type: ignore[arg-type]
+    run_attempt(SPEC, store, 0, iter(()), clock=clock, watch=taken_from)
 
 
 class BusySink(SinkConnector):

@@ -245,7 +245,7 @@ def test_a_file_that_vanishes_is_read_to_its_end(following: Following) -> None:
     following.keys = {"batch.records": "1"}
     path = following.write("a", "one\ntwo\nthree\n")
     task = FileTask()
-    task.context = WorkerContext(following.topics)  # type: ignore[assignment]
+    task.context = WorkerContext(following.topics)  # type: ignore[assignment]  # all of a context that is used
     task.start(config_of(following.directory, following.keys))
     path.unlink()
     assert [task.poll()[0].value for _ in range(3)] == [b"one", b"two", b"three"]

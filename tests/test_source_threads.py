@@ -280,12 +280,12 @@ def test_a_task_that_is_given_up_while_its_writer_fences_hears_of_nothing(
                 fencing.set()
                 release.wait()
 
-            HoldingWriter.init = init  # type: ignore[method-assign]
+            HoldingWriter.init = init  # type: ignore[method-assign]  # while one is made
             try:
                 super().__init__(task, tmp_path)
                 fencing.wait()
             finally:
-                HoldingWriter.init = original  # type: ignore[method-assign]
+                HoldingWriter.init = original  # type: ignore[method-assign]  # as it was
 
     it = Slow()
     it.worker.stop()

@@ -219,11 +219,11 @@ def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
 
     def without(self: WorkerSinkTask, *arguments: Any) -> None:
         publish = self._second_phase.publish
-        self._second_phase.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]
+        self._second_phase.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]  # of this task only
         try:
             begin(self, *arguments)
         finally:
-            self._second_phase.publish = publish  # type: ignore[method-assign]
+            self._second_phase.publish = publish  # type: ignore[method-assign]  # of this task only
 
     return without
 

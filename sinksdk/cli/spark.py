@@ -129,8 +129,7 @@ class SparkOnDemand:
         self._session = None
 
     def _start(self) -> SparkSession:
-        # Loading pyspark takes a second: only once it is needed.
-        from sinksdk.spark.session import create_session  # noqa: PLC0415
+        from sinksdk.spark.session import create_session  # noqa: PLC0415 - loads pyspark, which takes a second
 
         place = self._place
         self._tell(f"starting Spark on {place.master}")

@@ -245,7 +245,7 @@ class SinkTaskHarness:
         heir.log = self.log.succeed()
         heir.calls = []
         heir._next = {}  # noqa: SLF001 - of its own class
-        heir._build()  # noqa: SLF001
+        heir._build()  # noqa: SLF001 - the same
         return heir
 
     def _check_can_make_another(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Generic
 
 from sinksdk.context import ClosingReason
@@ -329,7 +330,7 @@ class Trial(Generic[D]):
                 if self._open(partition):
                     self._read_to_the_end(owner, partition)
             outcomes = owner.worker.outcomes()
-            self._run(owner, lambda owner=owner: self._close(owner, ClosingReason.SHUTDOWN))  # type: ignore[misc]
+            self._run(owner, partial(self._close, owner, ClosingReason.SHUTDOWN))
             failures = [o for o in [*outcomes, *owner.worker.outcomes()] if o.failure]
             self._run(owner, owner.worker.stop)
             if self.live is owner and not failures:

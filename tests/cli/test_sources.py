@@ -124,7 +124,7 @@ def test_a_terminal_shows_a_table_of_tasks() -> None:
     progress.tasks(TASKS)
     console = Console(file=io.StringIO(), width=100)
     console.print(render("numbers", progress.snapshot(), 100))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # the text made above
 
     assert "numbers · generation 4 · running" in shown
     assert "1,230 records committed in 15 transactions, 60 records/s" in shown

@@ -56,7 +56,7 @@ def test_an_aborted_transaction_is_not_written() -> None:
     its = scene(task, options=CONNECTOR)
 
     def aborted() -> list[SourceRecord]:
-        its.worker._context.transaction_context().abort_transaction()  # type: ignore[union-attr]
+        its.worker._context.transaction_context().abort_transaction()  # type: ignore[union-attr]  # the connector says when
         return lines(0, 1)
 
     task.steps.append(aborted)
@@ -91,9 +91,9 @@ def test_a_failure_and_attempts_that_are_made_again_are_counted() -> None:
     def commit(*arguments: object) -> object:
         if faults:
             raise faults.pop()
-        return failing(*arguments)  # type: ignore[arg-type]
+        return failing(*arguments)  # type: ignore[arg-type]  # as they came
 
-    its.writer.commit = commit  # type: ignore[method-assign,assignment]
+    its.writer.commit = commit  # type: ignore[method-assign,assignment]  # of this writer only
     its.worker.run()
     errors = measured(its).errors
 
@@ -111,7 +111,7 @@ def test_a_commit_that_fails_is_counted() -> None:
         message = "disk full"
         raise OSError(message)
 
-    its.writer.commit = commit  # type: ignore[method-assign,assignment]
+    its.writer.commit = commit  # type: ignore[method-assign,assignment]  # of this writer only
     its.worker.run()
 
     assert measured(its).commit_failures == 1

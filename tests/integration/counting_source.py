@@ -27,7 +27,7 @@ class CountingTask(SourceTask):
         self.config, self.stopping = config, threading.Event()
         self.partition = {"share": config.share}
         offset = self.context.offset_storage_reader().offset(self.partition)
-        self.next = int(offset["next"]) if offset else 0  # type: ignore[arg-type]
+        self.next = int(offset["next"]) if offset else 0  # type: ignore[arg-type]  # a number
         (config.folder / f"{config.share}.pid").write_text(str(os.getpid()))
         self.hang_in("start")
 

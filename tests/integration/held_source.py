@@ -43,7 +43,7 @@ class HeldTask(SourceTask):
         self.shares = [int(share) for share in config.shares.split()]
         found = self.context.offset_storage_reader().offsets([{"share": share} for share in self.shares])
         self.next = {
-            share: int(offset["next"]) if offset else 0  # type: ignore[arg-type]
+            share: int(offset["next"]) if offset else 0  # type: ignore[arg-type]  # a number
             for share, offset in zip(self.shares, found, strict=True)
         }
         self.held: int | None = None

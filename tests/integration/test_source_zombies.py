@@ -94,7 +94,7 @@ def test_executors_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSessi
     wake(frozen)  # now Spark may kill them: it has wanted to since their job was cancelled
 
     for task, log in zip(held, logs, strict=True):
-        site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023
+        site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023 - called before the next round
     site.finish(driver)
     expect_all_in_the_topic(site, spark)
 

@@ -254,7 +254,7 @@ class At:
                 self._happens()
                 init()
 
-            writer.init = later  # type: ignore[method-assign]
+            writer.init = later  # type: ignore[method-assign]  # of this writer only
         return writer
 
     def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:

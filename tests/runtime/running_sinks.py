@@ -21,7 +21,7 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, take_over
+from sinksdk.store import MemoryStore, Store, take_over
 from sinksdk.store.records import (
     GenerationPlan,
     PlannedRange,
@@ -92,7 +92,7 @@ class Finished:
 class InProcess:
     """Runs each task of a plan at once, through the real take-over and the real engine."""
 
-    def __init__(self, store: MemoryStore, task_class: type[SinkTask], connector: str = "c") -> None:
+    def __init__(self, store: Store, task_class: type[SinkTask], connector: str = "c") -> None:
         self.store = store
         self.connector = connector
         self.task_class = task_class
@@ -149,7 +149,7 @@ def driver(
     task_class: type[SinkTask] = Task,
     connector: Connector | None = None,
     group: OffsetGroup | None = None,
-    store: MemoryStore | None = None,
+    store: Store | None = None,
     *,
     launcher_class: type[InProcess] = InProcess,
     **settings: object,

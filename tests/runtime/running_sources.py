@@ -49,7 +49,7 @@ class CountingTask(SourceTask):
         self.hang_in("start")
         self.partition = {"share": config.share}
         offset = self.context.offset_storage_reader().offset(self.partition)
-        self.next = int(offset["next"]) if offset else config.first  # type: ignore[arg-type]
+        self.next = int(offset["next"]) if offset else config.first  # type: ignore[arg-type]  # a number
         self.started.append(config.share)
 
     def poll(self) -> Sequence[SourceRecord]:

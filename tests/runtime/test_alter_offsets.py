@@ -220,7 +220,7 @@ def closing(place: Place, seconds: float, then: Callable[[], None]) -> None:
             then()
             status.become("UNASSIGNED")
 
-    place.clock.sleep = sleep  # type: ignore[method-assign]
+    place.clock.sleep = sleep  # type: ignore[method-assign]  # what happens meanwhile
 
 
 def test_tasks_that_are_closing_commit_first() -> None:

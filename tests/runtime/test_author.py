@@ -21,7 +21,7 @@ class Declared(SinkConnector):
 
 
 class Old(Declared):
-    def stop(self) -> None:  # type: ignore[override] - as Connect's connectors declare it
+    def stop(self) -> None:  # type: ignore[override]  # as Connect's connectors declare it
         self.stopped = "without a flag"
 
 
@@ -31,12 +31,12 @@ class New(Declared):
 
 
 class Otherwise(Declared):
-    def stop(self, gone: bool) -> None:  # type: ignore[override]
+    def stop(self, gone: bool) -> None:  # type: ignore[override]  # by another name
         self.stopped = gone
 
 
 class ByName(Declared):
-    def stop(self, *, is_deleted: bool = False) -> None:  # type: ignore[override]
+    def stop(self, *, is_deleted: bool = False) -> None:  # type: ignore[override]  # by its name only
         self.stopped = is_deleted
 
 
@@ -56,12 +56,12 @@ class ByPlace(Declared):
 
 
 class NotFirst(Declared):
-    def stop(self, timeout: float = 5.0, is_deleted: bool = False) -> None:  # type: ignore[override]  # noqa: FBT002
+    def stop(self, timeout: float = 5.0, is_deleted: bool = False) -> None:  # type: ignore[override]  # noqa: FBT002 - a number comes first
         self.stopped = is_deleted if timeout == 5.0 else timeout
 
 
 class ANumber(Declared):
-    def stop(self, timeout: float = 5.0) -> None:  # type: ignore[override]
+    def stop(self, timeout: float = 5.0) -> None:
         self.stopped = timeout
 
 

@@ -335,12 +335,12 @@ def test_what_is_given_up_is_discarded_where_that_works(scene: Scene) -> None:
         message = "access denied"
         raise ConnectException(message)
 
-    TwoPhase.publish = refuse  # type: ignore[method-assign]
+    TwoPhase.publish = refuse  # type: ignore[method-assign]  # of all its tasks
     try:
         scene.herder.delete("c", force=True)
         scene.worker().run()
     finally:
-        TwoPhase.publish = publish  # type: ignore[method-assign]
+        TwoPhase.publish = publish  # type: ignore[method-assign]  # as it was
 
     assert (scene.outside.seen, scene.outside.begun) == (["t-0 to 10"], set())
     assert scene.group.at == {P0: 10}
@@ -427,10 +427,10 @@ def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
             raise Crash
         return put(*arguments)
 
-    scene.store._write = crash  # type: ignore[method-assign]
+    scene.store._write = crash  # type: ignore[method-assign]  # of this store only
     with contextlib.suppress(Crash):
         scene.worker().run()
-    scene.store._write = put  # type: ignore[method-assign]
+    scene.store._write = put  # type: ignore[method-assign]  # as it was
     scene.signal = HandSignal(scene.clock)
     if scene.herder.connectors():
         scene.worker().run()

@@ -124,7 +124,7 @@ def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwr
         table.write(launcher.store, progress_key("c", 0), report, row.version)
         return launch(plan)
 
-    launcher.launch = overwriting  # type: ignore[method-assign]
+    launcher.launch = overwriting  # type: ignore[method-assign]  # after an older report
     made.run(until_caught_up=True)
 
     assert read_totals(launcher.store, "c").tasks[0].total.records_read == 17
@@ -354,7 +354,7 @@ def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
     def refuse(topics: Any) -> None:
         raise ConfigException(f"{topics} belong to somebody else")
 
-    connector.subscribed = refuse  # type: ignore[method-assign]
+    connector.subscribed = refuse  # type: ignore[method-assign]  # of this connector only
     with pytest.raises(ConfigException, match="somebody else"):
         made.run(until_caught_up=True)
     assert launcher.plans == []
@@ -384,7 +384,7 @@ def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() ->
         message = "no such bucket"
         raise ConfigException(message)
 
-    connector.start = refuse  # type: ignore[method-assign]
+    connector.start = refuse  # type: ignore[method-assign]  # of this connector only
     with pytest.raises(ConfigException):
         other.run()
 

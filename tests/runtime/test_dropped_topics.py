@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -50,11 +51,11 @@ def planned(generations: Generations, claim: Claim, offsets: Mapping[TopicPartit
 
 
 def run(
-    store: Watched, generations: Generations, offsets: Mapping[TopicPartition, int], **more: object
+    store: Watched, generations: Generations, offsets: Mapping[TopicPartition, int], **more: Any
 ) -> Claim:
     """A generation that commits these."""
     claim = generations.claim()
-    generations.plan(claim, [planned(generations, claim, offsets)], 1, **more)  # type: ignore[arg-type]
+    generations.plan(claim, [planned(generations, claim, offsets)], 1, **more)
     taken = take_over(store, "c", claim.generation, 0)
     assert taken is not None
     taken.ledger.commit({p: OffsetAndMetadata(offset, METADATA) for p, offset in offsets.items()})

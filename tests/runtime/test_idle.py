@@ -64,7 +64,7 @@ class Idle:
         self.source = Looked(self.clock)
         raw = {**RAW, **settings}
         record = registry.configure(self.store, "c", raw)
-        self.launcher = InProcess(self.store, Task)  # type: ignore[arg-type]
+        self.launcher = InProcess(self.store, Task)
         self.driver = ConnectorDriver(
             store=self.store,
             source=self.source,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,12 @@ TP = TopicPartition("t", 0)
 HUNDRED = Planner(BatchPolicy(max_records=100, max_wait=None))
 
 
-def backlog(end: int, committed: int | None = None, **fields: object) -> Backlog:
-    return Backlog(TP, OffsetRange(0, end), committed, **fields)  # type: ignore[arg-type]  # of a test's own
+def backlog(end: int, committed: int | None = None, **fields: Any) -> Backlog:
+    return Backlog(TP, OffsetRange(0, end), committed, **fields)
 
 
-def status(**fields: object) -> PartitionStatus:
-    return PartitionStatus(topic="t", partition=0, **fields)  # type: ignore[arg-type]
+def status(**fields: Any) -> PartitionStatus:
+    return PartitionStatus(topic="t", partition=0, **fields)
 
 
 def chosen(
@@ -36,8 +37,8 @@ def batches(planner: Planner, *backlogs: Backlog, now: float = 0.0) -> list[tupl
     return [(planned.start, planned.records) for planned in planner.decide(backlogs, now).ranges]
 
 
-def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: object) -> PartitionOutcome:
-    return PartitionOutcome(TP, committed, delivered, 0, tail, fields.pop("read_to", delivered), **fields)  # type: ignore[arg-type]
+def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: Any) -> PartitionOutcome:
+    return PartitionOutcome(TP, committed, delivered, 0, tail, fields.pop("read_to", delivered), **fields)
 
 
 def test_without_a_batch_size_whatever_is_there_is_read_at_once_and_due() -> None:

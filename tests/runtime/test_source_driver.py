@@ -64,7 +64,7 @@ def test_the_next_start_goes_on_where_the_last_one_ended() -> None:
     for _ in range(3):
         before = len(topics.records("numbers"))
         with Running(store, topics) as running:
-            eventually(lambda before=before: len(topics.records("numbers")) > before + 10)  # type: ignore[misc]
+            eventually(lambda before=before: len(topics.records("numbers")) > before + 10)  # type: ignore[misc]  # of this round
 
     for share in "ab":
         assert (found := counted(running.values(), share)) == list(range(len(found)))

@@ -74,13 +74,13 @@ def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Pa
     store, target = MemoryStore(), TopicDirectoryTarget(str(tmp_path))
     for orders in (3, 1):
         with Running(store, target, **{"restart.max.attempts": 100}) as running:
-            eventually(lambda running=running: running.launcher.plans)  # type: ignore[misc]
+            eventually(lambda running=running: running.launcher.plans)  # type: ignore[misc]  # of this round
             for _ in range(orders):
                 begun = len(CountingTask.started)
                 registry.order(store, "c", "rebalance")
-                eventually(lambda begun=begun: len(CountingTask.started) > begun)  # type: ignore[misc]
+                eventually(lambda begun=begun: len(CountingTask.started) > begun)  # type: ignore[misc]  # of this round
             failed = len(Stumbling.stumbled)
-            eventually(lambda failed=failed: len(Stumbling.stumbled) > failed)  # type: ignore[misc]
+            eventually(lambda failed=failed: len(Stumbling.stumbled) > failed)  # type: ignore[misc]  # of this round
 
     ends = TopicDirectory(str(tmp_path)).partitions(Subscription(("numbers",), None))
     there = sum(offsets.end for offsets in ends.values())

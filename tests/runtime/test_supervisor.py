@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -33,13 +33,16 @@ TP = TopicPartition("t", 0)
 
 
 class Running:
-    """A generation that runs for so many looks; something may happen at each."""
+    """A generation that runs for so many looks, something may happen at each, and tells what became of it."""
 
     def __init__(self, clock: ManualClock, looks: int) -> None:
         self.clock = clock
         self.looks = looks
-        self.happens = lambda: None
+        self.happens: Callable[[], None] = lambda: None
         self.is_cancelled = False
+        self.tells: Callable[[], Sequence[TaskResult]] = lambda: [
+            TaskResult(0, 1, [PartitionOutcome.unread(TP, 0, None)], 0)
+        ]
 
     def wait(self, timeout: float) -> bool:
         self.clock.advance(timeout)
@@ -48,7 +51,7 @@ class Running:
         return self.looks <= 0 or self.is_cancelled
 
     def results(self) -> Sequence[TaskResult]:
-        return [TaskResult(0, 1, [PartitionOutcome.unread(TP, 0, None)], 0)]
+        return self.tells()
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -156,7 +159,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
 def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() -> None:
     """The job was cancelled: what its task wrote last is all there is, and what it has counted too."""
     site = Site(looks=10_000)
-    site.running.results = no_results  # type: ignore[method-assign]
+    site.running.tells = no_results
     partition = PartitionProgress(
         topic="t", partition=0, position=7, committed=5, records=7, counts={"files": 2}
     )
@@ -176,7 +179,7 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
     site = Site(looks=3)
     outcomes = [PartitionOutcome.unread(TP, 0, None)]
     measures = TaskMeasures(records_read=9)
-    site.running.results = lambda: [TaskResult(0, 1, outcomes, measures=measures)]  # type: ignore[method-assign]
+    site.running.tells = lambda: [TaskResult(0, 1, outcomes, measures=measures)]
     row = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
     table.write(site.store, progress_key("c", 0), row, None)
     supervisor = site.supervisor()
@@ -212,7 +215,7 @@ def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
             table.write(site.store, progress_key("c", 0), progress, None)
 
     site.running.happens = hang
-    site.running.results = list  # type: ignore[method-assign]
+    site.running.tells = list
     began = site.clock.now()
     (outcome,) = site.run()
 
@@ -252,7 +255,7 @@ def test_the_end_of_the_process_waits_for_no_store() -> None:
     """Tasks that cannot be asked to close are cancelled after the time that they would have had."""
     site = Site(looks=10_000)
     site.store.error = StoreUnavailable("no answer")
-    site.running.results = list  # type: ignore[method-assign]
+    site.running.tells = list
     cancelled_at = list[float]()
     began, cancel = site.clock.now(), site.running.cancel
 
@@ -261,7 +264,7 @@ def test_the_end_of_the_process_waits_for_no_store() -> None:
         site.store.error = None
         cancel()
 
-    site.running.cancel = note  # type: ignore[method-assign]
+    site.running.cancel = note  # type: ignore[method-assign]  # and notes when
     site.signal.ask(ClosingReason.SHUTDOWN)
     site.run()
 
@@ -276,7 +279,7 @@ def test_executors_that_cannot_run_its_tasks_fail_it_at_once() -> None:
         message = "the executors' Python has no module 'sinksdk'"
         raise ConfigException(message)
 
-    site.running.results = results  # type: ignore[method-assign]
+    site.running.tells = results
 
     with pytest.raises(ConfigException, match="no module"):
         site.run()

@@ -212,7 +212,7 @@ def test_totals_that_somebody_removed_are_written_anew(store: Moody) -> None:
     """A conflict with nothing there: ours are as good as any."""
     made = keeper(store)
     made.add(1, {0: read(10)}, {})
-    store.delete(totals_key("c"), store.get(totals_key("c")).version)  # type: ignore[union-attr]
+    store.delete(totals_key("c"), store.get(totals_key("c")).version)  # type: ignore[union-attr]  # it is there
     made.add(2, {0: read(5)}, {})
 
     assert total(read_totals(store, "c")) == 15

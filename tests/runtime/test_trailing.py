@@ -99,7 +99,7 @@ def test_a_source_that_gives_no_answer_is_asked_again() -> None:
 def test_ten_thousand_quiet_partitions_do_not_hold_the_driver_up() -> None:
     """Regression: they were asked about one after another, in its step, and nobody sent its heartbeat."""
     source, later = Source(most=6_000), []
-    gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]
+    gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]  # the same
     quiet = [Backlog(TopicPartition("t", n), OffsetRange(0, 5), 0) for n in range(10_000)]
 
     assert [gaps.among(quiet) for _ in range(3)] == [[], [], []]

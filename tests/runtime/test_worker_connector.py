@@ -356,7 +356,7 @@ def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.Monk
         soon(lambda: scene.committed() == 10, "nothing was read")
         for wish, state in ((scene.herder.pause, "PAUSED"), (scene.herder.stop, "STOPPED")):
             wish("c")
-            soon(lambda state=state: scene.state() == state, f"it was not {state}")  # type: ignore[misc]
+            soon(lambda state=state: scene.state() == state, f"it was not {state}")  # type: ignore[misc]  # of this round
             scene.herder.resume("c")
             soon(lambda: scene.state() == "RUNNING", "it did not go on")
         scene.herder.configure("c", {**RAW, "tasks.max": 3})
@@ -455,11 +455,11 @@ def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
         message = "the store does not answer"
         raise StoreUnavailable(message)
 
-    scene.store._read = refuse  # type: ignore[method-assign]
+    scene.store._read = refuse  # type: ignore[method-assign]  # an outage
     with scene.running() as thread:
         soon(lambda: len(reads) >= 2, "it did not look again")
         assert thread.is_alive()
-        scene.store._read = answer  # type: ignore[method-assign]
+        scene.store._read = answer  # type: ignore[method-assign]  # its end
         soon(lambda: scene.committed() == 10, "it did not go on")
 
 

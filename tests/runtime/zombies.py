@@ -51,7 +51,7 @@ class FreezingTarget:
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
         writer = self._target.writer(config, name)
-        return Freezing(writer, self.frozen[name.task], self.thaw)  # type: ignore[return-value]
+        return Freezing(writer, self.frozen[name.task], self.thaw)
 
     def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
         return self._target.offsets(config)
@@ -123,4 +123,4 @@ def committed(target: Target, share: str, settings: Mapping[str, Any] = {}) -> i
         found = offsets.offset({"share": share})
     finally:
         offsets.close()
-    return int(found["next"]) if found else None  # type: ignore[arg-type]
+    return int(found["next"]) if found else None  # type: ignore[arg-type]  # a number

@@ -59,7 +59,7 @@ def test_credentials_that_let_nobody_in_are_refused(tmp_path: Path, content: str
 
 @pytest.mark.parametrize(
     ("host", "here"),
-    [("127.0.0.1", True), ("127.0.0.2", True), ("::1", True), ("localhost", True), ("0.0.0.0", False),  # noqa: S104
+    [("127.0.0.1", True), ("127.0.0.2", True), ("::1", True), ("localhost", True), ("0.0.0.0", False),  # noqa: S104 - nobody listens there
      ("::", False),
      ("192.168.0.1", False), ("example.org", False)],
 )  # fmt: skip

@@ -134,12 +134,12 @@ def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, s
     for name in ("going", "staying"):
         fill(store, Scene(name), now)
     listed = store.list("connectors/")
-    store.snapshot = lambda prefix: store  # type: ignore[method-assign,assignment,misc]
+    store.snapshot = lambda prefix: store  # type: ignore[method-assign]  # what it has at each look
     for key in store.list(connector_prefix("going")):
         found = store.stored(key)
         assert found is not None
         store.delete(key, found.version)
-    store.list = lambda prefix: listed  # type: ignore[method-assign]
+    store.list = lambda prefix: listed  # type: ignore[method-assign]  # what there was before
 
     assert [one["name"] for one in client.get("/progress").json()["connectors"]] == ["staying"]
 

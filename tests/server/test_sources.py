@@ -122,7 +122,7 @@ def test_offsets_are_told_by_source_partition(
 
     found = client.get("/connectors/c/offsets").json()
     assert found == offsets(
-        *((share, topics.positions["c"][f'{{"share":"{share}"}}'].offset["next"]) for share in "ab")  # type: ignore[misc]
+        *((share, topics.positions["c"][f'{{"share":"{share}"}}'].offset["next"]) for share in "ab")
     )
 
 

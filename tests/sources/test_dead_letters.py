@@ -102,7 +102,7 @@ def test_the_future_is_done_once_it_is_written(opened: Opened) -> None:
     """Dead letters: the future says that the record is durable, and nothing before that."""
     producer = FakeProducer()
     held: list[Report] = []
-    producer.poll = lambda seconds: time.sleep(0.001) or 0  # type: ignore[method-assign, func-returns-value]
+    producer.poll = lambda seconds: time.sleep(0.001) or 0  # type: ignore[method-assign, func-returns-value]  # slowly, nothing
     letter = opened(producer).send(RECORD)
     time.sleep(0.02)
     assert not letter.done()

@@ -82,8 +82,8 @@ def test_schemas_are_fetched_once(registry: RegistryServer) -> None:
 
 def test_what_the_real_client_registers_is_read(registry: RegistryServer) -> None:
     """Avro: the registry of these tests is one to Confluent's own serializer, too."""
-    from confluent_kafka.schema_registry.avro import AvroSerializer  # noqa: PLC0415
-    from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415
+    from confluent_kafka.schema_registry.avro import AvroSerializer  # noqa: PLC0415 - slow to load
+    from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - slow to load
 
     serialize = AvroSerializer(SchemaRegistryClient({"url": registry.url}), json.dumps(FLIGHT))
     data = serialize({"carrier": "UA"}, SerializationContext("flights", MessageField.VALUE))

@@ -268,7 +268,8 @@ def test_more_tasks_than_a_local_spark_has_places_for_are_refused(master: str) -
 
 def test_a_local_cluster_whose_executors_are_still_to_come_has_room() -> None:
     """Spark counts those that are there, or says two."""
-    _expect_room(SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]"), 4)  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]")
+    _expect_room(context, 4)
 
 
 def test_a_cluster_may_get_more_places(caplog: pytest.LogCaptureFixture) -> None:

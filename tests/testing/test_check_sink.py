@@ -118,7 +118,7 @@ def test_a_destination_without_faults_is_told() -> None:
 def bare(faults: FaultPlan) -> MemoryDestination:
     """A destination that cannot tell what is left over."""
     destination = MemoryDestination(faults)
-    destination.leftovers = None  # type: ignore[assignment,method-assign]
+    destination.leftovers = None  # type: ignore[assignment,method-assign]  # it has none
     return destination
 
 

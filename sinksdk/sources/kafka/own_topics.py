@@ -18,8 +18,8 @@ _PASSING: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's names for its own errors
         KafkaError._RESOLVE,  # noqa: SLF001 - a name server may be away, too
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001 - the same
+        KafkaError._TRANSPORT,  # noqa: SLF001 - the same
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,

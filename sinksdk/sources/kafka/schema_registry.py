@@ -153,8 +153,8 @@ def _definition(schema: Schema, what: str) -> Any:
 
 def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> Any:
     """A schema as fastavro wants it, its references filled in where they are first used."""
-    from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError  # noqa: PLC0415
-    from fastavro.schema import load_schema  # noqa: PLC0415
+    from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError  # noqa: PLC0415 - only Avro needs it
+    from fastavro.schema import load_schema  # noqa: PLC0415 - the same
 
     class Fetched(AbstractSchemaRepository):
         def load(self, name: str) -> Any:

@@ -74,7 +74,7 @@ class Log:
         ]
         self.ends[partition] = first + count + gap // 2
 
-    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:  # noqa: ARG002
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:  # noqa: ARG002 - there are no others
         """See :meth:`sinksdk.sources.Source.partitions`."""
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
@@ -83,7 +83,7 @@ class Log:
         """Nothing is read here: the simulated tasks have the records at hand."""
         return False
 
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - whichever they are
         """None: no topic of the simulation is ever made again."""
         return {}
 

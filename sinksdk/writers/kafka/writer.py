@@ -39,7 +39,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic; a connector does not",
     KafkaError._UNKNOWN_TOPIC: "create the topic; a connector does not",  # noqa: SLF001 - librdkafka's own
     KafkaError.TOPIC_EXCEPTION: "give the topic a name of at most 249 letters, digits, '.', '_' and '-'",
-    KafkaError._UNKNOWN_PARTITION: "give the topic more partitions, or write to those it has",  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION: "give the topic more partitions, or write to those it has",  # noqa: SLF001 - the same
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connector's user write to the topic",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "let the connector's user write with this "
     "transactional id, and describe it",
