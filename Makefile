@@ -30,7 +30,7 @@ pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--f
 	$(BIN)/python -m examples.pipeline $(OPTIONS)
 
 JOBS ?= 2
-PYTEST_OPTIONS := --numprocesses $(JOBS) --dist loadgroup
+PYTEST_OPTIONS = --numprocesses $(JOBS) --dist loadgroup
 ALL := --no-loadscope-reorder property_tests examples tests
 check: install ## Lint, types, import rules, fast tests; before every commit (2 to 3 minutes)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types fast
@@ -53,6 +53,8 @@ SPARK_ARCHIVE := $(VENV)/spark.jsa
 $(SPARK_ARCHIVE): $(INSTALLED)
 	$(BIN)/python -m tests.spark_archive $@
 
+# Slow tests wait for a third of their time: one process more than there are cores.
+test nightly coverage: JOBS := 3
 test: check $(SPARK_ARCHIVE) ## What check does, then all other tests: Spark, servers, crashes, thousands of random schedules
 	$(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 -m '(slow or spark) and not nightly' $(ALL)
 

@@ -26,7 +26,7 @@ def main(archive: Path) -> None:
     """Start Spark, run a job over a topic directory as connectors do, and have the JVM write what it has loaded."""
     unfinished = archive.with_suffix(".unfinished")
     os.environ["SPARK_SUBMIT_OPTS"] = (
-        f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
+        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     )
     spark = create_session("sinksdk-tests", "local[2]")
     with tempfile.TemporaryDirectory() as folder:
