@@ -39,7 +39,7 @@ _DEPTHS: Final = {
     depth.name: depth
     for depth in (
         Depth("ci", schedules=1_500, deploys=25, examples=200, cases=100, stride=5),
-        Depth("nightly", schedules=10_000, deploys=1_000, examples=5_000, cases=1_000, stride=1),
+        Depth("nightly", schedules=10_000, deploys=1_000, examples=1_000, cases=1_000, stride=1),
     )
 }
 
