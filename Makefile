@@ -32,7 +32,7 @@ pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--f
 JOBS ?= 2
 PYTEST_OPTIONS = --numprocesses $(JOBS) --dist loadgroup
 ALL := --no-loadscope-reorder property_tests examples tests
-check: install ## Lint, types, import rules, fast tests; before every commit (2 to 3 minutes)
+check: install ## Lint, types, import rules, fast tests; before every commit (2 minutes)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types fast
 
 lint:

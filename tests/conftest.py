@@ -17,16 +17,18 @@ EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 
 # Most of what a short-lived JVM computes is its own optimization: without the second compiler, starting Spark
 # and a few small jobs takes 12 instead of 21 CPU seconds; without a collector of many threads 2 to 4 less.
+# JDK_JAVA_OPTIONS reaches drivers, executors, brokers, and what launches them.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", JVM_OPTIONS)
 # What it still computes is the loading of classes: python -m tests.spark_archive, which make test calls.
 if (archive := Path(sys.prefix, "spark.jsa")).exists():
     JVM_OPTIONS += (
         f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
     )
-for options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(options, JVM_OPTIONS)
+os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 
+
+EACH_BY_ITSELF = ("property_tests", "tests/testing")
+"""Folders whose tests take long and have nothing in common: any process may run any of them, and they come first."""
 
 SHARED = {"spark", "bootstrap"}
 """Fixtures that take seconds to start, and that all tests of a process share: one process runs these tests."""
@@ -36,6 +38,7 @@ SHARED = {"spark", "bootstrap"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow folders, and say which ones one process must run (pytest-xdist's loadgroup)."""
     slow = tuple(ROOT / folder for folder in SLOW)
+    items.sort(key=lambda item: not _is_by_itself(item))
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in slow):
             item.add_marker(pytest.mark.slow)
@@ -53,9 +56,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _group(item: pytest.Item) -> str:
     if SHARED.intersection(getattr(item, "fixturenames", ())):
         return "shared"
-    if item.path.is_relative_to(ROOT / "property_tests"):
-        return item.name.rstrip("]")  # each of these is long, and has nothing in common with the others
-    return item.path.stem
+    return f"{item.path.stem}.{item.name.rstrip(']')}" if _is_by_itself(item) else item.path.stem
+
+
+def _is_by_itself(item: pytest.Item) -> bool:
+    return any(item.path.is_relative_to(ROOT / folder) for folder in EACH_BY_ITSELF)
 
 
 def pytest_report_header() -> str:

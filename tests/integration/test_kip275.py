@@ -93,6 +93,7 @@ def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
     assert code == 0, output
 
 
+@pytest.mark.nightly
 def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, spark: SparkSession) -> None:
     """The same story without commit-on-close: every task starts again from its last full file."""
     watcher = story(archive, spark, "DeafArchiver")

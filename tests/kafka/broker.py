@@ -172,10 +172,7 @@ def _java(main: str, *arguments: str, heap: str) -> list[str]:
     log = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     classpath = ":".join(map(str, jars()))
-    options = os.environ.get(
-        "KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC"
-    ).split()  # Kafka's scripts' name
-    return [str(java), f"-Xmx{heap}", *options, log, "-cp", classpath, main, *arguments]
+    return [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", log, "-cp", classpath, main, *arguments]
 
 
 def free_ports(count: int = 2) -> int:
