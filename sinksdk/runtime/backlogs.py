@@ -77,7 +77,9 @@ class Backlogs:
         backlog = Backlog(partition, offsets, committed, unsettled, self._status.of(partition))
         self._tell_of_loss(backlog)
         undiscarded = self._undiscarded(partition, claim)
-        status = observe(backlog, self._clock.time()).model_copy(update={"undiscarded": undiscarded})
+        status = observe(backlog, self._clock.time())
+        if status.undiscarded != undiscarded:
+            status = status.model_copy(update={"undiscarded": undiscarded})
         self._status.update([status])
         return Backlog(partition, offsets, committed, unsettled, status)
 

@@ -320,6 +320,8 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
             older = seen[: _MOST_SIGHTINGS // 2]
             seen = [Seen(end=older[-1].end, at=older[0].at), *seen[_MOST_SIGHTINGS // 2 :]]
         seen.append(Seen(end=end, at=now))
+    if end == status.end and tuple(seen) == status.seen:
+        return status  # nothing has come: what most looks find costs no copy
     return status.model_copy(update={"seen": tuple(seen), "end": end})
 
 

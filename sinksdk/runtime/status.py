@@ -108,8 +108,10 @@ class StatusKeeper:
         """Remember; written when :meth:`save` is called next."""
         for status in statuses:
             partition = status.topic_partition
-            self._is_news = self._is_news or self._partitions.get(partition) != status
-            self._partitions[partition] = status
+            known = self._partitions.get(partition)
+            if status is not known:
+                self._is_news = self._is_news or known != status
+                self._partitions[partition] = status
 
     def forgive(self) -> None:
         """A new start: what failed before has all its attempts again."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter, is_
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sinksdk.errors import (
@@ -56,7 +55,7 @@ class _Seen:
     def is_newest_unchanged(self) -> bool:
         """Whether the last file is as it was: one that is written again in place moves no folder's time."""
         try:
-            return self.newest is None or FileStat.of(Path(self.newest.path)) == self.newest
+            return self.newest is None or FileStat.of(self.newest.path) == self.newest
         except FileNotFoundError:
             return False
 
