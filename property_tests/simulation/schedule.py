@@ -71,6 +71,9 @@ def _rolling_deploy(archive: Archive) -> None:
         world.violation(f"the first driver was asked to give way, and went on: {more} more generations")
     if cluster.ended[first.name] != "FencedException":
         world.violation(f"the first driver ended: {cluster.ended[first.name]}")
+    # The end starts a third one. Before the second has said that it is there, nobody could ask it to give way.
+    already = len(archive.put)
+    _run_until(archive, lambda: len(archive.put) > already)
     _calm_down(archive)
     again = [record for record, times in archive.put.items() if times > 1]
     if again:
