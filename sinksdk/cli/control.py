@@ -22,12 +22,9 @@ from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
 from sinksdk.runtime.redaction import redacted, still_hidden, with_secrets
 from sinksdk.runtime.registry import ConnectorNotFoundException, graceful_timeout
-from sinksdk.runtime.runner import Driver
 from sinksdk.runtime.waits import told
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
-from sinksdk.store.records import ConnectorRecord
 
 _LOOK: Final = 0.2  # seconds between looks whether a deletion is done
 _PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done
@@ -168,11 +165,11 @@ def delete(
     with herding(store) as (herder, opened):
         record = herder.delete(name, force=force)
         give_up = time.monotonic() + graceful_timeout(record) + _PATIENCE
-        while name in herder.connectors():
+        while _is_there(herder, name, record.incarnation):
             info = herder.info(name)
             if not info.driver:
                 WorkerConnector(
-                    opened, name, _no_driver, connector_to_delete, groups=groups, patience=_PATIENCE
+                    opened, name, None, connector_to_delete, groups=groups, patience=_PATIENCE
                 ).run()
             elif time.monotonic() > give_up:
                 why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
@@ -219,9 +216,12 @@ def set_config(store: str, name: str, file: Any, *, as_json: bool = False) -> No
     tell(f"{name}: the configuration {what}", said, as_json=as_json)
 
 
-def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:  # noqa: ARG001 - a factory of drivers
-    message = "it is being deleted"
-    raise ConnectorNotFoundException(message)
+def _is_there(herder: Herder, name: str, incarnation: str) -> bool:
+    """Whether a connector is still the same one; else it is deleted, and may have been created again."""
+    try:
+        return herder.connector(name).incarnation == incarnation
+    except ConnectorNotFoundException:
+        return False
 
 
 def _state(info: ConnectorInfo) -> str:

@@ -60,7 +60,8 @@ class WorkerConnector:
     Args:
         store: where that stands.
         connector: the connector's name.
-        drivers: make what runs it.
+        drivers: make what runs it. None: it is only deleted here, and left alone when somebody has created it
+            again meanwhile.
         connectors: make one to be deleted.
         groups: find where its commits are mirrored to.
         brings_config: whether this process brings the connector's configuration; else the store has it.
@@ -78,7 +79,7 @@ class WorkerConnector:
         self,
         store: Store,
         connector: str,
-        drivers: Drivers,
+        drivers: Drivers | None,
         connectors: Connectors,
         *,
         groups: Groups = _no_group,
@@ -135,7 +136,7 @@ class WorkerConnector:
         while not self._signal.is_final:
             self._waits.has_ended = False
             try:
-                record = None if brings else registry.find(self._store, self._connector)
+                record = None if brings else self._find()
                 if self._has_ended(record, until_caught_up=until_caught_up):
                     return
                 brings = False
@@ -147,24 +148,37 @@ class WorkerConnector:
                 brings = brings and not self._waits.has_ended
                 self._await(error)
 
+    def _find(self) -> ConnectorRecord | None:
+        """What is wanted of it. None: it is gone, which whoever only deletes it wanted."""
+        try:
+            return registry.find(self._store, self._connector)
+        except ConnectorNotFoundException:
+            if self._drivers is None:
+                return None
+            raise
+
     def _has_ended(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> bool:
         """Do what is wanted of it, until something else is; whether nothing else will be."""
         if record is not None and record.deleted:
             return self._delete(record)
+        if self._drivers is None:
+            return True  # somebody else has deleted it; who has created it again keeps it
         if record is not None and record.target_state != "RUNNING":
             self._idle(record, record.target_state)
             return False
-        reason = self._live(record, until_caught_up=until_caught_up)
+        reason = self._live(self._drivers, record, until_caught_up=until_caught_up)
         if reason is ClosingReason.DELETE:
             record = registry.find(self._store, self._connector)
             self._cleaned_up = record.incarnation  # the driver has stopped it
             return self._delete(record)
         return reason is None
 
-    def _live(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> ClosingReason | None:
+    def _live(
+        self, drivers: Drivers, record: ConnectorRecord | None, *, until_caught_up: bool
+    ) -> ClosingReason | None:
         """Run it as RUNNING. None: it has come to its end, and nobody wants anything else of it."""
         try:
-            reason = self._drivers(record, self._wishes).run(until_caught_up=until_caught_up)
+            reason = drivers(record, self._wishes).run(until_caught_up=until_caught_up)
             assert reason is None or isinstance(reason, ClosingReason)  # noqa: S101 - a driver's
         except (FencedException, *PASSING):
             raise

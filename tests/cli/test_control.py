@@ -18,6 +18,7 @@ from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.status import StatusKeeper
 from sinksdk.sources import write_records
 from sinksdk.store import Store, open_store, take_over
+from sinksdk.store.keys import config_key
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
 from tests.cli.support import Here
@@ -276,6 +277,24 @@ def test_a_driver_that_is_alive_deletes(here: Here, store: Store, monkeypatch: p
     assert "its driver has not finished" in result.stderr
     assert time.monotonic() - began >= 0.3
     assert Herder(store).connectors() == ["lines"]
+
+
+def test_a_connector_that_was_created_again_meanwhile_is_deleted(
+    here: Here, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the command waited for the new one to go, and said that it was DELETING."""
+    driven(store)
+    config = Herder(store).connector("lines").config
+
+    def somebody_else(seconds: float) -> None:
+        store.delete(config_key("lines"), store.version(config_key("lines")))
+        Herder(store).create("lines", config)
+
+    monkeypatch.setattr("sinksdk.cli.control.time.sleep", somebody_else)
+    result = here.sinksdk("delete", "lines")
+
+    assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")
+    assert Herder(store).connector("lines").deleted is False
 
 
 def test_every_command_speaks_to_programs(here: Here, store: Store) -> None:

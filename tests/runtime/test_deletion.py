@@ -185,9 +185,9 @@ class Scene:
         return WorkerConnector(
             self.store,
             "c",
-            self.driver,
-            lambda record: (Connector(), ConnectorConfig.parse(record.config)),
+            connectors=lambda record: (Connector(), ConnectorConfig.parse(record.config)),
             **{
+                "drivers": self.driver,
                 "groups": lambda record: self.group,
                 "stays": True,
                 "signal": self.signal,
@@ -218,6 +218,38 @@ def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Sce
     assert scene.outside.calls == ["start", "stop True"]
     assert scene.is_gone()
     assert scene.group.at == {P0: 15}
+
+
+def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> None:
+    """Regression: a deletion that was held up until then took the new connector for its own, and broke off."""
+    scene.leave_unpublished()
+    scene.herder.delete("c")
+    held_up = scene.worker(drivers=None, stays=False)
+    created: list[ConnectorRecord] = []
+
+    def somebody_else() -> None:
+        if not created:
+            scene.clock.on_wait = lambda: None
+            scene.outside.is_down = False
+            scene.worker().run()
+            created.append(scene.herder.create("c", RAW))
+
+    scene.clock.on_wait = somebody_else
+    held_up.run()
+
+    assert scene.outside.seen == ["t-0 to 10", "t-0 to 15"]
+    assert scene.herder.connector("c") == created[0]
+    assert scene.worker(drivers=None, stays=False).run() is None
+    assert scene.herder.connector("c") == created[0]
+
+
+def test_what_somebody_else_has_deleted_is_deleted(scene: Scene) -> None:
+    """Who comes after that has nothing to do, and says nothing."""
+    scene.herder.delete("c")
+    scene.worker().run()
+    scene.worker(drivers=None, stays=False).run()
+
+    assert scene.is_gone()
 
 
 @pytest.mark.parametrize("state", ["pause", "stop"])

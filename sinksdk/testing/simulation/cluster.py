@@ -230,7 +230,7 @@ class Cluster(ABC):
                 WorkerConnector(
                     self.store(),
                     self.name,
-                    _no_driver,
+                    None,
                     self.to_delete,
                     groups=self.group_of,
                     signal=signal,
@@ -338,10 +338,6 @@ class SimulatedLauncher:
         generation = SimulatedGeneration(self._cluster, plan, self._driver)
         self._cluster.launched(generation)
         return generation
-
-
-def _no_driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:
-    raise NotImplementedError
 
 
 class SimulatedSignal(ClosingSignal):
