@@ -100,20 +100,24 @@ def _await(is_so: Callable[[], bool]) -> None:
 
 
 def idle_rows(
-    name: str, make: Callable[[Path], Store], files: int, target: float | None = 5.0
+    name: str,
+    make: Callable[[Path], Store],
+    files: int,
+    target: float | None = 5.0,
+    connectors: int = CONNECTORS,
 ) -> Iterator[Row]:
     """The share of a core that connectors take which have nothing to do."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "topics"
         make_topic(root, files)
         store = make(Path(folder))
-        with idling(store, root, CONNECTORS):
+        with idling(store, root, connectors):
             time.sleep(_SETTLED)
             began, cpu = time.perf_counter(), time.process_time()
             time.sleep(_MEASURED)
             share = 100 * (time.process_time() - cpu) / (time.perf_counter() - began)
         store.close()
-        what = f"{name}: {CONNECTORS} idle connectors, {PARTITIONS} partitions of {files} files each"
+        what = f"{name}: {connectors} idle connectors, {PARTITIONS} partitions of {files} files each"
         if target is None:
             yield Row(what, f"{share:.1f} % of a core")
         else:
@@ -125,13 +129,11 @@ def sqlite(folder: Path) -> Store:
     return open_store(f"sqlite:///{folder}/store.db", create=True)
 
 
-def measure() -> list[Row]:
+def measure(connectors: int = CONNECTORS) -> list[Row]:
     """With few files and with many."""
-    return [row for files in (3, FILES) for row in idle_rows("SQLite", sqlite, files)]
+    return [row for files in (3, FILES) for row in idle_rows("SQLite", sqlite, files, connectors=connectors)]
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    if sys.argv[1:]:
-        CONNECTORS = int(sys.argv[1])  # type: ignore[misc]  # final but for the command line
-    show(measure())
+    show(measure(*map(int, sys.argv[1:])))

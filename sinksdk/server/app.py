@@ -64,13 +64,18 @@ def create_app(
     app.include_router(plugins_router(own))
     app.include_router(progress.router)
     app.include_router(page_router())
+    protect(app, credentials, hosts)
+    return app
+
+
+def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str] | None) -> None:
+    """Put around an application what each of the server has: who may ask, from where, how errors are told."""
     tell_errors(app)
     app.add_middleware(PathSegments)
     app.add_middleware(Heads)
     if credentials is not None:
         app.add_middleware(Authentication, credentials=credentials)
     app.add_middleware(Guard, hosts=hosts)
-    return app
 
 
 def _unknown(config: Mapping[str, str]) -> OpenedTarget:

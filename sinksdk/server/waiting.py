@@ -8,13 +8,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from sinksdk.server.admin import unhealthy
-from sinksdk.server.auth import Authentication, Credentials
+from sinksdk.server.app import protect
+from sinksdk.server.auth import Credentials
 from sinksdk.server.bodies import Alive
-from sinksdk.server.errors import answer, tell_errors
-from sinksdk.server.guard import Guard
-from sinksdk.server.heads import Heads
+from sinksdk.server.errors import answer
 from sinksdk.server.page import page_router
-from sinksdk.server.paths import PathSegments
 
 
 def create_waiting_app(
@@ -46,10 +44,5 @@ def create_waiting_app(
     async def anything(path: str) -> Any:  # noqa: ARG001 - whatever it is
         return answer(503, why())
 
-    tell_errors(app)
-    app.add_middleware(PathSegments)
-    app.add_middleware(Heads)
-    if credentials is not None:
-        app.add_middleware(Authentication, credentials=credentials)
-    app.add_middleware(Guard, hosts=hosts)
+    protect(app, credentials, hosts)
     return app
