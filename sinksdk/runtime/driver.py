@@ -149,6 +149,7 @@ class ConnectorDriver:
         self._totals = TotalsKeeper(store, config.name)
         self._ends = EndsKeeper(store, config.name, self._clock)
         self._until_caught_up = False
+        self._has_discarded_at_last = False
         self._task_waits = Waits.of_restarts(f"connector {config.name}", config, self._clock, jitter)
         self._turns = Turns(config.generation_max_ms / 1000)
         self._pacing = Pacing.of_restarts(config, self._clock, jitter)
@@ -310,12 +311,22 @@ class ConnectorDriver:
             is_known = not self._watch.is_in_doubt and not self._lookout.unavailable
             is_done = is_known and len(ready) == len(backlogs)
             if self._until_caught_up and is_done:
+                if self._may_discard_before_the_end(claim):
+                    continue
                 return None
             if gaps := self._gaps.among(ready):
                 return self._planner.all_of(gaps, ready)
             self._status.save_if_due()
             self._listener.progress(self._views.of())
             self._wait(now, decision.due_at)
+
+    def _may_discard_before_the_end(self, claim: Claim) -> bool:
+        """Once before a run ends: the next one may be months away, and what is left takes up storage."""
+        if self._has_discarded_at_last or not any(claim.stale.values()):
+            return False
+        self._has_discarded_at_last = True
+        self._pacing.discard_now()
+        return True
 
     def _follow_orders(self) -> None:
         """What was ordered while nothing runs."""

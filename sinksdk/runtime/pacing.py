@@ -107,6 +107,10 @@ class Pacing:
         """How often in a row not everything could be discarded."""
         return self._discards.get(partition, (0, 0.0))[0]
 
+    def discard_now(self) -> None:
+        """Discarding may be tried again at once; if it fails again, the next wait is longer all the same."""
+        self._discards = {partition: (tries, 0.0) for partition, (tries, _) in self._discards.items()}
+
     def may_discard(self, partition: TopicPartition) -> bool:
         """Whether discarding may be tried again."""
         _, not_before = self._discards.get(partition, (0, 0.0))

@@ -108,7 +108,7 @@ class Tenure:
 
         Returns:
             The same; None when he does not, or it never was our turn. STOP in place of DELETE: it cannot be
-            deleted yet, and was stopped only.
+            deleted yet, and was stopped only. REBALANCE: it is another connector by now, to be started.
 
         Raises:
             FencedException: a newer driver has taken over.
@@ -265,6 +265,12 @@ class Tenure:
             claim.generation,
         )
         self.wishes.follow(record)
+        if record.incarnation != self._connector.identity.incarnation:
+            log.info(
+                "connector %s was deleted while this driver started, and is created again: it starts anew",
+                self._config.name,
+            )
+            return ClosingReason.REBALANCE
         return drive(claim, record)
 
     def _succession(self, name: str) -> Succession:

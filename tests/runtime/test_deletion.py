@@ -152,12 +152,14 @@ class Scene:
         self.herder.create("c", RAW)
         self.run_a_while()
 
-    def driver(self, record: ConnectorRecord | None, wishes: Any = None) -> ConnectorDriver:
+    def driver(
+        self, record: ConnectorRecord | None, wishes: Any = None, connector: Connector | None = None
+    ) -> ConnectorDriver:
         raw = record.config if record else RAW
         return ConnectorDriver(
             store=self.store,
             source=self.source,
-            connector=Connector(),
+            connector=connector or Connector(),
             config=ConnectorConfig.parse(raw),
             raw=raw,
             launcher=InProcess(self.store, TwoPhase),
@@ -241,6 +243,28 @@ def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> N
     assert scene.herder.connector("c") == created[0]
     assert scene.worker(drivers=None, stays=False).run() is None
     assert scene.herder.connector("c") == created[0]
+
+
+def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scene) -> None:
+    """Regression: it went on as the deleted connector, so that the new one found its own archive taken."""
+    started: list[tuple[str, str]] = []
+
+    class Told(Connector):
+        def start(self, config: Any) -> None:
+            if not started:
+                scene.herder.delete("c")
+                scene.worker(drivers=None, stays=False).run()
+            started.append((self.identity.incarnation, config.name))
+
+    def driver(record: ConnectorRecord | None, wishes: Any) -> ConnectorDriver:
+        return scene.driver(record, wishes, Told())
+
+    scene.worker(drivers=driver, stays=False, brings_config=True).run(until_caught_up=True)
+
+    created = scene.herder.connector("c")
+    assert len(started) == 2
+    assert started[1] == (created.incarnation, "c")
+    assert committed_offsets(scene.store, "c")[P0].offset == 10
 
 
 def test_what_somebody_else_has_deleted_is_deleted(scene: Scene) -> None:

@@ -293,8 +293,34 @@ def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> No
     assert len(launcher.plans) <= 3
     (status,) = connector_info(launcher.store, "c", 0.0).partitions
     assert status.error is not None
-    assert "what no commit covers could not be discarded in 1 generations in a row" in status.error
+    assert "what no commit covers could not be discarded in 2 generations in a row" in status.error
     assert "t-0-1" in status.error
+
+
+def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None:
+    """Regression: a run until caught up left behind what it could have discarded by then, for months maybe."""
+    outside: set[str] = set()
+
+    class AwayAtFirst(Task):
+        """Begins something in its first generation, and can discard it in the second."""
+
+        def open(self, partitions: Any) -> None:
+            if self.context.generation() == 1:
+                self.context.prepared({partition: ["begun"] for partition in partitions})
+                outside.add("begun")
+
+        def discard(self, partition: Any, tokens: Any) -> None:
+            if self.context.generation() < 2:
+                message = "the outside world is away"
+                raise ConnectException(message)
+            outside.difference_update(token.id for token in tokens)
+
+    made, launcher, _ = driver(Source({P0: 3}), AwayAtFirst, **{"restart.backoff.ms": 60_000})
+
+    made.run(until_caught_up=True)
+
+    assert len(launcher.plans) == 2
+    assert not outside
 
 
 def test_a_source_that_is_being_written_to_is_asked_again() -> None:
