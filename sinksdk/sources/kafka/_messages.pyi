@@ -1,0 +1,3 @@
+from sinksdk.sources.kafka.messages import Loop
+
+fill: Loop

@@ -1,0 +1,499 @@
+"""librdkafka's own functions: a consumer whose partitions are read each from its own queue.
+
+They are taken from the library that confluent-kafka brings and has loaded; nothing is linked or bundled.
+librdkafka never calls Python: what it has to say waits in queues, its log stays in C and is quiet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka import KafkaError, cimpl
+
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.records import TopicPartition
+
+HELD: Final = 128
+"""How many messages at most are taken out of a queue at once."""
+
+_DEFAULTS: Final = {"log_level": "2"}  # what librdkafka logs of a broker that is away, the errors say as well
+_OWN: Final = {
+    "group.id": "sinksdk-reader",
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": "false",
+}
+_CONSUMER: Final = 1  # kind of client
+_FETCH, _ERROR = 0x2, 0x8  # kinds of events
+_STAYS_SILENT: Final = 0x8  # when destroyed: it is in no group that it had to leave
+_TEXT: Final = 512  # bytes for an error's text
+_PASSING: Final = frozenset(
+    getattr(KafkaError, name)
+    for name in (
+        *("_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_WAIT_COORD"),
+        *("_MSG_TIMED_OUT", "_RETRY", "_WAIT_CACHE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"),
+        *("REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
+        *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
+        *("KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE"),
+        *("UNKNOWN", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"),  # Java's client goes on, too
+        *("THROTTLING_QUOTA_EXCEEDED", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH"),
+    )
+)
+
+
+class Message(ctypes.Structure):
+    """``rd_kafka_message_t``. With an error, the payload is its text."""
+
+    _fields_ = (
+        ("err", ctypes.c_int),
+        ("topic", ctypes.c_void_p),
+        ("partition", ctypes.c_int32),
+        ("payload", ctypes.c_void_p),
+        ("len", ctypes.c_size_t),
+        ("key", ctypes.c_void_p),
+        ("key_len", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("private", ctypes.c_void_p),
+    )
+
+
+class Held(ctypes.Structure):
+    """Messages that were taken out of a queue and are not read yet: ``first`` to before ``last``."""
+
+    _fields_ = (
+        ("first", ctypes.c_int32),
+        ("last", ctypes.c_int32),
+        ("messages", ctypes.c_void_p * HELD),
+    )
+
+
+class Functions(NamedTuple):
+    """Addresses of the functions that the loop over messages needs, in the order it wants them.
+
+    Args:
+        consume: ``rd_kafka_consume_batch_queue``.
+        destroy: ``rd_kafka_message_destroy``.
+        timestamp: ``rd_kafka_message_timestamp``.
+        headers: ``rd_kafka_message_headers``.
+        header: ``rd_kafka_header_get_all``.
+    """
+
+    consume: int
+    destroy: int
+    timestamp: int
+    headers: int
+    header: int
+
+
+CONSUME: Final = ctypes.CFUNCTYPE(
+    ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+)
+DESTROY: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+TIMESTAMP: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+HEADERS: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+HEADER: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_char_p),
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_size_t),
+)
+
+
+class _Partition(ctypes.Structure):
+    """``rd_kafka_topic_partition_t``, as far as it is written here."""
+
+    _fields_ = (("topic", ctypes.c_char_p), ("partition", ctypes.c_int32), ("offset", ctypes.c_int64))
+
+
+_POINTER, _INT, _TEXT_OF = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+_SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
+    "conf_new": (_POINTER, ()),
+    "conf_set": (_INT, (_POINTER, _TEXT_OF, _TEXT_OF, _TEXT_OF, ctypes.c_size_t)),
+    "conf_set_events": (None, (_POINTER, _INT)),
+    "conf_destroy": (None, (_POINTER,)),
+    "new": (_POINTER, (_INT, _POINTER, _TEXT_OF, ctypes.c_size_t)),
+    "destroy_flags": (None, (_POINTER, _INT)),
+    "poll_set_consumer": (_INT, (_POINTER,)),
+    "fatal_error": (_INT, (_POINTER, _TEXT_OF, ctypes.c_size_t)),
+    "err2name": (_TEXT_OF, (_INT,)),
+    "err2str": (_TEXT_OF, (_INT,)),
+    "queue_get_consumer": (_POINTER, (_POINTER,)),
+    "queue_get_partition": (_POINTER, (_POINTER, _TEXT_OF, ctypes.c_int32)),
+    "queue_forward": (None, (_POINTER, _POINTER)),
+    "queue_poll": (_POINTER, (_POINTER, _INT)),
+    "queue_yield": (None, (_POINTER,)),
+    "queue_destroy": (None, (_POINTER,)),
+    "topic_partition_list_new": (_POINTER, (_INT,)),
+    "topic_partition_list_add": (ctypes.POINTER(_Partition), (_POINTER, _TEXT_OF, ctypes.c_int32)),
+    "topic_partition_list_destroy": (None, (_POINTER,)),
+    "incremental_assign": (_POINTER, (_POINTER, _POINTER)),
+    "incremental_unassign": (_POINTER, (_POINTER, _POINTER)),
+    "error_string": (_TEXT_OF, (_POINTER,)),
+    "error_is_retriable": (_INT, (_POINTER,)),
+    "error_destroy": (None, (_POINTER,)),
+    "event_type": (_INT, (_POINTER,)),
+    "event_error": (_INT, (_POINTER,)),
+    "event_error_string": (_TEXT_OF, (_POINTER,)),
+    "event_error_is_fatal": (_INT, (_POINTER,)),
+    "event_destroy": (None, (_POINTER,)),
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library that confluent-kafka has loaded: its names are looked for in all that it depends on."""
+    found = ctypes.CDLL(cimpl.__file__)
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = found[f"rd_kafka_{name}"]
+        function.restype, function.argtypes = result, arguments
+        setattr(found, f"rd_kafka_{name}", function)
+    return found
+
+
+@cache
+def functions() -> Functions:
+    """What the loop over messages needs of the library."""
+    names = (
+        "consume_batch_queue",
+        "message_destroy",
+        "message_timestamp",
+        "message_headers",
+        "header_get_all",
+    )
+    found = (ctypes.cast(library()[f"rd_kafka_{name}"], ctypes.c_void_p).value for name in names)
+    return Functions(*(address or 0 for address in found))
+
+
+def has_feature(name: str) -> bool:
+    """Whether the library was built with a feature, as ``builtin.features`` names it: ``sasl_gssapi``."""
+    found, reason = library(), ctypes.create_string_buffer(_TEXT)
+    settings = found.rd_kafka_conf_new()
+    try:
+        return not found.rd_kafka_conf_set(settings, b"builtin.features", name.encode(), reason, _TEXT)
+    finally:
+        found.rd_kafka_conf_destroy(settings)
+
+
+def error_name(code: int) -> str:
+    """The name librdkafka has for an error: ``_PARTITION_EOF``."""
+    return _decoded(library().rd_kafka_err2name(code))
+
+
+def error_text(code: int) -> str:
+    """What librdkafka says of an error, as a sentence."""
+    return _decoded(library().rd_kafka_err2str(code))
+
+
+def is_retriable(code: int) -> bool:
+    """Whether librdkafka goes on by itself after an error, and so may succeed later."""
+    return code in _PASSING
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error of a client as a whole: a broker that is away, or does not let it in.
+
+    Args:
+        code: librdkafka's, below 0, or Kafka's own.
+        name: librdkafka's name for it.
+        text: what happened, in librdkafka's words.
+        is_fatal: the client does nothing any more; make another.
+        is_retriable: the client tries again by itself.
+    """
+
+    code: int
+    name: str
+    text: str
+    is_fatal: bool
+    is_retriable: bool
+
+
+class PartitionQueue:
+    """What was fetched of one partition. Any thread may use it, one at a time.
+
+    Args:
+        address: of librdkafka's queue, which is owned from now on.
+        functions: of whoever made it.
+        wake: interrupts who waits for it.
+        destroy: gives the queue back.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        functions: Functions,
+        wake: Callable[[int], object],
+        destroy: Callable[[int], object],
+    ) -> None:
+        self.functions = functions
+        self._address = address
+        self._wake = wake
+        self._destroy = destroy
+        self._held = Held()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._process = os.getpid()
+
+    @property
+    def address(self) -> int:
+        """Where librdkafka has it.
+
+        Raises:
+            RuntimeError: it is closed, or was made before this process was forked.
+        """
+        _check(self._process, self._is_closed, "a partition's queue")
+        return self._address
+
+    @contextmanager
+    def use(self) -> Iterator[int]:
+        """Keeps the queue from being closed meanwhile; gives the address of the messages that are held.
+
+        Raises:
+            RuntimeError: as :attr:`address`.
+        """
+        _check(self._process, self._is_closed, "a partition's queue")
+        with self._lock:
+            _check(self._process, self._is_closed, "a partition's queue")
+            yield ctypes.addressof(self._held)
+
+    def wake(self) -> None:
+        """Whoever waits for messages stops waiting, or else who waits next; nothing if it is closed."""
+        if self._process == os.getpid() and not self._is_closed:
+            self._wake(self._address)
+
+    def close(self) -> None:
+        """Give back the messages and the queue. Waits until nobody uses it, whom it wakes."""
+        if self._process != os.getpid():
+            return
+        self.wake()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._drain()
+            self._destroy(self._address)
+
+    def _drain(self) -> None:
+        """Destroys what is held, and what is still in the queue: librdkafka keeps it in memory otherwise."""
+        consume, destroy = CONSUME(self.functions.consume), DESTROY(self.functions.destroy)
+        held = self._held
+        while True:
+            for index in range(held.first, held.last):
+                destroy(held.messages[index])
+            held.first = 0
+            held.last = max(consume(self._address, 0, ctypes.addressof(held) + Held.messages.offset, HELD), 0)
+            if not held.last:
+                return
+
+
+class Consumer:
+    """A consumer of librdkafka that is in no group and reads what it is told to. Any thread may use it.
+
+    Each partition has a queue of its own, so that others are fetched ahead while one is read; librdkafka's
+    ``queued.max.messages.kbytes`` and ``queued.min.messages`` count for each of them.
+
+    It belongs to the process that has made it: a fork's child makes its own.
+
+    Args:
+        properties: in librdkafka's words. They decide less than what makes this a reader: its offsets are
+            never committed, nor chosen for it, and it creates no topic.
+
+    Raises:
+        ConfigException: a property is unknown or has a bad value, or they do not go together.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._library = library()
+        self._lock = threading.RLock()
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._process = os.getpid()
+        self._handle: int = _made({**_DEFAULTS, **properties, **_OWN})
+        self._library.rd_kafka_poll_set_consumer(self._handle)
+        self._common: int = self._library.rd_kafka_queue_get_consumer(self._handle)
+        self._release = weakref.finalize(
+            self, _release, self._handle, self._common, self._queues, self._process
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Fetch these partitions too, each from its offset on.
+
+        Raises:
+            ConnectException: the client does not take them, say because one of them was added before.
+            RetriableException: not now.
+            RuntimeError: the consumer is closed, or was made before this process was forked.
+        """
+        with self._in_use():
+            before = set(self._queues)
+            for partition in offsets:
+                self.queue(partition)
+            try:
+                self._change(self._library.rd_kafka_incremental_assign, offsets)
+            except ConnectException:
+                for partition in offsets.keys() - before:
+                    self._queues.pop(partition).close()
+                raise
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch these no longer, and forget what was fetched of them. Their queues are closed.
+
+        Raises:
+            ConnectException: one of them was not added.
+            RetriableException, RuntimeError: as :meth:`add`.
+        """
+        with self._in_use():
+            self._change(self._library.rd_kafka_incremental_unassign, dict.fromkeys(partitions, 0))
+            for partition in set(partitions):
+                self._queues.pop(partition).close()
+
+    def queue(self, partition: TopicPartition) -> PartitionQueue:
+        """The partition's own queue, before it is added or after.
+
+        Nothing of a partition ever comes on the common queue: librdkafka sends it there when it begins to
+        fetch, unless the queue was told before to forward to none.
+
+        Raises:
+            RuntimeError: as :meth:`add`.
+        """
+        with self._in_use():
+            if partition not in self._queues:
+                address = self._library.rd_kafka_queue_get_partition(
+                    self._handle, partition.topic.encode(), partition.partition
+                )
+                self._library.rd_kafka_queue_forward(address, None)
+                self._queues[partition] = PartitionQueue(
+                    address,
+                    functions(),
+                    self._library.rd_kafka_queue_yield,
+                    self._library.rd_kafka_queue_destroy,
+                )
+            return self._queues[partition]
+
+    def errors(self) -> list[Fault]:
+        """What has gone wrong since it was asked last with the client as a whole; it does not wait.
+
+        Raises:
+            RuntimeError: as :meth:`add`; or a partition's message came here, where nobody looks for it.
+        """
+        found = []
+        with self._in_use():
+            while event := self._library.rd_kafka_queue_poll(self._common, 0):
+                kind = self._library.rd_kafka_event_type(event)
+                if kind == _ERROR:
+                    found.append(self._fault(event))
+                self._library.rd_kafka_event_destroy(event)
+                if kind == _FETCH:
+                    message = "a message of Kafka did not come on its partition's own queue"
+                    raise RuntimeError(message)
+        return found
+
+    def close(self) -> None:
+        """Let go of everything, also of the partitions' queues; nothing if that has been done.
+
+        A child of a fork only forgets: threads and connections are its parent's.
+        """
+        if self._process != os.getpid():
+            self._release.detach()
+            return
+        with self._lock:
+            self._release()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        _check(self._process, not self._release.alive, "the Kafka consumer")
+        with self._lock:
+            _check(self._process, not self._release.alive, "the Kafka consumer")
+            yield
+
+    def _change(
+        self, change: Callable[[int, int], int | None], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        rows = self._library.rd_kafka_topic_partition_list_new(len(offsets))
+        try:
+            for (topic, partition), offset in offsets.items():
+                row = self._library.rd_kafka_topic_partition_list_add(rows, topic.encode(), partition)
+                row.contents.offset = offset
+            error = change(self._handle, rows)
+        finally:
+            self._library.rd_kafka_topic_partition_list_destroy(rows)
+        if error:
+            text = _decoded(self._library.rd_kafka_error_string(error))
+            kind = (
+                RetriableException if self._library.rd_kafka_error_is_retriable(error) else ConnectException
+            )
+            self._library.rd_kafka_error_destroy(error)
+            raise kind(f"the Kafka client does not take {', '.join(map(str, offsets))}: {text}")
+
+    def _fault(self, event: int) -> Fault:
+        code = self._library.rd_kafka_event_error(event)
+        text = _decoded(self._library.rd_kafka_event_error_string(event))
+        is_fatal = bool(self._library.rd_kafka_event_error_is_fatal(event))
+        if is_fatal:
+            reason = ctypes.create_string_buffer(_TEXT)
+            code = self._library.rd_kafka_fatal_error(self._handle, reason, _TEXT) or code
+            text = _decoded(reason.value) or text
+        return Fault(code, error_name(code), text, is_fatal, not is_fatal and is_retriable(code))
+
+
+def _made(properties: Mapping[str, str]) -> int:
+    """A client of librdkafka.
+
+    Raises:
+        ConfigException: as :class:`Consumer`.
+    """
+    found, reason = library(), ctypes.create_string_buffer(_TEXT)
+    settings = found.rd_kafka_conf_new()
+    made: int | None = None
+    try:
+        for key, value in properties.items():
+            if found.rd_kafka_conf_set(settings, key.encode(), str(value).encode(), reason, _TEXT):
+                raise ConfigException(
+                    f"the Kafka client does not accept the property {key}: {_decoded(reason.value)}"
+                )
+        found.rd_kafka_conf_set_events(settings, _ERROR)
+        made = found.rd_kafka_new(_CONSUMER, settings, reason, _TEXT)
+        if not made:
+            raise ConfigException(f"the Kafka client properties are not accepted: {_decoded(reason.value)}")
+        return made
+    finally:
+        if not made:  # or they are the client's
+            found.rd_kafka_conf_destroy(settings)
+
+
+def _release(handle: int, common: int, queues: dict[TopicPartition, PartitionQueue], process: int) -> None:
+    """Messages and queues before the client that they belong to, or it waits for them for ever."""
+    if process != os.getpid():
+        return
+    for queue in queues.values():
+        queue.close()
+    found = library()
+    found.rd_kafka_queue_destroy(common)
+    found.rd_kafka_destroy_flags(handle, _STAYS_SILENT)
+
+
+def _check(process: int, is_closed: bool, what: str) -> None:  # noqa: FBT001 - of this module only
+    """Raises RuntimeError where using it could end the process."""
+    if process != os.getpid():
+        raise RuntimeError(f"{what} belongs to the process that made it: a child makes its own after a fork")
+    if is_closed:
+        raise RuntimeError(f"{what} is closed")
+
+
+def _decoded(text: bytes | None) -> str:
+    return (text or b"").decode("utf-8", "replace")
