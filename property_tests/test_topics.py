@@ -134,14 +134,10 @@ class Broker:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {topic: f"{topic}#{self.made[topic]}" for topic in topics if topic in self.ends}
 
-    @property
-    def reads_together(self) -> bool:
-        return False
-
     def first_record(self, partition: TopicPartition, offsets: OffsetRange) -> int:
         return offsets.start
 
-    def read(self, spark: Any, ranges: Any) -> Any:
+    def reader(self, ranges: Any) -> Any:
         raise AssertionError
 
 

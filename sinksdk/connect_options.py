@@ -13,7 +13,7 @@ _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
 _INSTALLED = _ignored("a connector and its converters are of the version that is installed")
 _NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow")
-_OF_SPARK = _ignored("Spark, which reads Kafka here, sets it itself")
+_OF_JAVA = _ignored("it names classes of Java's client; librdkafka reads Kafka here")
 _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
 _OF_THE_WORKER = _ignored("it belongs to Connect's workers, of which there are none here")
 _PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
@@ -107,10 +107,12 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "consumer.override.heartbeat.interval.ms": _NO_GROUP,
         "consumer.override.partition.assignment.strategy": _NO_GROUP,
         "consumer.override.group.instance.id": _NO_GROUP,
-        "consumer.override.enable.auto.commit": _OF_SPARK,
-        "consumer.override.interceptor.classes": _OF_SPARK,
-        "consumer.override.key.deserializer": _OF_SPARK,
-        "consumer.override.value.deserializer": _OF_SPARK,
+        "consumer.override.enable.auto.commit": _ignored(
+            "offsets are committed to the store, never by the client"
+        ),
+        "consumer.override.interceptor.classes": _OF_JAVA,
+        "consumer.override.key.deserializer": _OF_JAVA,
+        "consumer.override.value.deserializer": _OF_JAVA,
         "producer.override.*": _same("for the client that writes dead letters"),
         "admin.override.*": _ignored("a sink creates no topics"),
         "connector.client.config.override.policy": _OF_THE_WORKER,

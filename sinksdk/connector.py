@@ -131,9 +131,9 @@ class SinkConnector(Connector):
         """
 
     def columns(self, config: Any) -> Collection[str]:  # noqa: ARG002 - for overriding
-        """Columns of :data:`~sinksdk.records.RECORD_COLUMNS` the task uses; the others are never sent.
+        """Columns of :data:`~sinksdk.records.RECORD_COLUMNS` the task uses; the others are not read.
 
-        Each column costs time on the way from Spark's JVM to Python. ``offset`` always comes.
+        Each column costs time and memory. ``offset`` always comes.
         """
         return tuple(RECORD_COLUMNS)
 

@@ -24,8 +24,8 @@ RECORD_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "value": pa.binary(),
     "headers": HEADERS_TYPE,
 }
-"""Columns of :attr:`SinkRecords.arrow` by name: those of Spark's Kafka source, less the coordinates
-that are the same in every row. Only ``offset`` never holds nulls."""
+"""Columns of :attr:`SinkRecords.arrow` by name: named as those of Spark's Kafka source, less the
+coordinates that are the same in every row. Only ``offset`` never holds nulls."""
 
 
 class TopicPartition(NamedTuple):

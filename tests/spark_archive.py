@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from sinksdk import OffsetRange, TopicPartition
-from sinksdk.sources import TopicDirectory, write_records
+from sinksdk.spark.generation_job import control_frame
 from sinksdk.spark.session import create_session
 
 _PATIENCE = 120.0  # seconds for the JVM to write the archive
 
 
 def main(archive: Path) -> None:
-    """Start Spark, run a job over a topic directory as connectors do, and have the JVM write what it has loaded."""
+    """Start Spark, run a job of tasks as connectors do, and have the JVM write what it has loaded."""
     unfinished = archive.with_suffix(".unfinished")
     os.environ["SPARK_SUBMIT_OPTS"] = (
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     )
     spark = create_session("sinksdk-tests", "local[2]")
-    with tempfile.TemporaryDirectory() as folder:
-        partition = TopicPartition("orders", 0)
-        texts = [b"x"] * 100
-        write_records(Path(folder), partition, pa.table({"offset": range(100), "key": texts, "value": texts}))
-        frame = TopicDirectory(folder).read(spark, {partition: OffsetRange(0, 100)})
-        frame.mapInArrow(lambda batches: batches, frame.schema).collect()
+    control_frame(spark, 2).mapInArrow(lambda batches: batches, "task long").collect()
     gateway: Any = spark.sparkContext._gateway
     spark.stop()
     gateway.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import NoReturn
 
@@ -21,7 +22,6 @@ from sinksdk import (
 )
 from sinksdk.retry import Retry
 from sinksdk.spark import attempts
-from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult, from_rows, to_row
@@ -52,6 +52,11 @@ class Clock(ManualClock):
         type(self).happens()
 
 
+def nothing(*_: object) -> AbstractContextManager[tuple[()]]:
+    """The input of an attempt that never reads."""
+    return nullcontext(())
+
+
 def ask_to_close(store: MemoryStore, timeout: float) -> None:
     store_ask_to_close(store, "c", 1, Closing(reason=ClosingReason.REBALANCE, timeout=timeout))
 
@@ -64,7 +69,7 @@ def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
     assert original is not None
     ask_to_close(store, 30.0)
 
-    result = run_attempt(replace(SPEC, speculates=True), store, 0, iter(()), clock=clock)
+    result = run_attempt(replace(SPEC, speculates=True), store, 0, nothing, clock=clock)
     original.ledger.commit({P0: OffsetAndMetadata(60)})
 
     assert result.outcomes == []
@@ -83,7 +88,7 @@ def test_nobody_waits_for_the_closing_commit_of_the_dead() -> None:
     assert original is not None
     ask_to_close(store, 30.0)
 
-    result = run_attempt(SPEC, store, 0, iter(()), clock=clock)
+    result = run_attempt(SPEC, store, 0, nothing, clock=clock)
     original.ledger.commit({P0: OffsetAndMetadata(60)})
 
     assert result.outcomes == []
@@ -96,7 +101,7 @@ def test_a_task_that_nobody_has_begun_opens_nothing_once_closing_was_asked() -> 
     plan(store, 1, [P0], config=CONFIG)
     ask_to_close(store, 30.0)
 
-    result = run_attempt(SPEC, store, 0, iter(()), clock=clock)
+    result = run_attempt(SPEC, store, 0, nothing, clock=clock)
 
     assert result.outcomes == []
     assert clock.now() == 1_000
@@ -159,9 +164,11 @@ class BusySink(SinkConnector):
 
 def attempt_in_vain(store: MemoryStore, generation: int, clock: ManualClock, epoch: float) -> Retry:
     """What an attempt leaves to a later generation, told in its result as in its progress."""
-    batch = pa.RecordBatch.from_pydict({"offset": [0], "value": [b"x"], RANGE: pa.array([0], pa.int32())})
+    records = SinkRecords(P0, pa.RecordBatch.from_pydict({"offset": [0], "value": [b"x"]}))
     spec, ahead = replace(SPEC, generation=generation), epoch - clock.now()
-    result = run_attempt(spec, store, 0, iter([batch]), clock=clock, epoch=lambda: clock.now() + ahead)
+    result = run_attempt(
+        spec, store, 0, lambda *_: nullcontext([records]), clock=clock, epoch=lambda: clock.now() + ahead
+    )
     (back,) = from_rows(TaskResult, [to_row(result)])
     row = table.read(store, progress_key("c", 0), TaskProgress)
     failure = back.outcomes[0].failure

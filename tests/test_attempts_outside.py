@@ -6,6 +6,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import fastavro
@@ -16,7 +17,6 @@ from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 from sinksdk.engine.vouching import no_doubt
 from sinksdk.sources.kafka import KafkaClient, planned_topics
 from sinksdk.sources.kafka.planned_topics import PlannedTopics
-from sinksdk.spark.batches import RANGE
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
@@ -54,11 +54,9 @@ def attempt(folder: Path, values: list[bytes], **config: str) -> TaskResult:
     store = MemoryStore()
     keys = {"name": "c", "connector.class": f"{__name__}:Sink", "topics": "flights", "folder": str(folder)}
     plan(store, 1, [P0], config={**keys, **config})
-    rows = {"offset": range(len(values)), "value": values, RANGE: [0] * len(values)}
-    batch = pa.RecordBatch.from_pydict(
-        rows, pa.schema({"offset": "int64", "value": "binary", RANGE: "int32"})
-    )
-    return run_attempt(SPEC, store, 0, iter([batch]))
+    rows = {"offset": range(len(values)), "value": values}
+    batch = pa.RecordBatch.from_pydict(rows, pa.schema({"offset": "int64", "value": "binary"}))
+    return run_attempt(SPEC, store, 0, lambda *_: nullcontext([SinkRecords(P0, batch)]))
 
 
 def test_a_task_decodes_avro(tmp_path: Path) -> None:

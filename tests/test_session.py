@@ -116,6 +116,20 @@ def test_own_configuration_wins() -> None:
     assert jvm.LOG_CONFIGURATION.is_file()
 
 
+def test_the_jvm_of_a_local_master_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It only schedules. Who has chosen a collector keeps it: a JVM that is told two does not start."""
+    key = "spark.driver.defaultJavaOptions"
+    for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert session_conf("app", "local[2]", {})[key].endswith(" -XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    assert "-XX" not in session_conf("app", "spark://host:7077", {})[key]
+    own = session_conf("app", "local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
+    assert "Serial" not in own[key]
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss1m -XX:+UseZGC")
+    assert "Serial" not in session_conf("app", "local[2]", {})[key]
+
+
 def test_what_tasks_depend_on_cannot_be_set_otherwise() -> None:
     """A session with other settings would bring records to the wrong task; it is not started."""
     for conf in ({"spark.sql.unionOutputPartitioning": "true"}, {"spark.master": "yarn"}, {"x": "y"}):

@@ -13,14 +13,12 @@ from sinksdk.errors import (
     ConfigException,
     ConnectException,
     MissingSourceTopicException,
-    OffsetOutOfRangeException,
     RetriableException,
 )
 from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
 from sinksdk.sources import Subscription, TopicDirectory, write_records
-from sinksdk.sources.topic_directory.footers import DataFile, Footers, Shape, TimestampEncoding
+from sinksdk.sources.topic_directory.footers import Footers
 from sinksdk.sources.topic_directory.layout import FileStat
-from sinksdk.sources.topic_directory.scans import SCAN_BYTES, scans
 from sinksdk.sources.topic_directory.unfinished import Unfinished
 
 T0 = TopicPartition("t", 0)
@@ -388,46 +386,6 @@ def test_a_file_removed_while_looking_holds_nothing(tmp_path: Path) -> None:
     """Retention may remove it between the listing and the opening."""
     footers = Footers(Unfinished(10))
     assert footers.read(FileStat(str(tmp_path / "gone.parquet"), 1, 1), T0) is None
-
-
-def test_reading_beyond_what_is_there_by_now_is_an_error(tmp_path: Path) -> None:
-    """A file removed between planning and reading must not pass for a gap in the offsets."""
-    write_records(tmp_path, T0, rows([5, 6]))
-    source = TopicDirectory(tmp_path)
-    for start, end in ((4, 6), (5, 8)):
-        with pytest.raises(OffsetOutOfRangeException, match=r"holds only \[5, 7\) by now"):
-            source.read(None, {T0: OffsetRange(start, end)})  # type: ignore[arg-type] # it never gets to Spark
-
-
-def data_file(first: int, last: int, size: int = 1, *columns: str) -> DataFile:
-    shape = Shape(frozenset(columns), TimestampEncoding.TIMESTAMP)
-    return DataFile(f"/{first}", first, last, size, shape)
-
-
-def starts(files: list[DataFile], start: int, end: int) -> list[list[int]]:
-    return [[file.first for file in scan] for scan in scans(files, OffsetRange(start, end))]
-
-
-def test_small_files_share_a_scan_and_large_ones_do_not() -> None:
-    """Consecutive files are read together up to the limit; a larger one is read alone."""
-    half = SCAN_BYTES // 2
-    sizes = [half, half, 1, SCAN_BYTES + 1, 1, 1]
-    files = [data_file(at, at, size) for at, size in enumerate(sizes)]
-    assert starts(files, 0, 6) == [[0, 1], [2], [3], [4, 5]]
-
-
-def test_files_of_another_shape_have_a_scan_of_their_own() -> None:
-    """Headers that came with file 2: its columns differ."""
-    files = [data_file(0, 0), data_file(1, 1), data_file(2, 2, 1, "headers"), data_file(3, 3)]
-    assert starts(files, 0, 4) == [[0, 1], [2], [3]]
-
-
-def test_files_outside_the_range_are_not_scanned() -> None:
-    """Only files with something of the range, none for an empty one."""
-    files = [data_file(0, 9), data_file(10, 19), data_file(20, 29)]
-    assert starts(files, 10, 20) == [[10]]
-    assert starts(files, 9, 21) == [[0, 10, 20]]
-    assert starts(files, 30, 30) == []
 
 
 def test_records_that_vanish_from_the_middle_are_not_taken_for_a_gap(tmp_path: Path) -> None:

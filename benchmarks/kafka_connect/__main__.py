@@ -76,21 +76,21 @@ class Comparison:
 
     Args:
         sides: those that are compared.
-        floors: reading without archiving.
+        floor: reading without archiving.
         s3: where they write.
         topics: what is archived, with each codec.
         short: a topic like the first of them, but as short as can be: what each run costs at least.
         archived: what was measured of the sides, by topic and codec, by side.
-        read: what was measured of the floors, by topic, by floor.
+        read: what was measured of the floor, by topic.
     """
 
     sides: Sequence[Side]
-    floors: Sequence[Side]
+    floor: Side
     s3: NullS3
     topics: Sequence[Topic]
     short: Topic
     archived: dict[tuple[Topic, str], Rounds] = field(default_factory=lambda: defaultdict(_rounds))
-    read: dict[Topic, Rounds] = field(default_factory=lambda: defaultdict(_rounds))
+    read: dict[Topic, list[Measured]] = field(default_factory=lambda: defaultdict(list))
 
     def run(self, rounds: int) -> list[Row]:
         """Measure everything, and make the table of it."""
@@ -109,8 +109,7 @@ class Comparison:
             for codec in CODECS:
                 for side in self.sides:
                     self.archived[topic, codec][side.name].append(self._measure(side, topic, codec))
-            for floor in self.floors:
-                self.read[topic][floor.name].append(self._measure(floor, topic, CODECS[0]))
+            self.read[topic].append(self._measure(self.floor, topic, CODECS[0]))
         for side in self.sides:
             found = self._measure(side, self.short, CODECS[0])
             self.archived[self.short, CODECS[0]][side.name].append(found)
@@ -155,8 +154,7 @@ def compare(size: Size) -> list[Row]:
         short = cluster.fill("short", 200, FLUSH_SIZE)
         tell(f"{sum(topic.records for topic in [*topics, short]):,} records are in Kafka")
         with _sides(cluster, s3) as (peers, ours):
-            floors = [Floor(ours, "scan"), Floor(ours, "count")]
-            return Comparison([*peers, ours], floors, s3, topics, short).run(size.rounds)
+            return Comparison([*peers, ours], Floor(ours), s3, topics, short).run(size.rounds)
 
 
 @contextmanager

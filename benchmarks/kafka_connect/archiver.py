@@ -22,6 +22,7 @@ import pyarrow as pa
 from benchmarks.kafka_connect.connectors import FLUSH_SIZE, TASKS
 from benchmarks.kafka_connect.side import Run
 from benchmarks.null_s3 import NullS3
+from sinksdk.records import SinkRecords
 from sinksdk.runtime.events import PartitionView, Silent
 
 if TYPE_CHECKING:
@@ -70,12 +71,12 @@ class Floor:
 
     Args:
         archiver: the process.
-        what: ``scan``, Spark alone, or ``count``, the same rows handed to Python and counted there.
     """
 
-    def __init__(self, archiver: Archiver, what: str) -> None:
+    name = "reading"
+
+    def __init__(self, archiver: Archiver) -> None:
         self._archiver = archiver
-        self.name = what
 
     @property
     def pid(self) -> int:
@@ -85,7 +86,7 @@ class Floor:
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
         """Read the topic; there is no codec, and nothing to rebalance."""
         assert rebalance_at is None
-        return self._archiver.order({"do": self.name, "topic": topic.name, "codec": codec})
+        return self._archiver.order({"do": "read", "topic": topic.name, "codec": codec})
 
 
 @contextmanager
@@ -129,27 +130,22 @@ def _read(spark: SparkSession, bootstrap: str, order: Mapping[str, Any]) -> Run:
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.sources import Subscription
     from sinksdk.sources.kafka import KafkaClient, KafkaSource
-    from sinksdk.spark.generation_job import generation_frame
-    from sinksdk.store.records import PlannedRange, TaskPlan
+    from sinksdk.spark.batches import task_number
+    from sinksdk.spark.generation_job import control_frame
 
     began = time.time()
     source = KafkaSource(KafkaClient(bootstrap))
-    held = source.partitions(Subscription((order["topic"],)))
-    ranges = [
-        PlannedRange(topic=p.topic, partition=p.partition, start=found.start, end=found.end)
-        for p, found in held.items()
-    ]
-    tasks = [TaskPlan(ranges=tuple(ranges[number::TASKS])) for number in range(TASKS)]
-    frame = generation_frame(spark, source, tasks, S3ArchiverConnector().columns(None))
-    if order["do"] == "scan":
-        frame.write.format("noop").mode("overwrite").save()
-    else:
-        frame.mapInArrow(_count, "n long").collect()
+    held = dict(source.partitions(Subscription((order["topic"],))))
+    tasks = [dict(list(held.items())[number::TASKS]) for number in range(TASKS)]
+    reader, columns = source.reader(held), S3ArchiverConnector().columns(None)
+
+    def count(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = reader.read(tasks[task_number(rows)], columns, {})
+        records = sum(len(batch) for batch in found if isinstance(batch, SinkRecords))
+        yield pa.RecordBatch.from_pydict({"n": [records]})
+
+    control_frame(spark, TASKS).mapInArrow(count, "n long").collect()
     return Run(time.time() - began, sum(found.end - found.start for found in held.values()))
-
-
-def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
 
 
 def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Run:
@@ -198,11 +194,9 @@ def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[
 
 
 def _serve(bootstrap: str, endpoint: str) -> None:
-    from sinksdk.spark.kafka_jars import with_kafka
     from sinksdk.spark.session import create_session
-    from tests.kafka.spark_jars import spark_jars
 
-    spark = create_session("peer", "local[2]", extra_conf=with_kafka({}, spark_jars().split(",")))
+    spark = create_session("peer", "local[2]")
     print("{}", flush=True)  # ready
     try:
         for line in sys.stdin:

@@ -49,23 +49,22 @@ def files(found: Measured) -> str:
     return f"{len(found.files)} files of {statistics.mean(found.files) / 1e6:.1f} MB"
 
 
-def profile_rows(what: str, floors: Mapping[str, Sequence[Measured]], whole: Sequence[Measured]) -> list[Row]:
-    """Where sinksdk's CPU seconds go: Spark reading, handing over to Python, everything else.
+def profile_rows(what: str, reading: Sequence[Measured], whole: Sequence[Measured]) -> list[Row]:
+    """Where sinksdk's CPU seconds go: reading, everything else.
 
     Args:
         what: the values' shape, and the codec.
-        floors: ``scan`` and ``count``, see :class:`benchmarks.kafka_connect.archiver.Floor`.
+        reading: see :class:`benchmarks.kafka_connect.archiver.Floor`.
         whole: the archiver itself.
     """
 
     def cpu(found: Sequence[Measured]) -> float:
         return statistics.median(one.cpu_per_million for one in found)
 
-    scan, count, total = cpu(floors["scan"]), cpu(floors["count"]), cpu(whole)
+    read, total = cpu(reading), cpu(whole)
     parts = {
-        "Spark alone, reading the topic": scan,
-        "the hop from the JVM to Python": count - scan,
-        "encoding, compressing, uploading, committing": total - count,
+        "reading the topic into Arrow batches": read,
+        "encoding, compressing, uploading, committing": total - read,
     }
     return [
         Row(f"  of sinksdk, {what}: {name}", f"{seconds:.1f} CPU s/M", f"{seconds / total:.0%}")

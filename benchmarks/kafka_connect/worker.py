@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.error import URLError
 
 from benchmarks.null_s3 import NullS3
-from sinksdk.spark.maven import copy_jars
+from tests.kafka.maven import copy_jars
 
 _HERE = Path(__file__).parent
 _JAVA = _HERE / "java"

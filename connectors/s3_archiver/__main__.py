@@ -21,7 +21,6 @@ _WHOLE: Final = 0
 _WRONG: Final = 1
 _CANNOT_TELL: Final = 2
 _OVERRIDES: Final = "consumer.override."
-_ISOLATION: Final = "isolation.level"
 
 
 def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) -> int:
@@ -93,9 +92,8 @@ def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfi
         raise ConfigException(
             f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
         ) from error
-    overrides = config.overrides(_OVERRIDES)
-    isolation = {key: value for key, value in overrides.items() if key == _ISOLATION}
-    return KafkaLog(KafkaClient(bootstrap_servers, properties_file).librdkafka(overrides) | isolation)
+    client = KafkaClient(bootstrap_servers, properties_file)
+    return KafkaLog(client.librdkafka(config.overrides(_OVERRIDES)))
 
 
 def _load(path: Path) -> Mapping[str, str]:

@@ -29,7 +29,6 @@ from tests.integration.archive_site import bucket
 from tests.integration.served import Server
 from tests.kafka.broker import Broker
 from tests.kafka.broker import serving as serving_kafka
-from tests.kafka.spark_jars import spark_jars
 from tests.kafka.topics import create_topic
 from tests.store.postgres_server import serving as serving_postgres
 
@@ -165,7 +164,7 @@ class Scene:
 
     def start(self, probe: str = "/health") -> None:
         """Start a server; whatever is away, it must come up by itself."""
-        source = ["--bootstrap-servers", self.broker.bootstrap, "--kafka-jars", spark_jars()]
+        source = ["--bootstrap-servers", self.broker.bootstrap]
         self.server = Server(self.folder, source, self.store, probe=probe)
         self.happened.counts["servers started"] += 1
         self.say(f"server {self.happened.counts['servers started']} answers")

@@ -13,7 +13,6 @@ from sinksdk.cli.options import (
     BootstrapServers,
     Conf,
     KafkaConfig,
-    KafkaJars,
     LogFormat,
     LogFormats,
     Master,
@@ -50,7 +49,6 @@ def run_command(
     source_directory: SourceDirectory = "",
     bootstrap_servers: BootstrapServers = "",
     kafka_config: KafkaConfig = "",
-    kafka_jars: KafkaJars = "",
     store: StoreUrl = DEFAULT_STORE,
     master: Master = "local[*]",
     conf: Conf = None,
@@ -71,7 +69,7 @@ def run_command(
         from sinksdk.cli.run import RunOptions, run
         from sinksdk.cli.source import SourceOptions
 
-        source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
+        source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
         logs = log_settings(
             log_format, verbose=verbose, level="INFO" if log_format is LogFormats.JSON else "WARNING"
         )
@@ -84,7 +82,6 @@ def server_command(
     source_directory: SourceDirectory = "",
     bootstrap_servers: BootstrapServers = "",
     kafka_config: KafkaConfig = "",
-    kafka_jars: KafkaJars = "",
     store: StoreUrl = DEFAULT_STORE,
     master: Master = "local[*]",
     places: Annotated[
@@ -141,7 +138,7 @@ def server_command(
         from sinksdk.cli.server import ServerOptions, serve
         from sinksdk.cli.source import SourceOptions
 
-        source = SourceOptions(source_directory, bootstrap_servers, kafka_config, kafka_jars)
+        source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
         serve(
             ServerOptions(
                 source,

@@ -75,14 +75,6 @@ KafkaConfig = Annotated[
         show_default=False,
     ),
 ]
-KafkaJars = Annotated[
-    str,
-    typer.Option(
-        metavar="JAR,JAR",
-        help="Jars of Spark's Kafka source. By default those that Spark has, or Maven's.",
-        show_default=False,
-    ),
-]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
 Conf = Annotated[
     list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,13 +32,11 @@ class SourceOptions:
         directory: a topic directory.
         bootstrap_servers: a Kafka cluster, instead.
         kafka_config: a file with properties of its clients.
-        kafka_jars: jars of Spark's Kafka source, separated by commas.
     """
 
     directory: str = ""
     bootstrap_servers: str = ""
     kafka_config: str = ""
-    kafka_jars: str = ""
 
     @property
     def is_kafka(self) -> bool:
@@ -50,25 +48,20 @@ class SourceOptions:
         """The file of properties, as processes with other working directories find it."""
         return str(Path(self.kafka_config).absolute()) if self.kafka_config else ""
 
-    @property
-    def jars(self) -> Sequence[str]:
-        """The jars that were named."""
-        return [jar.strip() for jar in self.kafka_jars.split(",") if jar.strip()]
-
     def check(self) -> None:
         """Raise ConfigException unless exactly one source is named, in words that can be understood."""
         if bool(self.directory) == bool(self.bootstrap_servers):
             message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
             raise ConfigException(message)
-        if self.directory and (self.kafka_config or self.kafka_jars):
-            message = "--kafka-config and --kafka-jars go with --bootstrap-servers"
+        if self.directory and self.kafka_config:
+            message = "--kafka-config goes with --bootstrap-servers"
             raise ConfigException(message)
         if self.is_kafka and (problems := list(_problems(self.bootstrap_servers))):
             raise ConfigException(problems)
 
 
 def _problems(servers: str) -> Iterator[str]:
-    """Addresses that not both clients understand: librdkafka makes one up where Java's client fails."""
+    """Addresses that are none: librdkafka makes one up of them, and tries that for ever."""
     addresses = [address.strip() for address in servers.split(",") if address.strip()]
     if not addresses:
         yield "--bootstrap-servers names no broker: HOST:PORT, several separated by commas"

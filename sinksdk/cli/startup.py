@@ -36,7 +36,6 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.sources import Source, Subscription
 from sinksdk.spark.conf import parse_conf
-from sinksdk.spark.kafka_jars import with_kafka
 from sinksdk.spark.master import check_master, with_places
 from sinksdk.store import Store, open_store, s3_address
 from sinksdk.store.records import ConnectorRecord
@@ -278,7 +277,7 @@ def prepare(
             source.check()
         else:
             opened = open_source(source, _of_sink(checked))
-    store_url, conf = _check_spark(source, store, master, spark_conf, problems, reads_kafka=not is_source)
+    store_url, conf = _check_spark(store, master, spark_conf, problems)
     if (sink := _of_sink(checked)) is not None and sink.needs_registry() and not _has(_AVRO):
         problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
     if problems:
@@ -335,7 +334,7 @@ def prepare_place(
     problems: list[str] = []
     with _collecting(problems):
         open_source(source, None)
-    store_url, conf = _check_spark(source, store, master, spark_conf, problems)
+    store_url, conf = _check_spark(store, master, spark_conf, problems)
     with _collecting(problems):
         master = with_places(master, places)
     if not _has(["fastapi", "uvicorn"]):
@@ -346,13 +345,7 @@ def prepare_place(
 
 
 def _check_spark(
-    source: SourceOptions,
-    store: str,
-    master: str,
-    spark_conf: Sequence[str],
-    problems: list[str],
-    *,
-    reads_kafka: bool = True,
+    store: str, master: str, spark_conf: Sequence[str], problems: list[str]
 ) -> tuple[str, dict[str, str]]:
     """The store's URL as executors need it, and Spark's settings; what is wrong joins the problems."""
     store_url, conf = store, dict[str, str]()
@@ -362,8 +355,6 @@ def _check_spark(
         check_master(master, store_is_local_file=store_url.startswith("sqlite"))
     with _collecting(problems):
         conf = parse_conf(spark_conf)
-        if source.is_kafka and reads_kafka and not problems:
-            conf = with_kafka(conf, source.jars)
     if not _has(["pyspark"]):
         problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
     return store_url, conf

@@ -328,6 +328,16 @@ class WorkerSinkTask:
             state.exhausted = not state.is_cut
         self._finish([partition], closing, None)
 
+    def cut_off(self, partition: TopicPartition, error: ConnectException) -> None:
+        """A partition's range cannot be read to its end: commit what was accepted of it, and close it."""
+        if not self._states[partition].is_open:
+            return
+        if isinstance(error, RetriableException):
+            self._failures.note(partition, error)
+            self._finish([partition], None, None)
+        else:
+            self._fail(partition, error)
+
     def _finish_cut(self, state: PartitionState) -> None:
         """A partition that has taken all it may, and has more, ends here."""
         if state.is_cut:

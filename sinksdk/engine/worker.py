@@ -50,13 +50,27 @@ class ClosingRequest:
     asked: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A range cannot be read any further, as far as this generation goes; the others can.
+
+    Args:
+        partition: whose.
+        error: why. ``OffsetOutOfRangeException``: its records are gone; ``RetriableException``: it may pass.
+    """
+
+    partition: TopicPartition
+    error: ConnectException
+
+
 class SinkTaskRun:
     """One task from ``start`` to ``stop``.
 
     Args:
         worker: drives the author's task.
         assigned: its ranges.
-        batches: rows of one range after the other, in any order; None whenever nothing came for a while.
+        batches: rows of one range after the other, in any order; None whenever nothing came for a while;
+            and of a range that cannot be read to its end, why.
         closing: asked between two calls of ``put`` whether to close.
         clock: lets time pass while a batch awaits redelivery.
         on_progress: called between two calls of ``put``.
@@ -66,7 +80,7 @@ class SinkTaskRun:
         self,
         worker: WorkerSinkTask,
         assigned: Sequence[AssignedRange],
-        batches: Iterable[SinkRecords | None],
+        batches: Iterable[SinkRecords | Unread | None],
         *,
         closing: Callable[[], ClosingRequest | None],
         clock: Clock,
@@ -124,7 +138,11 @@ class SinkTaskRun:
         for records in self._batches:
             if request := self._closing():
                 return request
-            if records is not None:
+            if isinstance(records, Unread):
+                self._turn_to(records.partition)
+                self._reading = None
+                self._worker.cut_off(records.partition, records.error)
+            elif records is not None:
                 self._turn_to(records.partition)
                 self._worker.deliver(records)
             self._worker.tick()

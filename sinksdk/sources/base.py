@@ -1,17 +1,15 @@
-"""What a source of records is to the runtime: partitions with ends, and rows of ranges."""
+"""What a source of records is to the runtime: partitions with ends, and what reads them in a task."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConfigException, MissingSourceTopicException
-from sinksdk.records import OffsetRange, TopicPartition
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +85,6 @@ class Source(Protocol):
     asked from any thread of the driver. It does not remember what was read: the store does.
     """
 
-    @property
-    def reads_together(self) -> bool:
-        """Whether several ranges are best read in one call, however many they are.
-
-        Then their rows come range by range, but in any order of ranges. Otherwise each range is read by
-        a call of its own.
-        """
-        ...
-
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """What there is to read now.
 
@@ -136,18 +125,42 @@ class Source(Protocol):
         """
         ...
 
-    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
-        """The rows of these ranges, range by range, each in offset order, in one Spark partition.
-
-        Columns are those of Spark's Kafka source: ``key binary``, ``value binary``, ``topic string``,
-        ``partition int``, ``offset long``, ``timestamp timestamp``, ``timestampType int``, ``headers
-        array<struct<key string, value binary>>``. ``timestampType`` and ``headers`` are absent where
-        the source has no such column, since each column costs time on its way to Python. ``topic`` and
-        ``partition`` cost nothing unless they are selected. The frame has its one partition even when no
-        row is in the ranges.
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Reader:
+        """What tasks read these ranges with.
 
         Raises:
             OffsetOutOfRangeException: a range reaches beyond what the source holds by now.
             RetriableException, ConnectException: as :meth:`partitions`.
+        """
+        ...
+
+
+class Reader(Protocol):
+    """Reads ranges in a task: the half of a source that travels to executors, pickled, without secrets."""
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        columns: Collection[str],
+        overrides: Mapping[str, str],
+    ) -> Generator[SinkRecords | Unread | None]:
+        """The records of ranges: one range after the other, in any order of ranges, each by its offsets.
+
+        It ends once every range has been read to its end, whether records are there or only gaps. Closing
+        the iterator ends it before.
+
+        Args:
+            ranges: what to read of each partition.
+            columns: names of :data:`~sinksdk.records.RECORD_COLUMNS` that are wanted. ``offset`` always
+                comes; others may be missing where the source has none.
+            overrides: settings of the reading client that the connector has (``consumer.override.*``), as the
+                task resolves them.
+
+        Yields:
+            Batches of at most some 10,000 records and 16 MB, or one larger record; None whenever none came
+            for 0.1 seconds; and of a range that cannot be read to its end, why.
+
+        Raises:
+            RetriableException, ConnectException: as :meth:`Source.partitions`.
         """
         ...

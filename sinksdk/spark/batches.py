@@ -1,28 +1,28 @@
-"""A task's input: Arrow batches as Spark hands them over, read ahead, cut at partitions' borders.
+"""A task's input: its control row, and what its reader gives, read ahead.
 
-The first row of a task's input is a control row that says which task it is, so that nothing depends
-on how Spark numbers partitions. Every other row carries the position of its range in the task's plan;
-topic and partition themselves are not sent.
+The only row that Spark hands to a task says which task it is, so that nothing depends on how Spark numbers
+partitions.
 """
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from sinksdk.records import SinkRecords, TopicPartition
+from sinksdk.engine.worker import Unread
+from sinksdk.errors import ConnectException
+from sinksdk.records import SinkRecords
 
-RANGE: Final = "range"
-"""Column: position of the row's range in its task's plan; ``-1 - task`` in the control row."""
+TASK: Final = "task"
+"""Column of the control row: the task's number."""
 
-_TIMESTAMPS = pa.timestamp("ms", tz="UTC")
 _AHEAD = 2  # batches: one being read while one is being delivered
+_LONGEST = 5.0  # seconds for a reader to let go of what it has
 _PATIENCE = 0.1  # seconds until the reader of the input is told that nothing came
 
 
@@ -33,24 +33,24 @@ class InputError(RuntimeError):
 class ReadAhead:
     """Reads an iterator in a thread of its own: the next batch comes while this one is delivered.
 
-    ``next()`` on Spark's input blocks in the JVM; with a thread in between, the task sees meanwhile
-    that it shall close.
+    Meanwhile the task sees that it shall close, however long the source takes.
 
     Args:
-        batches: Spark's input.
+        batches: what a reader gives.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._queue: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD)
+    def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
+        self._queue: queue.Queue[SinkRecords | Unread | BaseException | None] = queue.Queue(_AHEAD)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, args=(batches,), name="input", daemon=True)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[pa.RecordBatch | None]:
+    def __iter__(self) -> Iterator[SinkRecords | Unread | None]:
         """Batches as they come, None whenever none came for a while.
 
         Raises:
-            InputError: reading failed.
+            ConnectException: what the reader raised.
+            InputError: reading failed otherwise.
         """
         while True:
             try:
@@ -60,25 +60,31 @@ class ReadAhead:
                 continue
             if item is None:
                 return
+            if isinstance(item, ConnectException):
+                raise item
             if isinstance(item, BaseException):
-                message = "the task's input could not be read"
-                raise InputError(message) from item
+                raise InputError(f"the task's input could not be read: {item!r}") from item
             yield item
 
     def stop(self) -> None:
-        """Read no more; a batch being read meanwhile is dropped."""
-        self._stopped.set()
+        """Read no more; a batch being read meanwhile is dropped.
 
-    def _read(self, batches: Iterator[pa.RecordBatch]) -> None:
+        A disk or a client that hangs is left behind: what was read is committed by now.
+        """
+        self._stopped.set()
+        self._thread.join(_LONGEST)
+
+    def _read(self, batches: Generator[SinkRecords | Unread | None]) -> None:
         try:
-            for batch in batches:
-                if not self._put(batch):
-                    return
+            with closing(batches):
+                for batch in batches:
+                    if self._stopped.is_set() or (batch is not None and not self._put(batch)):
+                        return
             self._put(None)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
             self._put(error)
 
-    def _put(self, item: pa.RecordBatch | BaseException | None) -> bool:
+    def _put(self, item: SinkRecords | Unread | BaseException | None) -> bool:
         while not self._stopped.is_set():
             try:
                 self._queue.put(item, timeout=_PATIENCE)
@@ -88,37 +94,11 @@ class ReadAhead:
         return False
 
 
-def task_number(batch: pa.RecordBatch) -> int:
-    """Which task this input belongs to, from its control row."""
-    return -1 - int(batch.column(RANGE)[0].as_py())
+def task_number(rows: Iterator[pa.RecordBatch]) -> int:
+    """Which task this input belongs to, from its control row.
 
-
-def by_partition(
-    batches: Iterator[pa.RecordBatch | None], partitions: Sequence[TopicPartition]
-) -> Iterator[SinkRecords | None]:
-    """Cut batches where one partition's rows end and the next one's begin; control rows are dropped.
-
-    Args:
-        batches: a task's input.
-        partitions: of the task's ranges, in the plan's order.
+    It is read to its end: Spark throws a Python worker away that has left something of it, and with it all
+    that is kept in the process.
     """
-    for batch in batches:
-        if batch is None:
-            yield None
-            continue
-        ranges = batch.column(RANGE).to_numpy()
-        borders = [0, *(np.flatnonzero(np.diff(ranges)) + 1).tolist(), len(ranges)]
-        columns = _columns(batch)
-        for start, stop in itertools.pairwise(borders):
-            if start < stop and ranges[start] >= 0:
-                yield SinkRecords(partitions[ranges[start]], columns.slice(start, stop - start))
-
-
-def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The record's own columns; milliseconds become timestamps without being touched."""
-    names = [name for name in batch.schema.names if name != RANGE]
-    arrays = [batch.column(name) for name in names]
-    if "timestamp" in names:
-        at = names.index("timestamp")
-        arrays[at] = arrays[at].view(_TIMESTAMPS)
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    (batch,) = (batch for batch in rows if batch.num_rows)
+    return int(batch.column(TASK)[0].as_py())

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final
 
 import pyarrow as pa
 
+from sinksdk.config import CONSUMER_OVERRIDES
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
 from sinksdk.errors import FencedException
 from sinksdk.logs import logging_about
 from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import sink_class
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
-from sinksdk.spark.batches import ReadAhead, by_partition, task_number
+from sinksdk.spark.batches import ReadAhead, task_number
 from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.hanging import HangWatch
@@ -31,33 +33,49 @@ from sinksdk.store.records import PlannedRange, TaskPlan
 
 log = logging.getLogger(__name__)
 
+Read = Callable[
+    [Mapping[TopicPartition, OffsetRange], Mapping[str, str]],
+    AbstractContextManager[Iterable[SinkRecords | Unread | None]],
+]
+"""Gives what a :class:`~sinksdk.sources.base.Reader` reads of ranges while the block runs.
+
+Its second argument is what the connector overrides of the reading client.
+"""
+
 # Seconds that a task waits for another attempt on its place; longer ones it waits without.
 _PATIENCE: Final = 5.0
 
 
-def run_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> TaskResult:
-    """Run the task whose input this is.
+def run_task(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult:
+    """Run the task whose control row this is.
 
     Raises:
         FencedException: another attempt or a newer generation owns it.
-        Exception: store or input failed; Spark runs the task again.
+        Exception: store or source failed; Spark runs the task again.
     """
     settle_in(spec)
-    ahead = ReadAhead(batches)
-    try:
-        stream = iter(ahead)
-        first = next(batch for batch in stream if batch is not None)
-        store = opened_store(spec)
-        return run_attempt(spec, store, task_number(first), _chain(first, stream))
-    finally:
-        ahead.stop()
+    store = opened_store(spec)
+    reader = spec.reader
+    assert reader is not None  # noqa: S101 - a sink's generation has one
+
+    @contextmanager
+    def read(
+        ranges: Mapping[TopicPartition, OffsetRange], overrides: Mapping[str, str]
+    ) -> Iterator[Iterable[SinkRecords | Unread | None]]:
+        ahead = ReadAhead(reader.read(ranges, spec.columns, overrides))
+        try:
+            yield ahead
+        finally:
+            ahead.stop()
+
+    return run_attempt(spec, store, task_number(rows), read)
 
 
 def run_attempt(
     spec: GenerationSpec,
     store: Store,
     task: int,
-    batches: Iterator[pa.RecordBatch | None],
+    read: Read,
     *,
     clock: Clock | None = None,
     epoch: Callable[[], float] = time.time,
@@ -69,7 +87,7 @@ def run_attempt(
         spec: what every task of the generation knows.
         store: opened.
         task: its number.
-        batches: its input, control row included; None whenever nothing came for a while.
+        read: gives the records of its ranges.
         clock: time.
         epoch: seconds since the epoch.
         watch: looks whether to close; by default in a thread of its own.
@@ -83,7 +101,7 @@ def run_attempt(
             spec,
             store,
             task,
-            batches,
+            read,
             clock=clock or SystemClock(),
             epoch=epoch,
             watch=watch or watch_in_thread,
@@ -94,7 +112,7 @@ def _run_attempt(
     spec: GenerationSpec,
     store: Store,
     task: int,
-    batches: Iterator[pa.RecordBatch | None],
+    read: Read,
     *,
     clock: Clock,
     epoch: Callable[[], float],
@@ -107,7 +125,7 @@ def _run_attempt(
         raise fenced(store, spec, task, clock)
     try:
         attempt = _Attempt(spec, store, task, taken, clock=clock, epoch=epoch, watch=watch)
-        return attempt.run(batches)
+        return attempt.run(read)
     except FencedException as error:
         raise fenced(store, spec, task, clock) from error
 
@@ -135,13 +153,13 @@ class _Attempt:
         self._watch = watch
         self._plan: TaskPlan = taken.plan.tasks[task]
         self._hang_timeout = 0.0
+        self._overrides: Mapping[str, str] = {}
 
-    def run(self, batches: Iterator[pa.RecordBatch | None]) -> TaskResult:
+    def run(self, read: Read) -> TaskResult:
         with ExitStack() as stack:
-            return self._run(batches, stack)
+            return self._run(read, stack)
 
-    def _run(self, batches: Iterator[pa.RecordBatch | None], stack: ExitStack) -> TaskResult:
-        partitions = [planned.topic_partition for planned in self._plan.ranges]
+    def _run(self, read: Read, stack: ExitStack) -> TaskResult:
         ahead = self._epoch() - self._clock.now()
         assigned = [_assigned(planned, ahead) for planned in self._plan.ranges]
         try:
@@ -167,11 +185,12 @@ class _Attempt:
         with (
             self._watch(watch, poll) as closing,
             HangWatch(label, self._hang_timeout, self._clock, progress.tell_of_hang) as hang,
+            read({item.partition: item.offsets for item in assigned}, self._overrides) as batches,
         ):
             outcomes = SinkTaskRun(
                 worker,
                 assigned,
-                by_partition(batches, partitions),
+                batches,
                 closing=hang.alive(closing),
                 clock=self._clock,
                 on_progress=progress.write_if_due,
@@ -196,6 +215,7 @@ class _Attempt:
             vouch=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
         )
         self._hang_timeout = config.task_hang_timeout_ms / 1000
+        self._overrides = config.overrides(CONSUMER_OVERRIDES)
         poll = config.closing_poll_ms
         return worker, self._store.closing_poll if poll is None else poll / 1000
 
@@ -207,11 +227,6 @@ class _Attempt:
             peak_memory(),
             measures or TaskMeasures(),
         )
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
-    yield first
-    yield from rest
 
 
 def _assigned(planned: PlannedRange, ahead: float) -> AssignedRange:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Generic
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.logs import same_subject
-from sinksdk.spark.batches import RANGE
+from sinksdk.spark.batches import TASK
 from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import POOL
 from sinksdk.spark.python_errors import missing_module, raised, unavailable_store
 from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
-from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sinksdk.sources import Source
 
@@ -126,7 +124,7 @@ class SparkLauncher:
     Args:
         spark: the session.
         source: where records are read from.
-        columns: what the connector uses of a record; the rest is not sent to Python.
+        columns: what the connector uses of a record; the rest is not read.
         template: what every task must know, whatever its generation.
     """
 
@@ -139,87 +137,31 @@ class SparkLauncher:
         self._template = template
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
-        """Start the job of a generation."""
-        spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
-        frame = generation_frame(self._spark, self._source, plan.tasks, self._columns)
+        """Start the job of a generation.
+
+        Raises:
+            RetriableException, ConnectException: the source has not what was planned.
+        """
+        ranges = {
+            planned.topic_partition: planned.offsets
+            for task in plan.tasks
+            for planned in task.ranges
+            if planned.end > planned.start
+        }
+        spec = replace(
+            self._template,
+            generation=plan.generation,
+            speculates=speculates(self._spark),
+            reader=self._source.reader(ranges),
+            columns=tuple(self._columns),
+        )
+        frame = control_frame(self._spark, len(plan.tasks))
         return SparkGeneration(self._spark, frame, spec, run_task, TaskResult)
 
 
-def generation_frame(
-    spark: SparkSession, source: Source, tasks: Sequence[TaskPlan], columns: Collection[str]
-) -> DataFrame:
-    """One Spark partition per task: its control row, then its ranges' rows in the plan's order.
-
-    Columns: ``range`` int, ``offset`` long, and those of ``columns`` that the source has; timestamps
-    as milliseconds (long).
-    """
-    reads = [_task_reads(spark, source, task.ranges, columns) for task in tasks]
-    names = _common_columns(reads)
-    return functools.reduce(
-        _union, (_task_frame(spark, number, frames, names) for number, frames in enumerate(reads))
-    )
-
-
-def _task_reads(
-    spark: SparkSession, source: Source, ranges: Sequence[PlannedRange], columns: Collection[str]
-) -> list[DataFrame]:
-    """The rows of a task's ranges, each with its range's position in the plan."""
-    wanted = {at: planned for at, planned in enumerate(ranges) if planned.end > planned.start}
-    if not wanted:
-        return []
-    if source.reads_together:
-        rows = source.read(spark, {planned.topic_partition: planned.offsets for planned in wanted.values()})
-        return [_numbered(rows, _position(wanted), columns)]
-    return [
-        _numbered(source.read(spark, {planned.topic_partition: planned.offsets}), F.lit(at), columns)
-        for at, planned in wanted.items()
-    ]
-
-
-def _numbered(rows: DataFrame, position: Column, columns: Collection[str]) -> DataFrame:
-    wanted = [position.cast("int").alias(RANGE), F.col("offset")]
-    wanted += [_column(name) for name in rows.columns if name in columns and name != "offset"]
-    return rows.select(*wanted)
-
-
-def _position(ranges: Mapping[int, PlannedRange]) -> Column:
-    """A row's range, from its topic and partition.
-
-    An array by partition, so that a row costs one comparison per topic, not per partition.
-    """
-    by_topic: dict[str, dict[int, int]] = {}
-    for at, planned in ranges.items():
-        by_topic.setdefault(planned.topic, {})[planned.partition] = at
-    position = F.lit(None)
-    for topic, found in by_topic.items():
-        positions = F.array(*(F.lit(found.get(number)) for number in range(max(found) + 1)))
-        position = F.when(F.col("topic") == topic, F.get(positions, F.col("partition"))).otherwise(position)
-    return position
-
-
-def _column(name: str) -> Column:
-    # Milliseconds, floored, in the JVM: what Kafka has, and what needs no further care in Python.
-    return F.unix_millis(name).alias(name) if name == "timestamp" else F.col(name)
-
-
-def _common_columns(reads: Sequence[Sequence[DataFrame]]) -> list[str]:
-    """Every column that any of the frames has: partitions may differ in having headers."""
-    return list(dict.fromkeys(name for frames in reads for frame in frames for name in frame.columns))
-
-
-def _task_frame(
-    spark: SparkSession, number: int, frames: Sequence[DataFrame], names: Sequence[str]
-) -> DataFrame:
-    control = spark.range(1, numPartitions=1).select(F.lit(-1 - number).cast("int").alias(RANGE))
-    return functools.reduce(_union, (_only(frame, names) for frame in frames), control).coalesce(1)
-
-
-def _only(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    return frame.select(*(name for name in names if name in frame.columns))
-
-
-def _union(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other, allowMissingColumns=True)
+def control_frame(spark: SparkSession, tasks: int) -> DataFrame:
+    """One Spark partition per task, with nothing but its control row."""
+    return spark.range(0, tasks, 1, numPartitions=tasks).withColumnRenamed("id", TASK)
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from sinksdk.logs import WARNINGS, LogSettings
 
 if TYPE_CHECKING:
     from sinksdk.engine.writer import Target
+    from sinksdk.sources.base import Reader
     from sinksdk.sources.kafka.client import KafkaClient
 
 
@@ -23,6 +24,8 @@ class GenerationSpec:
         generation: the generation's number.
         python_path: folders to import the connector from, besides the installed packages.
         logs: how they log.
+        reader: what the tasks of a sink read with.
+        columns: what the connector uses of a record; the rest is not read.
         kafka: the cluster that takes dead letters, if the connector has any.
         source: the Kafka cluster that records come from, if they come from one.
         target: where the records of a source connector go.
@@ -35,6 +38,8 @@ class GenerationSpec:
     generation: int
     python_path: tuple[str, ...] = ()
     logs: LogSettings = WARNINGS
+    reader: Reader | None = None
+    columns: tuple[str, ...] = ()
     kafka: KafkaClient | None = None
     source: KafkaClient | None = None
     target: Target | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -37,8 +38,6 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Scans that differ in nothing but their files share compiled code; a number in its name prevents that.
     "spark.sql.codegen.useIdInClassName": "false",
-    # Spark's default less kafka: its older Kafka reader turns every row into an external one and back.
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Records and bytes of an Arrow batch: rows of 1 MB come a few at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
@@ -55,6 +54,11 @@ _WARM_WORKERS: Final[Mapping[str, str]] = {
     "spark.python.daemon.module": "sinksdk.spark.worker_daemon",
 }
 _JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+_SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""The JVM only schedules: one thread collects, and nothing runs there for so long that the second compiler's
+work would pay."""
+_JVM_ENVIRONMENT: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
 
 def create_session(
@@ -132,8 +136,18 @@ def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> d
     if is_local(master):
         conf |= _WARM_WORKERS
     conf |= extra_conf
-    options = f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}" {extra_conf.get(_JVM_OPTIONS, "")}'
-    return conf | {_JVM_OPTIONS: options.strip()}
+    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"', _small_jvm(master, extra_conf)]
+    return conf | {_JVM_OPTIONS: " ".join(filter(None, [*options, extra_conf.get(_JVM_OPTIONS, "")]))}
+
+
+def _small_jvm(master: str, extra_conf: Mapping[str, str]) -> str:
+    """Options of a JVM that is the driver and all executors; none where an operator has chosen its collector.
+
+    A JVM that is told two collectors does not start.
+    """
+    said = [extra_conf.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
+    said += [os.environ.get(name, "") for name in _JVM_ENVIRONMENT]
+    return _SMALL_JVM if is_local(master) and not _COLLECTOR.search(" ".join(said)) else ""
 
 
 def _spark_context_class() -> type[SparkContext]:

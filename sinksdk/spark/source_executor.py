@@ -48,7 +48,7 @@ def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> 
     settle_in(spec)
     end_with_parent()
     store = opened_store(spec)
-    return run_source_attempt(spec, store, task_number(next(batches)))
+    return run_source_attempt(spec, store, task_number(batches))
 
 
 def run_source_attempt(

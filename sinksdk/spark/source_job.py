@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark.batches import RANGE
 from sinksdk.spark.conf import speculates
-from sinksdk.spark.generation_job import SparkGeneration
+from sinksdk.spark.generation_job import SparkGeneration, control_frame
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.master import is_local, places_of
 from sinksdk.spark.source_executor import run_source_task
@@ -18,7 +17,7 @@ from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +44,6 @@ class SparkSourceLauncher:
         spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
         frame = control_frame(self._spark, len(plan.tasks))
         return SparkGeneration(self._spark, frame, spec, run_source_task, SourceTaskResult)
-
-
-def control_frame(spark: SparkSession, tasks: int) -> DataFrame:
-    """One Spark partition per task, with nothing but its control row."""
-    numbers = spark.range(0, tasks, 1, numPartitions=tasks)
-    return numbers.select((-1 - numbers["id"]).cast("int").alias(RANGE))
 
 
 def _expect_room(context: SparkContext, tasks: int) -> None:

@@ -18,7 +18,13 @@ from pyspark import daemon
 
 from sinksdk.plugins import preload
 
-_MODULES: Final = ("sinksdk.spark.executor", "sinksdk.store.sql", "sinksdk.store.s3")
+_MODULES: Final = (
+    "sinksdk.spark.executor",
+    "sinksdk.store.sql",
+    "sinksdk.store.s3",
+    "sinksdk.sources.kafka.reader",
+    "sinksdk.sources.topic_directory.reader",
+)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def test_addresses_with_a_port_are_taken(servers: str) -> None:
     ],
 )
 def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
-    """Regression: librdkafka took 9092 for granted, and Spark failed a minute later."""
+    """Regression: librdkafka takes 9092 for granted."""
     with pytest.raises(ConfigException) as caught:
         SourceOptions(bootstrap_servers=servers).check()
 
@@ -53,3 +53,9 @@ def test_no_address_at_all_is_refused(servers: str) -> None:
     """A variable of a script that was empty."""
     with pytest.raises(ConfigException, match="--bootstrap-servers names no broker"):
         SourceOptions(bootstrap_servers=servers).check()
+
+
+def test_properties_of_kafkas_clients_go_with_a_cluster() -> None:
+    """They would have no effect on a topic directory."""
+    with pytest.raises(ConfigException, match="--kafka-config goes with --bootstrap-servers"):
+        SourceOptions("topics", kafka_config="client.properties").check()

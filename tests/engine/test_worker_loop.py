@@ -17,7 +17,8 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.engine import TaskName, WorkerSinkTask
-from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
+from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun, Unread
+from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.engine.sinks import P0, P1, P2, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 
@@ -50,7 +51,7 @@ class Run:
 
     def over(
         self,
-        batches: Iterable[SinkRecords | None],
+        batches: Iterable[SinkRecords | Unread | None],
         *assigned: AssignedRange,
         closing: Callable[[], ClosingRequest | None] = lambda: None,
         on_progress: Callable[[], None] = lambda: None,
@@ -90,6 +91,46 @@ def test_the_calls_of_a_whole_life() -> None:
         (10, 3, 0, None),
         (10, 1, 0, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OffsetOutOfRangeException("retention was faster"), [ClosingReason.FAILURE]),
+        (RetriableException("no broker answers"), [None]),
+    ],
+)
+def test_a_range_that_cannot_be_read_to_its_end_stops_no_other(
+    error: ConnectException, reason: list[ClosingReason | None]
+) -> None:
+    """What was accepted of it is committed, not the range's end; what may pass is no closing."""
+    seen: list[ClosingReason | None] = []
+
+    class Watching(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            seen.append(self.context.closing_reason() if self.context.is_closing() else None)
+            return super().pre_commit(offsets)
+
+    run = Run(Watching())
+
+    outcomes = run.over([rows(P0, 0, 1), Unread(P0, error), rows(P1, 3)])
+
+    assert run.committed == {P0: 2, P1: 10}
+    assert run.sink.taken == {P0: [0, 1], P1: [3]}
+    assert seen == [*reason, None]
+    failure = outcomes[P0].failure
+    assert failure.kind == type(error).__name__
+    assert outcomes[P1].failure is None
+
+
+def test_a_range_of_which_nothing_can_be_read_fails_by_name() -> None:
+    """The others are read; of it, nothing is committed."""
+    run = Run(Sink())
+
+    outcomes = run.over([Unread(P1, ConnectException("access is denied")), rows(P0, 0)])
+
+    assert run.committed == {P0: 10}
+    assert outcomes[P1].failure.message == "access is denied"
 
 
 def test_ranges_without_a_row() -> None:

@@ -25,6 +25,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.sources.topic_directory import write_records
 from tests.s3_archiver.faulty_s3 import operation_of
+from tests.warm_jvm import warm_jvm
 
 PATIENCE = 120.0  # seconds until a test gives up waiting
 
@@ -168,7 +169,9 @@ class Site:
     def run(
         self, *options: str, master: str = "local[2]", env: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run to the end: exit code and what was printed."""
+        """Run to the end: exit code and what was printed. On a JVM that is warm, unless something is asked of it."""
+        is_usual = env is None and master == "local[2]" and "--conf" not in options
+        env = warm_jvm().environment() if is_usual else env
         return ended(self.start(*options, master=master, env=env))
 
     def verify(self) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.sources import write_records
 from tests.kafka.topics import Read, create_topic, unused_name
+from tests.warm_jvm import warm_jvm
 
 RECORDS = 2_000
 PREFIX = "errors.deadletterqueue."
@@ -80,6 +81,7 @@ class Site:
         done = subprocess.run(
             [*command, "--master", "local[2]"],
             cwd=self.folder,
+            env=warm_jvm().environment(),
             capture_output=True,
             text=True,
             check=False,

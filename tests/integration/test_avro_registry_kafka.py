@@ -12,7 +12,6 @@ import fastavro
 import pytest
 
 from tests.integration.refusing_site import RECORDS, Site, context
-from tests.kafka.spark_jars import spark_jars
 from tests.kafka.topics import consume
 from tests.registry_server import RegistryServer
 
@@ -58,7 +57,7 @@ def value(offset: int) -> bytes:
 
 
 def run(site: Site, registry: RegistryServer, **more: str) -> tuple[int, str]:
-    source = ["--bootstrap-servers", site.bootstrap, "--kafka-jars", spark_jars()]
+    source = ["--bootstrap-servers", site.bootstrap]
     return site.run(source, **AVRO, **{"value.converter.schema.registry.url": registry.url}, **more)
 
 
@@ -87,6 +86,7 @@ def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
         assert 1 <= asked <= 2, f"schema {schema_id} was asked for {asked} times by two tasks"
 
 
+@pytest.mark.nightly
 def test_a_registry_that_is_down_turns_no_record_into_a_dead_letter(
     site: Site, registry: RegistryServer
 ) -> None:

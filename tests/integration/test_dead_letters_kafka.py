@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.refusing_site import RECORDS, Site, context
-from tests.kafka.spark_jars import spark_jars
 from tests.kafka.topics import consume, create_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -32,7 +31,7 @@ def site(tmp_path: Path, bootstrap: str) -> Site:
 def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
     """Kafka to Kafka: each record is delivered or a dead letter, once, byte for byte with headers and timestamp."""
     site.produce(value)
-    code, said = site.run(["--bootstrap-servers", site.bootstrap, "--kafka-jars", spark_jars()])
+    code, said = site.run(["--bootstrap-servers", site.bootstrap])
     assert code == 0, said
     assert site.committed() == {0: RECORDS, 1: RECORDS}
     letters = consume(site.bootstrap, site.letters)

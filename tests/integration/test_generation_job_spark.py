@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.spark.generation_job import SparkGeneration
+from sinksdk.spark.batches import task_number
+from sinksdk.spark.generation_job import SparkGeneration, control_frame
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 
@@ -57,3 +59,22 @@ def test_a_generation_cancelled_before_its_job_began_ends_too(spark: SparkSessio
     running.cancel()
 
     assert running.wait(20)
+
+
+def process_id(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult:
+    """A task that tells where it runs."""
+    return TaskResult(task_number(rows), 1, [], os.getpid())
+
+
+def test_generations_find_the_workers_of_those_before(spark: SparkSession) -> None:
+    """What is kept in a process, as Kafka's consumers are, is there in the next generation.
+
+    Regression: a task left the end of its control stream, and Spark threw its worker away.
+    """
+    seen = []
+    for number in range(1, 4):
+        spec = GenerationSpec("sqlite:///absent", "id", "lines", number)
+        running = SparkGeneration(spark, control_frame(spark, 1), spec, process_id, TaskResult)
+        assert running.wait(30)
+        seen += [result.peak_memory for result in running.results()]
+    assert len(set(seen)) == 1, seen

@@ -22,7 +22,7 @@ from tests.integration.served import Server, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-PARTITIONS, RECORDS, FILE = 2, 40_000, 10_000
+PARTITIONS, RECORDS, FILE = 2, 40_500, 13_500  # a file ends in the middle of a batch
 REFUSED = Fault(403, "AccessDenied")
 SINK, ERRORS = "kafka_connect_sink_task_metrics", "kafka_connect_task_error_metrics"
 READ, SENT = f"{SINK}_sink_record_read_total", f"{SINK}_sink_record_send_total"

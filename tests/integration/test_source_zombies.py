@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,9 +24,6 @@ from tests.integration.held_site import (
     says_fenced,
 )
 from tests.integration.held_source import SHARES
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -69,15 +65,16 @@ def expect_nothing_seen(site: HeldSite) -> None:
     assert {partition.partition for partition in available(site)} == set(range(SHARES))
 
 
-def expect_all_in_the_topic(site: HeldSite, spark: SparkSession) -> None:
+def expect_all_in_the_topic(site: HeldSite) -> None:
     """Each number is there once, as sinks read the topic."""
     expect_nothing_seen(site)
-    rows = TopicDirectory(str(site.folder / "topics")).read(spark, available(site))
-    expect_each_once([row.value for row in rows.select("value").collect()])
+    ranges = available(site)
+    found = TopicDirectory(str(site.folder / "topics")).reader(ranges).read(ranges, ["value"], {})
+    expect_each_once([value for records in found for value in records.arrow.column("value").to_pylist()])
 
 
 @pytest.mark.nightly
-def test_executors_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSession) -> None:
+def test_executors_that_are_frozen_in_a_commit(site: HeldSite) -> None:
     """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
     driver = site.start("local-cluster[4,1,1024]")
     held = site.run_until_held(driver)
@@ -96,10 +93,10 @@ def test_executors_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSessi
     for task, log in zip(held, logs, strict=True):
         site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023 - called before the next round
     site.finish(driver)
-    expect_all_in_the_topic(site, spark)
+    expect_all_in_the_topic(site)
 
 
-def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite, spark: SparkSession) -> None:
+def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite) -> None:
     """Their job is cancelled after the graceful time, and Spark kills them: nobody waits for them for ever."""
     driver = site.start("local[3]")
     held = site.run_until_held(driver)
@@ -113,10 +110,10 @@ def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite, spark: Spark
 
     site.wait(lambda: not workers & set(everyone()), driver, "the frozen workers are gone")
     site.finish(driver)
-    expect_all_in_the_topic(site, spark)
+    expect_all_in_the_topic(site)
 
 
-def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite, spark: SparkSession) -> None:
+def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite) -> None:
     """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""
     first = site.start("local[3]")
     held = site.run_until_held(first)
@@ -134,4 +131,4 @@ def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite, spark: SparkSess
     for task in held:
         assert says_fenced(task, site.printed(first)), site.printed(first)
     site.finish(second)
-    expect_all_in_the_topic(site, spark)
+    expect_all_in_the_topic(site)

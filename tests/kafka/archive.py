@@ -15,7 +15,6 @@ from pathlib import Path
 import fastavro
 
 from tests.integration.archive_site import Site, bucket, client
-from tests.kafka.spark_jars import spark_jars
 from tests.kafka.topics import Read
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -29,7 +28,7 @@ class KafkaSite(Site):
 
     @property
     def source(self) -> Sequence[str]:
-        return ["--bootstrap-servers", self.bootstrap, "--kafka-jars", spark_jars()]
+        return ["--bootstrap-servers", self.bootstrap]
 
     def verify_alone(self) -> int:
         """``verify`` against the commits only: its exit code."""

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from sinksdk.errors import ConfigException
-from sinksdk.spark.maven import copy_jars
+from tests.kafka.maven import MavenError, copy_jars
 from tests.needs import missing
 
 VERSION = "4.1.0"
@@ -164,7 +163,7 @@ def jars() -> list[Path]:
     """Kafka's jars. Skips the test, or fails it in CI, where they cannot be had."""
     try:
         return copy_jars(_HERE / "pom.xml", f"kafka-{VERSION}")
-    except ConfigException as error:
+    except MavenError as error:
         missing("Kafka's broker", f"its jars come from Maven Central: {error}")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,19 +82,3 @@ def test_a_connector_that_begins_at_the_end_misses_nothing_afterwards(site: Kafk
 
     assert code == 0, output
     assert [(r.partition, r.value) for r in site.archived()] == [(1, b"new"), (1, b"newer"), (2, b"first")]
-
-
-def test_a_range_without_offsets_gives_a_frame_without_rows() -> None:
-    """One Spark partition, every column, no rows, and the cluster is not asked."""
-    script = (
-        "from sinksdk import OffsetRange, TopicPartition\n"
-        "from sinksdk.sources.kafka.frames import read_ranges\n"
-        "from sinksdk.spark.session import create_session\n"
-        "spark = create_session('empty', 'local[1]')\n"
-        "rows = read_ranges(spark, {TopicPartition('t', 0): OffsetRange(5, 5)}, {})\n"
-        "print(rows.columns, rows.rdd.getNumPartitions(), rows.count())\n"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-
-    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
-    assert run.stdout.strip() == f"{columns} 1 0", run.stderr

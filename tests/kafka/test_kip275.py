@@ -10,17 +10,16 @@ from benchmarks.kafka_connect.kip275 import ours
 from benchmarks.kafka_connect.kip275.scene import FAST, RECORDS, VALUE, Loss
 from benchmarks.kafka_connect.topics import Cluster
 from benchmarks.null_s3 import null_s3
-from tests.kafka.spark_jars import spark_jars
 from tests.kafka.topics import unused_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
+@pytest.mark.nightly  # CI has it on a topic directory: tests/integration/test_kip275.py
 def test_tasks_in_mid_file_commit_what_they_were_handed_and_read_nothing_again(
     tmp_path: Path, bootstrap: str
 ) -> None:
     """The others begin again exactly where the rebalance came; only the failed partition is read again."""
-    spark_jars()  # skips here, where they cannot be had
     cluster = Cluster(bootstrap)
     with null_s3(tls=False) as s3:
         topic = cluster.fill(unused_name("orders"), VALUE, RECORDS)

@@ -144,10 +144,7 @@ def test_waiting_goes_on_with_the_other_one(topics: KafkaTopics) -> None:
 
 @pytest.mark.spark
 def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
-    """The other one's partial batch is committed, and the process ends with 4.
-
-    Spark's reader waits a minute for the topic to come back: its job is cancelled after the graceful time.
-    """
+    """The other one's partial batch is committed, and the process ends with 4, at the latest after the graceful time."""
     a, b = (create_topic(bootstrap, unused_name(name)) for name in "ab")
     for topic in (a, b):
         produce(bootstrap, topic, [b"v"] * 300_000)

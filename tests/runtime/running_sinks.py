@@ -69,7 +69,7 @@ class Source:
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
-    def read(self, spark: Any, ranges: Any) -> Any:
+    def reader(self, ranges: Any) -> Any:
         raise AssertionError
 
 

@@ -45,7 +45,7 @@ class Source:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {topic: known for topic, known in self.ids.items() if topic in topics}
 
-    def read(self, spark: Any, ranges: Any) -> Any:
+    def reader(self, ranges: Any) -> Any:
         raise AssertionError
 
 

@@ -58,11 +58,7 @@ class Topics:
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, int]:
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
-    @property
-    def reads_together(self) -> bool:
-        return False
-
-    def read(self, spark: Any, ranges: Any) -> Any:
+    def reader(self, ranges: Any) -> Any:
         raise AssertionError
 
 

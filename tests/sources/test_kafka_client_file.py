@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.sources.kafka import KafkaClient
+from sinksdk.sources.kafka.client_file import read_client_file
 
 
-def java(folder: Path, text: str) -> dict[str, str]:
+def read(folder: Path, text: str) -> dict[str, str]:
     file = folder / "client.properties"
     file.write_text(text, encoding="utf-8")
-    return KafkaClient("here:9092", str(file)).java()
+    return read_client_file(file)
 
 
 def refused(folder: Path, text: str) -> str:
     with pytest.raises(ConfigException) as caught:
-        java(folder, text)
+        read(folder, text)
     return str(caught.value)
 
 
@@ -29,8 +29,7 @@ def test_it_is_read_as_kafkas_own_tools_read_it(tmp_path: Path) -> None:
         "client.id : me\n"
     )
 
-    assert java(tmp_path, text) == {
-        "bootstrap.servers": "here:9092",
+    assert read(tmp_path, text) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "ssl.truststore.location": "C:\\",
@@ -83,8 +82,14 @@ def test_settings_of_others_are_let_through(tmp_path: Path) -> None:
     """Login modules and engine factories may have settings of their own; librdkafka's are its business."""
     text = "ssl.spiffe.socket=/s\nsasl.username=a\nsasl.password=b\nlibrdkafka.sasl.mechanisms=PLAIN\nfetch.min.byte=1\n"
 
-    assert java(tmp_path, text).keys() == {
-        *("bootstrap.servers", "ssl.spiffe.socket", "sasl.username", "sasl.password", "fetch.min.byte")
+    assert read(tmp_path, text).keys() == {
+        *(
+            "ssl.spiffe.socket",
+            "sasl.username",
+            "sasl.password",
+            "librdkafka.sasl.mechanisms",
+            "fetch.min.byte",
+        )
     }
 
 
@@ -94,4 +99,4 @@ def test_a_reference_is_looked_up_after_escapes_were_undone(
     """What an environment variable holds is no properties file: its backslashes stay."""
     monkeypatch.setenv("KEY_PASSWORD", "a\\tb")
 
-    assert java(tmp_path, "ssl.key.password=${env:KEY_PASSWORD}")["ssl.key.password"] == "a\\tb"
+    assert read(tmp_path, "ssl.key.password=${env:KEY_PASSWORD}")["ssl.key.password"] == "a\\tb"

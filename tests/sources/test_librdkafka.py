@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from sinksdk import ConfigException
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
-from sinksdk.sources.kafka import KafkaClient
+from sinksdk.sources.kafka import KafkaClient, librdkafka, rdkafka
 from sinksdk.sources.kafka.cluster import Cluster
 from sinksdk.sources.kafka.librdkafka import translated
+from sinksdk.sources.kafka.reader import _PROPERTIES
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="p\\"w;x" ;'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required password='secret' username=ada;"
@@ -27,11 +31,190 @@ def test_user_and_password_of_a_login_module_are_found(jaas: str, password: str)
     }
 
 
-def test_what_concerns_only_reading_is_left_to_spark() -> None:
-    """Librdkafka refuses properties it does not know."""
-    assert translated({"fetch.max.bytes": "1", "max.poll.records": "5", "client.id": "me"}) == {
-        "client.id": "me"
+CONSUMER = {
+    "check.crcs": ("true", "check.crcs", "true"),
+    "client.dns.lookup": ("use_all_dns_ips", "client.dns.lookup", "use_all_dns_ips"),
+    "client.rack": ("eu-1", "client.rack", "eu-1"),
+    "connections.max.idle.ms": ("540000", "connections.max.idle.ms", "540000"),
+    "enable.metrics.push": ("false", "enable.metrics.push", "false"),
+    "fetch.max.bytes": ("104857600", "fetch.max.bytes", "104857600"),
+    "fetch.max.wait.ms": ("200", "fetch.wait.max.ms", "200"),
+    "fetch.min.bytes": ("100000", "fetch.min.bytes", "100000"),
+    "isolation.level": ("read_uncommitted", "isolation.level", "read_uncommitted"),
+    "max.partition.fetch.bytes": ("52428800", "fetch.message.max.bytes", "52428800"),
+    "metadata.max.age.ms": ("300000", "metadata.max.age.ms", "300000"),
+    "metadata.recovery.rebootstrap.trigger.ms": ("1000", "metadata.recovery.rebootstrap.trigger.ms", "1000"),
+    "metadata.recovery.strategy": ("REBOOTSTRAP", "metadata.recovery.strategy", "REBOOTSTRAP"),
+    "receive.buffer.bytes": ("65536", "socket.receive.buffer.bytes", "65536"),
+    "reconnect.backoff.max.ms": ("2000", "reconnect.backoff.max.ms", "2000"),
+    "reconnect.backoff.ms": ("50", "reconnect.backoff.ms", "50"),
+    "request.timeout.ms": ("40000", "socket.timeout.ms", "40000"),
+    "retry.backoff.max.ms": ("2000", "retry.backoff.max.ms", "2000"),
+    "retry.backoff.ms": ("200", "retry.backoff.ms", "200"),
+    "send.buffer.bytes": ("131072", "socket.send.buffer.bytes", "131072"),
+    "socket.connection.setup.timeout.ms": ("10000", "socket.connection.setup.timeout.ms", "10000"),
+}
+"""Settings of Java's consumer: a value, librdkafka's name, and the value there."""
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What has been told since; a process tells each thing once."""
+    librdkafka._tell.cache_clear()
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("key", CONSUMER)
+def test_a_setting_of_javas_consumer_is_one_of_librdkafkas(key: str) -> None:
+    """A client takes each of them."""
+    value, name, there = CONSUMER[key]
+    found = translated({"bootstrap.servers": "127.0.0.1:1", key: value})
+
+    assert found == {"bootstrap.servers": "127.0.0.1:1", name: there}
+    with rdkafka.Consumer({**_PROPERTIES, **found}):
+        pass
+
+
+@pytest.mark.parametrize("key", ["receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"])
+def test_minus_one_is_zero(key: str, warnings: Callable[[], list[str]]) -> None:
+    """The system's buffers; connections that are never closed."""
+    assert list(translated({key: "-1"}).values()) == ["0"]
+    assert warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "taken"),
+    [
+        ("fetch.max.bytes", "2147483647", "2147483135"),
+        ("fetch.max.bytes", "1024", "1000000"),
+        ("request.timeout.ms", "600000", "300000"),
+        ("retry.backoff.ms", "0", "1"),
+    ],
+)
+def test_a_number_that_java_takes_and_librdkafka_does_not(
+    key: str, wanted: str, taken: str, warnings: Callable[[], list[str]]
+) -> None:
+    """The nearest one is used, which is said: a configuration that ran in Connect starts."""
+    found = translated({key: wanted})
+
+    assert list(found.values()) == [taken]
+    assert warnings() == [f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here"]
+    with rdkafka.Consumer({**_PROPERTIES, **found}):
+        pass
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    """By the name it was written under."""
+    with pytest.raises(ConfigException, match=r"'fetch.max.wait.ms' is 'soon', but must be a whole number"):
+        translated({"fetch.max.wait.ms": "soon"})
+
+
+def test_what_has_no_meaning_here_is_left_out(warnings: Callable[[], list[str]]) -> None:
+    """Known by name: groups, Java's classes, the producer's own. Librdkafka would refuse some of it."""
+    java = {
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": "true",
+        "group.id": "mine",
+        "interceptor.classes": "a.B",
+        "key.deserializer": "a.C",
+        "linger.ms": "5",
+        "max.poll.records": "5",
+        "partition.assignment.strategy": "a.D",
+        "session.timeout.ms": "60000",
+        "client.id": "me",
     }
+
+    assert translated(java) == {"client.id": "me"}
+    assert warnings() == []
+
+
+def test_what_nobody_knows_is_told_of_once(warnings: Callable[[], list[str]]) -> None:
+    """As Java's client does; never its value. Under the prefix it is passed on."""
+    for _ in range(2):
+        found = translated({"fetch.min.byte": "secret", "librdkafka.queued.min.messages": "7"})
+        assert found == {"queued.min.messages": "7"}
+
+    (told,) = warnings()
+    assert told.startswith("'fetch.min.byte' was supplied but isn't a known config of Kafka's clients")
+    assert "'librdkafka.fetch.min.byte'" in told
+    assert "secret" not in told
+
+
+def test_a_security_setting_without_counterpart_is_told_of(warnings: Callable[[], list[str]]) -> None:
+    """None is lost without a word."""
+    assert translated({"ssl.enabled.protocols": "TLSv1.3", "ssl.truststore.password": "secret"}) == {}
+
+    (told,) = warnings()
+    assert told.startswith("Kafka's 'ssl.enabled.protocols' has no effect")
+
+
+def test_other_clients_get_nothing_that_only_consumers_have() -> None:
+    """Librdkafka would complain of each."""
+    client = KafkaClient("here:9092")
+    written = {key: value for key, (value, _, _) in CONSUMER.items()}
+    written |= {"librdkafka.queued.min.messages": "7", "librdkafka.statistics.interval.ms": "0"}
+    complaints = logging.getLogger("tests.librdkafka")
+    said: list[str] = []
+    complaints.addHandler(handler := logging.Handler())
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+
+    found = client.librdkafka(written, consumes=False)
+    producer = Producer({**found, "bootstrap.servers": "127.0.0.1:1", "log_level": 4, "logger": complaints})
+    producer.poll(0.1)
+
+    assert [line for line in said if "CONFWARN" in line] == []
+    assert found["socket.timeout.ms"] == "40000"
+
+
+KERBEROS = (
+    'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="/etc/me.keytab" '
+    'principal="me@EXAMPLE.COM";'
+)
+
+
+@pytest.mark.parametrize("mechanism", [{}, {"sasl.mechanism": "GSSAPI"}])
+def test_kerberos_needs_a_client_that_has_it(
+    mechanism: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is Java's mechanism if none is named; the wheels have none of it. The message has the command."""
+    client = KafkaClient("here:9092")
+    java = {"security.protocol": "SASL_SSL", "sasl.jaas.config": KERBEROS, **mechanism}
+
+    monkeypatch.setattr("sinksdk.sources.kafka.client.has_feature", lambda name: name != "sasl_gssapi")
+    with pytest.raises(
+        ConfigException, match=r"GSSAPI.*Kerberos.*libsasl2.*pip install .*--no-binary confluent-kafka"
+    ):
+        client.librdkafka(java)
+
+    monkeypatch.setattr("sinksdk.sources.kafka.client.has_feature", lambda name: name == "sasl_gssapi")
+    found = client.librdkafka(java)
+    assert found["sasl.kerberos.keytab"] == "/etc/me.keytab"
+    assert found["sasl.kerberos.principal"] == "me@EXAMPLE.COM"
+
+
+def test_other_logins_need_no_kerberos() -> None:
+    """Nor does a mechanism without SASL."""
+    client = KafkaClient("here:9092")
+
+    assert client.librdkafka({"sasl.mechanism": "GSSAPI"})
+    assert client.librdkafka({"security.protocol": "SASL_SSL", "librdkafka.sasl.mechanisms": "SCRAM-SHA-512"})
+
+
+def test_what_librdkafka_was_built_with_can_be_asked() -> None:
+    """Without making a client."""
+    assert rdkafka.has_feature("sasl_scram")
+    assert not rdkafka.has_feature("sasl_pigeon")
+
+
+def test_a_token_in_librdkafkas_words_goes_with_javas_login_module() -> None:
+    """The file may serve Java's clients as well."""
+    java = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
+        "librdkafka.sasl.oauthbearer.method": "oidc",
+    }
+
+    assert translated(java) == {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
 
 
 def test_pem_files_are_named_in_librdkafkas_words() -> None:
@@ -99,7 +282,7 @@ def test_properties_that_are_not_accepted_are_said_in_librdkafkas_words() -> Non
         assert "KafkaError{" not in str(caught.value)
 
 
-def test_librdkafkas_own_settings_win_and_reach_no_java_client(tmp_path: Path) -> None:
+def test_librdkafkas_own_settings_win(tmp_path: Path) -> None:
     """Keys with the prefix are the way out for whatever has no translation."""
     file = tmp_path / "client.properties"
     file.write_text(
@@ -113,12 +296,6 @@ def test_librdkafkas_own_settings_win_and_reach_no_java_client(tmp_path: Path) -
         "security.protocol": "SSL",
         "ssl.ca.location": "/ca.pem",
     }
-    assert client.java({"client.id": "me"}) == {
-        "bootstrap.servers": "here:9092",
-        "security.protocol": "SSL",
-        "ssl.truststore.location": "/trust.jks",
-        "client.id": "me",
-    }
 
 
 def test_a_secret_named_by_reference_is_looked_up_where_a_client_is_made(
@@ -131,10 +308,10 @@ def test_a_secret_named_by_reference_is_looked_up_where_a_client_is_made(
     client = KafkaClient("here:9092", str(file))
 
     assert "sesame" not in repr(client)
-    assert client.java()["ssl.key.password"] == "open sesame"
+    assert client.librdkafka()["ssl.key.password"] == "open sesame"
 
 
 def test_a_properties_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     """With its name."""
     with pytest.raises(ConfigException, match=r"gone\.properties cannot be read: No such file"):
-        KafkaClient("here:9092", str(tmp_path / "gone.properties")).java()
+        KafkaClient("here:9092", str(tmp_path / "gone.properties")).librdkafka()

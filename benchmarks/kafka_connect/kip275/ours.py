@@ -112,11 +112,9 @@ def _drive(spark: SparkSession, bootstrap: str, s3: NullS3, raw: Mapping[str, st
 
 
 def _main(bootstrap: str, endpoint: str, topic: str, journal: str) -> None:
-    from sinksdk.spark.kafka_jars import with_kafka
     from sinksdk.spark.session import create_session
-    from tests.kafka.spark_jars import spark_jars
 
-    spark = create_session(_NAME, f"local[{TASKS}]", extra_conf=with_kafka({}, spark_jars().split(",")))
+    spark = create_session(_NAME, f"local[{TASKS}]")
     try:
         starts = _drive(spark, bootstrap, NullS3(endpoint, None), _config(endpoint, topic, journal))
         print(json.dumps(starts))

@@ -1,4 +1,4 @@
-"""Kafka: Spark reads the records, confluent-kafka tells what there is and takes the dead letters."""
+"""Kafka, through librdkafka: what there is, its records, and where dead letters go."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sinksdk.properties_file import Property, read_properties
 from sinksdk.references import resolve_references
 
 _CLOSE: Final = 0.85  # how alike a misspelt key is, by difflib
-_KNOWN: Final = frozenset(
+SECURITY: Final = frozenset(
     {
         "security.protocol",
         "security.providers",
@@ -140,10 +140,10 @@ def _problems(entry: Property) -> Iterator[str]:
 
 def _meant(key: str) -> str:
     """The security setting that a key misspells; empty if it is none, or may be somebody else's."""
-    if key in _KNOWN:
+    if key in SECURITY:
         return ""
     written = key.lower().replace("_", ".")
-    known = sorted(_KNOWN)
+    known = sorted(SECURITY)
     longer = [name for name in known if written.startswith(f"{name}.")]
     shorter = [name for name in known if name.startswith(f"{written}.")]
     return [*get_close_matches(written, known, n=1, cutoff=_CLOSE), *longer, *shorter, ""][0]

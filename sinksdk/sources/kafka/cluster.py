@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[att
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.base import Partitions
+from sinksdk.sources.kafka.librdkafka import without_consumers_own
 
 _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within it
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
@@ -237,14 +238,11 @@ class Cluster:
         """
         asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
         if further := sorted(set(topics) - asked.keys()):
-            self._admin = self._admin or AdminClient({"log_level": 2, **self._connection()})
+            connection = without_consumers_own(self.properties)
+            self._admin = self._admin or AdminClient({"log_level": 2, **connection})
             asked |= self._admin.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
         self._asked = asked
         return {name: asked[name] for name in sorted(topics)}
-
-    def _connection(self) -> dict[str, str]:
-        """The properties without those that only consumers have."""
-        return {key: value for key, value in self.properties.items() if key != "isolation.level"}
 
     def _offsets(
         self,

@@ -33,4 +33,4 @@ def ensure_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
         replicas_key="errors.deadletterqueue.topic.replication.factor",
         config=_KEPT,
     )
-    return topic.ensure(kafka.librdkafka(config.overrides(PRODUCER)))
+    return topic.ensure(kafka.librdkafka(config.overrides(PRODUCER), consumes=False))

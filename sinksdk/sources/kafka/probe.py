@@ -17,6 +17,8 @@ _READING: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
+    "fetch.min.bytes": 1,  # whatever the reader waits for
+    "fetch.wait.max.ms": 500,
     "queued.min.messages": 1,  # of each partition one is enough
 }
 _SILENCE: Final = 5.0  # seconds without any answer; of whom there is none yet it is taken that he has records

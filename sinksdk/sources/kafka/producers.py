@@ -38,4 +38,4 @@ def producer_properties(config: ConfigModel, kafka: KafkaClient) -> dict[str, An
     """
     overrides = config.overrides(PRODUCER)
     own = {_TRANSLATED[key]: value for key, value in overrides.items() if key in _TRANSLATED}
-    return {**_DEFAULTS, **kafka.librdkafka(overrides), **own, **_DURABLE}
+    return {**_DEFAULTS, **kafka.librdkafka(overrides, consumes=False), **own, **_DURABLE}

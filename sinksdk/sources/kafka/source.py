@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
@@ -11,15 +11,13 @@ from sinksdk.sources.base import Partitions, Subscription
 from sinksdk.sources.kafka.client import KafkaClient
 from sinksdk.sources.kafka.cluster import Cluster
 from sinksdk.sources.kafka.probe import first_offsets
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from sinksdk.sources.kafka.reader import KafkaReader
 
 _ISOLATION: Final = "isolation.level"
 
 
 class KafkaSource:
-    """Topics of one Kafka cluster, read by Spark's own batch source, up to the last stable offset.
+    """Topics of one Kafka cluster, read up to the last stable offset.
 
     Args:
         client: how to reach the cluster.
@@ -31,13 +29,8 @@ class KafkaSource:
     """
 
     def __init__(self, client: KafkaClient, overrides: Mapping[str, str] | None = None) -> None:
-        self._java = {_ISOLATION: "read_committed", **client.java(overrides)}
-        self.cluster = Cluster({**client.librdkafka(overrides), _ISOLATION: self._java[_ISOLATION]})
-
-    @property
-    def reads_together(self) -> bool:
-        """Yes: each read asks the cluster what there is, whether of one partition or of hundreds."""
-        return True
+        self._client = client
+        self.cluster = Cluster({_ISOLATION: "read_committed", **client.librdkafka(overrides)})
 
     def partitions(self, subscription: Subscription) -> Partitions:
         """See :meth:`sinksdk.sources.base.Source.partitions`. Kafka's own topics match no regex."""
@@ -52,11 +45,9 @@ class KafkaSource:
         """Reads one record of each: behind compacted records and transaction markers there may be none."""
         return first_offsets(self.cluster.properties, ranges)
 
-    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
-        """See :meth:`sinksdk.sources.base.Source.read`."""
-        from sinksdk.sources.kafka.frames import read_ranges  # noqa: PLC0415 - looking must not need pyspark
-
-        return read_ranges(spark, ranges, self._java)
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> KafkaReader:  # noqa: ARG002 - whichever they are
+        """See :meth:`sinksdk.sources.base.Source.reader`."""
+        return KafkaReader(self._client)
 
     def _topics(self, subscription: Subscription) -> dict[str, list[TopicPartition]]:
         if subscription.regex:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -14,27 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.sources.topic_directory.columns import check_columns
 from sinksdk.sources.topic_directory.layout import FileStat
 from sinksdk.sources.topic_directory.unfinished import Unfinished
 
 _OFFSET: Final = "offset"
-
-
-class TimestampEncoding(Enum):
-    """How a file keeps timestamps, as far as Spark must be told."""
-
-    TIMESTAMP = "timestamp"
-    MILLISECONDS = "milliseconds"
-    NANOSECONDS = "nanoseconds"
-
-
-class Shape(NamedTuple):
-    """What files must have in common to be read by one scan."""
-
-    columns: frozenset[str]
-    timestamps: TimestampEncoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +29,14 @@ class DataFile:
         first: its lowest offset.
         last: its highest offset.
         size: bytes of its records, uncompressed.
-        shape: its columns.
+        columns: those of records that it has.
     """
 
     path: str
     first: int
     last: int
     size: int
-    shape: Shape
+    columns: frozenset[str]
 
 
 class Footers:
@@ -112,8 +95,19 @@ def _examine(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Data
             f"{partition}: {path} has the negative offset {spans[0].first}; offsets begin at 0"
         )
     size = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
-    shape = Shape(columns, _timestamp_encoding(metadata))
-    return DataFile(path, spans[0].first, spans[-1].last, size, shape)
+    return DataFile(path, spans[0].first, spans[-1].last, size, columns)
+
+
+def row_groups(metadata: pq.FileMetaData, offsets: OffsetRange) -> list[int]:
+    """The row groups of a file that may hold records of a range."""
+    return [at for at in range(metadata.num_row_groups) if _may_hold(metadata, at, offsets)]
+
+
+def _may_hold(metadata: pq.FileMetaData, row_group: int, offsets: OffsetRange) -> bool:
+    if metadata.row_group(row_group).num_rows == 0:
+        return False
+    known = _statistics(metadata, row_group)
+    return known is None or (known[1] < offsets.end and known[2] >= offsets.start)
 
 
 class _Span(NamedTuple):
@@ -153,18 +147,6 @@ def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
     offsets = file.read_row_group(row_group, columns=[_OFFSET]).column(0)
     extent = pc.min_max(offsets)
     return offsets.null_count, extent["min"].as_py() or 0, extent["max"].as_py() or 0
-
-
-def _timestamp_encoding(metadata: pq.FileMetaData) -> TimestampEncoding:
-    leaf = _leaves(metadata).get("timestamp")
-    column = metadata.schema.column(leaf) if leaf is not None else None
-    if column is None or column.physical_type != "INT64":
-        return TimestampEncoding.TIMESTAMP  # none at all, or INT96 as Spark writes it
-    logical = json.loads(column.logical_type.to_json())
-    if logical.get("Type") != "Timestamp":
-        return TimestampEncoding.MILLISECONDS
-    is_nanoseconds = logical["timeUnit"] == "nanoseconds"
-    return TimestampEncoding.NANOSECONDS if is_nanoseconds else TimestampEncoding.TIMESTAMP
 
 
 def _leaves(metadata: pq.FileMetaData) -> dict[str, int]:

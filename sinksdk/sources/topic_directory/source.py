@@ -1,4 +1,4 @@
-"""The source: which offsets the files of a topic directory hold, and their rows."""
+"""The source: which offsets the files of a topic directory hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING
 
 from sinksdk.errors import (
     ConnectException,
@@ -22,11 +21,9 @@ from sinksdk.sources.base import Subscription
 from sinksdk.sources.topic_directory.footers import DataFile, Footers
 from sinksdk.sources.topic_directory.layout import TRANSACTIONS, FileStat, Layout, local_root
 from sinksdk.sources.topic_directory.listings import Listings
+from sinksdk.sources.topic_directory.reader import TopicDirectoryReader
 from sinksdk.sources.topic_directory.transactions import Transactions, Visibility
 from sinksdk.sources.topic_directory.unfinished import Unfinished
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,11 +144,6 @@ class TopicDirectory:
     def _listed(self, folder: str) -> tuple[FileStat, ...]:
         return tuple(sorted(self._layout.files(folder), key=attrgetter("path")))
 
-    @property
-    def reads_together(self) -> bool:
-        """No: a range's rows need no column that says whose they are."""
-        return False
-
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
         """None: a folder that was made again is told by its offsets only."""
         return {}
@@ -160,16 +152,11 @@ class TopicDirectory:
         """The ranges' starts: a topic directory ends with a record, never with a gap."""
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
-    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
-        """See :meth:`sinksdk.sources.base.Source.read`."""
-        from sinksdk.sources.topic_directory.frames import (  # noqa: PLC0415 - looking must not need pyspark
-            RangeRead,
-            read_ranges,
-        )
-
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
+        """See :meth:`sinksdk.sources.base.Source.reader`."""
         visibility = self._transactions.look()
         topics = self._layout.topics()
-        reads = []
+        wanted = {}
         for partition, offsets in ranges.items():
             folders = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
             files = self._files(partition, self._stats(folders.get(partition, ()), visibility))
@@ -177,8 +164,10 @@ class TopicDirectory:
             vanished = _vanished(self._last_look.get(partition, ()), files)
             if vanished is not None:
                 raise RetriableException(f"{partition}: {vanished.path} was there when the range was planned")
-            reads.append(RangeRead(partition, offsets, files))
-        return read_ranges(spark, reads)
+            wanted[partition] = tuple(
+                file for file in files if file.last >= offsets.start and file.first < offsets.end
+            )
+        return TopicDirectoryReader(wanted)
 
     def _check_nothing_vanished(
         self, partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]

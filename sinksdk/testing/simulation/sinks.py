@@ -6,13 +6,14 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from sinksdk.connector import SinkConnector
 from sinksdk.engine.worker import ClosingRequest
-from sinksdk.records import OffsetRange, SinkRecord, TopicPartition
+from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.author import AtOnce
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
@@ -20,12 +21,11 @@ from sinksdk.runtime.mirror import MirrorAtOnce, OffsetGroup
 from sinksdk.runtime.tenure import Settings
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.sources import Subscription
-from sinksdk.spark.batches import RANGE
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
+from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.testing.simulation.cluster import Cluster, SimulatedLauncher
 from sinksdk.testing.simulation.world import Process, World
 
@@ -78,11 +78,6 @@ class Log:
         """See :meth:`sinksdk.sources.Source.partitions`."""
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
-    @property
-    def reads_together(self) -> bool:
-        """Nothing is read here: the simulated tasks have the records at hand."""
-        return False
-
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - whichever they are
         """None: no topic of the simulation is ever made again."""
         return {}
@@ -96,25 +91,32 @@ class Log:
             for partition, asked in ranges.items()
         }
 
-    def read(self, spark: Any, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
-        """Never called: tasks of a simulation get their batches from :meth:`batches`."""
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
+        """Never called: tasks of a simulation get their records from :meth:`batches`."""
         raise NotImplementedError
 
-    def batches(self, world: World, number: int, task: TaskPlan) -> Iterator[pa.RecordBatch | None]:
-        """A task's input as Spark would hand it over, in batches of any size."""
-        yield _batch(-1 - number, [SinkRecord("", 0, 0)])
-        for at, planned in enumerate(task.ranges):
-            rows = [
-                record
-                for record in self.records[planned.topic_partition]
-                if planned.start <= record.offset < planned.end
-            ]
+    @contextmanager
+    def reading(
+        self,
+        world: World,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        overrides: Mapping[str, str],  # noqa: ARG002 - there is no client
+    ) -> Iterator[Iterator[SinkRecords | None]]:
+        """A task's input, as a reader gives it."""
+        yield self.batches(world, ranges)
+
+    def batches(
+        self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> Iterator[SinkRecords | None]:
+        """The records of ranges, in batches of any size."""
+        for partition, offsets in ranges.items():
+            rows = [row for row in self.records[partition] if offsets.start <= row.offset < offsets.end]
             late, rest = self._hold_back(rows)
-            yield from _in_batches(world, at, rows)
+            yield from _in_batches(world, rows)
             if late is not None:
-                self.on_late(LateRow(planned.topic_partition, late.offset, rows[-1].offset))
-                yield _batch(at, [late])
-                yield from _in_batches(world, at, rest)
+                self.on_late(LateRow(partition, late.offset, rows[-1].offset))
+                yield _batch([late])
+                yield from _in_batches(world, rest)
 
     def _hold_back(self, rows: list[SinkRecord]) -> tuple[SinkRecord | None, list[SinkRecord]]:
         """Take one row out, maybe, and those that come after it when it comes."""
@@ -129,26 +131,23 @@ class Log:
         return late, rest
 
 
-def _in_batches(world: World, at: int, rows: Sequence[SinkRecord]) -> Iterator[pa.RecordBatch | None]:
+def _in_batches(world: World, rows: Sequence[SinkRecord]) -> Iterator[SinkRecords | None]:
     """Rows in batches of any size; now and then nothing comes for a while."""
     while rows:
         if world.dice.random() < 0.1:  # noqa: PLR2004 - now and then
             world.sleep(0.1)
             yield None
         count = world.dice.choice((1, 3, 9, 30))
-        yield _batch(at, rows[:count])
+        yield _batch(rows[:count])
         rows = rows[count:]
 
 
-def _batch(at: int, rows: Sequence[SinkRecord]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([at] * len(rows), pa.int32()),
-            pa.array([row.offset for row in rows], pa.int64()),
-            pa.array([row.value for row in rows], pa.binary()),
-        ],
-        names=[RANGE, "offset", "value"],
-    )
+def _batch(rows: Sequence[SinkRecord]) -> SinkRecords:
+    columns = {
+        "offset": pa.array([row.offset for row in rows], pa.int64()),
+        "value": pa.array([row.value for row in rows], pa.binary()),
+    }
+    return SinkRecords(rows[0].topic_partition, pa.RecordBatch.from_pydict(columns))
 
 
 class SinkCluster(Cluster):
@@ -226,7 +225,7 @@ class SinkCluster(Cluster):
             GenerationSpec("simulated:", "simulated", self.name, plan.generation),
             self.store(),
             task,
-            self.log.batches(self.world, task, plan.tasks[task]),
+            partial(self.log.reading, self.world),
             clock=self.world,
             epoch=self.world.time,
             watch=self._watch,

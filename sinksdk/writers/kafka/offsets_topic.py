@@ -81,4 +81,4 @@ def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> b
         replicas_key="offset.storage.replication.factor",
         config=_COMPACTED,
     )
-    return topic.ensure(kafka.librdkafka(config.overrides(ADMIN)))
+    return topic.ensure(kafka.librdkafka(config.overrides(ADMIN), consumes=False))

@@ -1,0 +1,81 @@
+"""Jars of Kafka's broker and of Kafka Connect from Maven Central, by ``mvn``, once, into a folder that stays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_PATIENCE: Final = 600.0  # seconds; a first download brings Maven's own plugins as well
+
+
+class MavenError(RuntimeError):
+    """The jars cannot be had; it says why."""
+
+
+def cache_folder() -> Path:
+    """Where downloaded jars stay: ``sinksdk`` in ``XDG_CACHE_HOME``, by default ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinksdk"
+
+
+def copy_jars(pom: Path, name: str) -> list[Path]:
+    """The runtime dependencies of a POM, as jars; downloaded the first time.
+
+    Args:
+        pom: the project file that names them.
+        name: of the folder that keeps them; another version, another name.
+
+    Raises:
+        MavenError: there is no ``mvn``, or it could not get them; it says what Maven said.
+    """
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        with _alone():
+            if not folder.is_dir():  # else another process was faster
+                _download(pom, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _download(pom: Path, folder: Path) -> None:
+    if shutil.which("mvn") is None:
+        message = "Maven (mvn) is not on the PATH: install it (Debian: apt install maven)"
+        raise MavenError(message)
+    # Into another folder first: what stops half-way must not be taken for the whole.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as unfinished:
+        target = Path(unfinished, "jars")
+        options = ["-Dstyle.color=never", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+        _maven("--batch-mode", "--quiet", "--file", str(pom), _COPY, *options)
+        target.rename(folder)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One Maven at a time: two that fill one local repository at once may find half of a file there."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / ".maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed, also by a crash
+        yield
+
+
+def _maven(*arguments: str) -> None:
+    try:
+        done = subprocess.run(
+            ["mvn", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MavenError(f"Maven did not end within {_PATIENCE:g} s: {error.cmd}") from error
+    if done.returncode:
+        said = (line.partition("[ERROR]")[2].strip() for line in done.stdout.splitlines())
+        reason = next(filter(None, said), done.stdout[-500:])
+        raise MavenError(f"Maven could not get the jars: {reason}")

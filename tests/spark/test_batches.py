@@ -1,0 +1,86 @@
+"""A task's input: which task it is, and what its reader gives, read ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import ConfigException, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.spark.batches import TASK, InputError, ReadAhead, task_number
+
+P0 = TopicPartition("t", 0)
+
+
+def records(offset: int) -> SinkRecords:
+    return SinkRecords.of(P0, [SinkRecord(*P0, offset=offset)])
+
+
+def test_the_control_stream_is_read_to_its_end() -> None:
+    """Spark throws a worker away that has left something of its input."""
+    left = ["the end"]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({TASK: [7]})
+        yield pa.RecordBatch.from_pydict({TASK: pa.array([], pa.int64())})
+        left.pop()
+
+    assert task_number(rows()) == 7
+    assert not left
+
+
+def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
+    """While the source is silent the task hears so, again and again."""
+    more = threading.Event()
+
+    def source() -> Generator[SinkRecords | None]:
+        yield records(1)
+        yield None
+        more.wait(10)
+        yield records(2)
+
+    ahead = ReadAhead(source())
+    items = iter(ahead)
+    first = next(items)
+    assert first is not None
+    assert next(items) is None
+    more.set()
+    rest = [item for item in items if item is not None]
+    assert [batch.arrow.column("offset").to_pylist() for batch in (first, *rest)] == [[1], [2]]
+    ahead.stop()
+
+
+def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
+    """Regression: all that was told of a refused login was that the input could not be read."""
+
+    def refused() -> Generator[SinkRecords]:
+        raise ConfigException("the login is refused")
+        yield records(0)
+
+    def broken() -> Generator[SinkRecords]:
+        yield records(0)
+        raise OSError("the disk is gone")
+
+    with pytest.raises(ConfigException, match="the login is refused"):
+        list(ReadAhead(refused()))
+    with pytest.raises(InputError, match="the disk is gone"):
+        list(ReadAhead(broken()))
+
+
+def test_a_reader_is_closed_when_nobody_wants_more() -> None:
+    """What it holds, a consumer's partitions say, it gives back in its own thread."""
+    closed = threading.Event()
+
+    def endless() -> Generator[SinkRecords]:
+        try:
+            while True:
+                yield records(0)
+        finally:
+            closed.set()
+
+    ahead = ReadAhead(endless())
+    assert next(iter(ahead)) is not None
+    ahead.stop()
+    assert closed.is_set()
