@@ -15,12 +15,13 @@ help: ## List the targets
 
 install: $(INSTALLED) ## Make .venv with everything for development
 
+# Nobody needs all of it compiled: what is imported is compiled then.
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "sinksdk needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --editable '.[all]' --group dev
+	$(BIN)/pip install --quiet --no-compile --editable '.[all]' --group dev
 	@touch $@
 
 demo: install ## See it work: archive real records to S3, with a rebalance in the middle
@@ -32,8 +33,9 @@ pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--f
 JOBS ?= 2
 PYTEST_OPTIONS = --numprocesses $(JOBS) --dist loadgroup
 ALL := --no-loadscope-reorder property_tests examples tests
+CHECKS := lint types fast
 check: install ## Lint, types, import rules, fast tests; before every commit (2 minutes)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types fast
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS)
 
 lint:
 	$(BIN)/ruff format --check .
@@ -55,7 +57,8 @@ $(SPARK_ARCHIVE): $(INSTALLED)
 
 # Slow tests wait for a third of their time: one process more than there are cores.
 test nightly coverage: JOBS := 3
-test: check $(SPARK_ARCHIVE) ## What check does, then all other tests: Spark, servers, crashes, thousands of random schedules
+test: install ## What check does, then all other tests: Spark, servers, crashes, thousands of random schedules
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS) $(SPARK_ARCHIVE)
 	$(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 -m '(slow or spark) and not nightly' $(ALL)
 
 nightly: install $(SPARK_ARCHIVE) ## Every test at full depth: all kills, all positions, 10,000 schedules of each kind, long pipelines

@@ -1,4 +1,4 @@
-"""Runs the configurations of several sites one after the other: Spark's JVM is started once for all.
+"""Runs the configurations of several sites one after the other: one Spark runs them all.
 
 Each argument is a site's folder; what the run ends with goes to ``outcome.json`` there.
 """
@@ -13,9 +13,14 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from sinksdk.cli.app import app
+from sinksdk.spark import session
 
 
 def main() -> None:
+    kept = session.create_session("several", "local[2]")
+    stop = kept.stop
+    kept.stop = lambda: None  # type: ignore[method-assign] # each run would end it, and start the next one
+    session.create_session = lambda *_, **__: kept
     for folder in map(Path, sys.argv[1:]):
         os.chdir(folder)
         arguments = ["archive.json", "--source-directory", "topics", "--store", "sqlite:///store.sqlite"]
@@ -24,6 +29,7 @@ def main() -> None:
         written = folder / "outcome.part"
         written.write_text(json.dumps(outcome))
         written.rename(folder / "outcome.json")  # whole as soon as it is there
+    stop()
 
 
 if __name__ == "__main__":

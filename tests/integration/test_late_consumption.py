@@ -71,6 +71,7 @@ def test_the_schedule_ends_a_file_though_no_record_comes(archive: Site, spark: S
     assert archive.committed() == {0: 170_000}
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_size_of_files() -> None:
     """A worker's peak is the same with flush.size ten times as large."""
     found = peaks((20_000, 200_000), records=400_000, size=200)

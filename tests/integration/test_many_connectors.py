@@ -82,6 +82,7 @@ def committed(folder: Path, connector: str) -> int:
     return sum(offset.offset for offset in found)
 
 
+@pytest.mark.nightly
 def test_controls_answer_quickly_with_many_connectors(server: Server, tmp_path: Path) -> None:
     """20 connectors on two cores, one busy: each kind of call under 200 ms at the median while they run."""
     for number in range(MANY - 1):

@@ -78,6 +78,7 @@ def test_a_server_that_dies_is_started_again(archive: Site) -> None:
     assert archive.uploads_with_data() == []
 
 
+@pytest.mark.nightly
 def test_of_two_servers_the_second_waits_for_the_first(archive: Site) -> None:
     """Started twice: nobody is fenced; when the first is stopped it flushes, and the second goes on."""
     with serving(archive.folder, archive.source, archive.store) as first:

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.archive_site import Site, ended, site
 from tests.integration.slow_archiver import SLOW
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.nightly]
 
 PARTITIONS, RECORDS, FILE = 2, 60_000, 10_000
 

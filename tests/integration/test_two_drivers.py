@@ -139,10 +139,11 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
     ("part", "master"),
     [
         (python_workers_of, "local[2]"),
-        pytest.param(executors_of, "local-cluster[2,1,1024]", marks=pytest.mark.nightly),
+        (executors_of, "local-cluster[2,1,1024]"),
     ],
     ids=["python workers", "executors"],
 )
+@pytest.mark.nightly
 def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     archive: Site, start: Start, part: Callable[[subprocess.Popen[str]], Pids], master: str
 ) -> None:
