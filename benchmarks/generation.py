@@ -134,9 +134,8 @@ class Job:
         def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             task = task_number(batches)
             own = {p: offsets for p, offsets in ranges.items() if p.partition % TASKS == task}
-            yield pa.RecordBatch.from_pydict(
-                {"n": [sum(len(found) for found in reader.read(own, columns, {}))]}
-            )
+            found = reader.read(own, columns, {})
+            yield pa.RecordBatch.from_pydict({"n": [sum(len(each) for each in found if each is not None)]})
 
         frame = control_frame(self._spark, TASKS)
         counted = sum(row.n for row in frame.mapInArrow(count, "n long").collect())

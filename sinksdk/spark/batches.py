@@ -101,4 +101,9 @@ def task_number(rows: Iterator[pa.RecordBatch]) -> int:
     that is kept in the process.
     """
     (batch,) = (batch for batch in rows if batch.num_rows)
-    return int(batch.column(TASK)[0].as_py())
+    return task_of(batch)
+
+
+def task_of(row: pa.RecordBatch) -> int:
+    """Which task a control row names."""
+    return int(row.column(TASK)[0].as_py())

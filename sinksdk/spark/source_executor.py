@@ -20,7 +20,7 @@ from sinksdk.logs import logging_about
 from sinksdk.measures import ErrorCounts, TaskMeasures
 from sinksdk.plugins import source_class
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
-from sinksdk.spark.batches import task_number
+from sinksdk.spark.batches import task_of
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.orphans import end_with_parent
@@ -48,7 +48,9 @@ def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> 
     settle_in(spec)
     end_with_parent()
     store = opened_store(spec)
-    return run_source_attempt(spec, store, task_number(batches))
+    # The end of the input is left there: Spark then throws the worker away, and with it what the author's
+    # code has left behind, threads that hang above all.
+    return run_source_attempt(spec, store, task_of(next(batches)))
 
 
 def run_source_attempt(

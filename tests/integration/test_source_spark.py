@@ -92,7 +92,8 @@ class Site:
         at = TopicPartition("numbers", share)
         ranges = {at: self.available()[at]}
         found = TopicDirectory(str(self.topics)).reader(ranges).read(ranges, ["value"], {})
-        return [int(value) for records in found for value in records.arrow.column("value").to_pylist()]
+        batches = [records.arrow for records in found if records is not None]
+        return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
 
     def expect_each_once(self) -> None:
         for share in range(2):
