@@ -34,10 +34,6 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     # A second copy takes its task over and fences the first: safe, but the work is done twice.
     "spark.speculation": "false",
-    # Listing a scan's files is no reason for a job of its own.
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # Scans that differ in nothing but their files share compiled code; a number in its name prevents that.
-    "spark.sql.codegen.useIdInClassName": "false",
     # Records and bytes of an Arrow batch: rows of 1 MB come a few at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",

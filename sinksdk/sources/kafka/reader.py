@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -17,9 +16,7 @@ from sinksdk.errors import ConnectException, OffsetOutOfRangeException, Retriabl
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.sources.kafka.client import KafkaClient
 from sinksdk.sources.kafka.messages import Event, Filled, fill
-from sinksdk.sources.kafka.rdkafka import Consumer, PartitionQueue, is_retriable
-
-log = logging.getLogger(__name__)
+from sinksdk.sources.kafka.rdkafka import Consumer, PartitionQueue
 
 _ROWS: Final = 10_000  # of a batch, at most
 _BYTES: Final = 16 * 1024 * 1024  # of a batch: the sooner of the two ends it
@@ -164,7 +161,7 @@ class Reading:
                     f"{where}: the Kafka cluster at {self._cluster} has not got that offset any more: "
                     f"{event.text}"
                 )
-            if not is_retriable(event.code):
+            if not event.is_retriable:
                 return ConnectException(f"{where} cannot be read: {event.text} ({event.name})")
             self._complaint = f"{event.text} ({event.name})"
         for fault in self._consumer.errors():
