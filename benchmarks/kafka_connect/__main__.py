@@ -7,6 +7,7 @@ first turn warms them up, and is told apart. ``--quick`` has small topics and on
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 import sys
@@ -25,6 +26,8 @@ from benchmarks.kafka_connect.measure import Measured, measure
 from benchmarks.kafka_connect.peers import Peer
 from benchmarks.kafka_connect.processes import cpu_seconds
 from benchmarks.kafka_connect.rows import (
+    ICEBERG,
+    LEAN,
     OURS,
     memory_rows,
     profile_rows,
@@ -75,22 +78,27 @@ class Comparison:
     """All that is measured.
 
     Args:
-        sides: those that are compared.
-        floor: reading without archiving.
+        peers: those that ours is compared with.
+        ours: sinksdk.
         s3: where they write.
         topics: what is archived, with each codec.
         short: a topic like the first of them, but as short as can be: what each run costs at least.
         archived: what was measured of the sides, by topic and codec, by side.
-        read: what was measured of the floor, by topic.
+        read: what was measured of reading without archiving, by topic, by how it is read.
     """
 
-    sides: Sequence[Side]
-    floor: Side
+    peers: Sequence[Side]
+    ours: Archiver
     s3: NullS3
     topics: Sequence[Topic]
     short: Topic
     archived: dict[tuple[Topic, str], Rounds] = field(default_factory=lambda: defaultdict(_rounds))
-    read: dict[Topic, list[Measured]] = field(default_factory=lambda: defaultdict(list))
+    read: dict[Topic, Rounds] = field(default_factory=lambda: defaultdict(_rounds))
+
+    @property
+    def sides(self) -> Sequence[Side]:
+        """All that are compared."""
+        return [*self.peers, self.ours]
 
     def run(self, rounds: int) -> list[Row]:
         """Measure everything, and make the table of it."""
@@ -109,7 +117,9 @@ class Comparison:
             for codec in CODECS:
                 for side in self.sides:
                     self.archived[topic, codec][side.name].append(self._measure(side, topic, codec))
-            self.read[topic].append(self._measure(self.floor, topic, CODECS[0]))
+            for how in ("count", "read"):
+                found = self._measure(Floor(self.ours, how), topic, CODECS[0])
+                self.read[topic][how].append(found)
         for side in self.sides:
             found = self._measure(side, self.short, CODECS[0])
             self.archived[self.short, CODECS[0]][side.name].append(found)
@@ -127,11 +137,11 @@ class Comparison:
         return found
 
     def _rows(self) -> Iterator[Row]:
-        for topic in self.topics:
-            for codec in CODECS:
-                found = self.archived[topic, codec]
-                yield from topic_rows(f"{topic.shape}, {codec}", found)
-                yield from profile_rows(f"{topic.shape}, {codec}", self.read[topic], found[OURS])
+        for column, (topic, codec) in enumerate(itertools.product(self.topics, CODECS)):
+            found, what, read = self.archived[topic, codec], f"{topic.shape}, {codec}", self.read[topic]
+            parts = self.ours.parts(topic, codec)
+            yield from topic_rows(what, found, column)
+            yield from profile_rows(what, read["count"], read["read"], found[OURS], parts)
         if self.topics[0].records >= _FAR_ENOUGH * self.short.records:
             whole, short = (self.archived[topic, CODECS[0]] for topic in (self.topics[0], self.short))
             yield from slope_rows(f"{self.short.shape}, {CODECS[0]}", short, whole)
@@ -154,7 +164,7 @@ def compare(size: Size) -> list[Row]:
         short = cluster.fill("short", 200, FLUSH_SIZE)
         tell(f"{sum(topic.records for topic in [*topics, short]):,} records are in Kafka")
         with _sides(cluster, s3) as (peers, ours):
-            return Comparison([*peers, ours], Floor(ours), s3, topics, short).run(size.rounds)
+            return Comparison(peers, ours, s3, topics, short).run(size.rounds)
 
 
 @contextmanager
@@ -162,10 +172,8 @@ def _sides(cluster: Cluster, s3: NullS3) -> Iterator[tuple[list[Side], Archiver]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-connect-")))
         sinks = {
-            "Iceberg's sink": functools.partial(
-                connectors.iceberg, endpoint=s3.url, folder=folder, cluster=cluster
-            ),
-            "lean sink": functools.partial(connectors.lean, endpoint=s3.url),
+            ICEBERG: functools.partial(connectors.iceberg, endpoint=s3.url, folder=folder, cluster=cluster),
+            LEAN: functools.partial(connectors.lean, endpoint=s3.url),
         }
         peers: list[Side] = [
             Peer(

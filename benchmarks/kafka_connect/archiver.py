@@ -6,23 +6,31 @@ answers on its standard output, a line of JSON each.
 
 from __future__ import annotations
 
+import ctypes
+import http.client
 import json
+import math
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from benchmarks.kafka_connect.connectors import FLUSH_SIZE, TASKS
+from benchmarks.kafka_connect.rows import Parts
 from benchmarks.kafka_connect.side import Run
 from benchmarks.null_s3 import NullS3
-from sinksdk.records import SinkRecords
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.runtime.events import PartitionView, Silent
 
 if TYPE_CHECKING:
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
 
     from benchmarks.kafka_connect.topics import Topic
     from sinksdk.runtime.driver import ConnectorDriver
+
+_TURNS: Final = 5  # of which the fastest counts
 
 
 class Archiver:
@@ -51,11 +61,19 @@ class Archiver:
             {"do": "archive", "topic": topic.name, "codec": codec, "rebalance_at": rebalance_at}
         )
 
+    def parts(self, topic: Topic, codec: str) -> Parts:
+        """What each part of archiving the topic costs on its own."""
+        self._tell({"do": "parts", "topic": topic.name, "codec": codec})
+        return Parts(**self.answer())
+
     def order(self, order: Mapping[str, object]) -> Run:
         """Tell it what to do, and wait until it is done."""
+        self._tell(order)
+        return Run(**self.answer())
+
+    def _tell(self, order: Mapping[str, object]) -> None:
         assert self._process.stdin is not None
         print(json.dumps(order), file=self._process.stdin, flush=True)
-        return Run(**self.answer())
 
     def answer(self) -> dict[str, Any]:
         """The next line it says."""
@@ -71,12 +89,12 @@ class Floor:
 
     Args:
         archiver: the process.
+        do: what it is told: ``read``, into Arrow batches, or ``count``, in C.
     """
 
-    name = "reading"
-
-    def __init__(self, archiver: Archiver) -> None:
+    def __init__(self, archiver: Archiver, do: str) -> None:
         self._archiver = archiver
+        self.name = do
 
     @property
     def pid(self) -> int:
@@ -86,7 +104,7 @@ class Floor:
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
         """Read the topic; there is no codec, and nothing to rebalance."""
         assert rebalance_at is None
-        return self._archiver.order({"do": "read", "topic": topic.name, "codec": codec})
+        return self._archiver.order({"do": self.name, "topic": topic.name, "codec": codec})
 
 
 @contextmanager
@@ -126,26 +144,102 @@ class _RebalanceOnce(Silent):
             self.driver.rebalance()
 
 
+Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
+
+
 def _read(spark: SparkSession, bootstrap: str, order: Mapping[str, Any]) -> Run:
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+    from sinksdk.sources.kafka import KafkaClient
+    from sinksdk.sources.kafka.reader import KafkaReader
+
+    reader, columns = KafkaReader(KafkaClient(bootstrap)), S3ArchiverConnector().columns(None)
+
+    def read(ranges: Ranges) -> int:
+        found = reader.read(ranges, columns, {})
+        return sum(len(batch) for batch in found if isinstance(batch, SinkRecords))
+
+    return _in_tasks(spark, bootstrap, order, read)
+
+
+def _count(spark: SparkSession, bootstrap: str, order: Mapping[str, Any], library: str) -> Run:
+    from sinksdk.sources.kafka import KafkaClient
+    from sinksdk.sources.kafka.rdkafka import Consumer
+    from sinksdk.sources.kafka.reader import PROPERTIES
+
+    properties = {**PROPERTIES, **KafkaClient(bootstrap).librdkafka({})}
+
+    def count(ranges: Ranges) -> int:
+        counting = ctypes.CDLL(library).count
+        counting.restype, counting.argtypes = ctypes.c_int64, (*[ctypes.c_void_p] * 3, ctypes.c_int64)
+        with Consumer(properties) as consumer:
+            consumer.add({partition: offsets.start for partition, offsets in ranges.items()})
+            counted = 0
+            for partition, offsets in ranges.items():
+                queue = consumer.queue(partition)
+                found = queue.functions
+                counted += counting(found.consume, found.destroy, queue.address, offsets.end)
+                consumer.remove([partition])
+            return counted
+
+    return _in_tasks(spark, bootstrap, order, count)
+
+
+def _in_tasks(
+    spark: SparkSession, bootstrap: str, order: Mapping[str, Any], read: Callable[[Ranges], int]
+) -> Run:
+    """A topic read by as many tasks of Spark as archive it."""
     from sinksdk.sources import Subscription
     from sinksdk.sources.kafka import KafkaClient, KafkaSource
     from sinksdk.spark.batches import task_number
     from sinksdk.spark.generation_job import control_frame
 
     began = time.time()
-    source = KafkaSource(KafkaClient(bootstrap))
-    held = dict(source.partitions(Subscription((order["topic"],))))
+    held = KafkaSource(KafkaClient(bootstrap)).partitions(Subscription((order["topic"],)))
     tasks = [dict(list(held.items())[number::TASKS]) for number in range(TASKS)]
-    reader, columns = source.reader(held), S3ArchiverConnector().columns(None)
 
-    def count(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = reader.read(tasks[task_number(rows)], columns, {})
-        records = sum(len(batch) for batch in found if isinstance(batch, SinkRecords))
-        yield pa.RecordBatch.from_pydict({"n": [records]})
+    def task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"n": [read(tasks[task_number(rows)])]})
 
-    control_frame(spark, TASKS).mapInArrow(count, "n long").collect()
-    return Run(time.time() - began, sum(found.end - found.start for found in held.values()))
+    found = sum(row.n for row in control_frame(spark, TASKS).mapInArrow(task, "n long").collect())
+    seconds, there = time.time() - began, sum(found.end - found.start for found in held.values())
+    assert found == there, f"{found:,} of {there:,} records were read"
+    return Run(seconds, found)
+
+
+def _parts(bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Parts:
+    """Each part alone, on some of the topic's records, in this process."""
+    from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+    from sinksdk.connectors.s3_archiver.codecs import codec
+    from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES
+    from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+    from sinksdk.sources.kafka import KafkaClient
+    from sinksdk.sources.kafka.reader import KafkaReader
+
+    partition, sample = TopicPartition(order["topic"], 0), OffsetRange(0, FLUSH_SIZE)
+    reader, columns = KafkaReader(KafkaClient(bootstrap)), S3ArchiverConnector().columns(None)
+    found = reader.read({partition: sample}, columns, {})
+    batches = [one.arrow for one in found if isinstance(one, SinkRecords)]
+    compress, encoder = codec(order["codec"]).compress, RecordEncoder(partition)
+    address, trusted = urlsplit(endpoint), ssl.create_default_context(cafile=os.environ["AWS_CA_BUNDLE"])
+    s3 = http.client.HTTPSConnection(str(address.hostname), address.port, context=trusted)
+    s3.connect()
+    took = dict.fromkeys(("encoding", "codec", "sending"), math.inf)
+    for _ in range(_TURNS):
+        clock = [time.process_time()]
+        encoded = [encoder.encode(batch).payload for batch in batches]
+        clock.append(time.process_time())
+        blocks = [
+            compress(rows[at : at + BLOCK_BYTES])
+            for rows in encoded
+            for at in range(0, len(rows), BLOCK_BYTES)
+        ]
+        clock.append(time.process_time())
+        s3.request("PUT", "/bucket/parts", b"".join(blocks))
+        s3.getresponse().read()
+        clock.append(time.process_time())
+        for (name, least), began, ended in zip(list(took.items()), clock, clock[1:], strict=False):
+            took[name] = min(least, (ended - began) / FLUSH_SIZE * 1e6)
+    return Parts(**took)
 
 
 def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Run:
@@ -198,16 +292,28 @@ def _serve(bootstrap: str, endpoint: str) -> None:
 
     spark = create_session("peer", "local[2]")
     print("{}", flush=True)  # ready
-    try:
-        for line in sys.stdin:
-            order = json.loads(line)
-            is_archive = order["do"] == "archive"
-            run = (
-                _archive(spark, bootstrap, endpoint, order) if is_archive else _read(spark, bootstrap, order)
-            )
-            print(json.dumps({"seconds": run.seconds, "read": run.read}), flush=True)
-    finally:
-        spark.stop()
+    with tempfile.TemporaryDirectory() as folder:
+        library = _compiled(Path(folder))
+        orders: dict[str, Callable[[Mapping[str, Any]], Run | Parts]] = {
+            "archive": partial(_archive, spark, bootstrap, endpoint),
+            "read": partial(_read, spark, bootstrap),
+            "count": partial(_count, spark, bootstrap, library=library),
+            "parts": partial(_parts, bootstrap, endpoint),
+        }
+        try:
+            for line in sys.stdin:
+                order = json.loads(line)
+                print(json.dumps(asdict(orders[order["do"]](order))), flush=True)
+        finally:
+            spark.stop()
+
+
+def _compiled(folder: Path) -> str:
+    """The loop that only counts, as a library."""
+    made = folder / "count.so"
+    source = Path(__file__).with_name("count.c")
+    subprocess.run(["cc", "-O2", "-fPIC", "-shared", source, "-o", made], check=True)
+    return str(made)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""CPU seconds and resident memory of a process and all that it has started."""
+"""CPU seconds and memory of a process and all that it has started."""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
 
@@ -25,14 +25,12 @@ class Process:
         name: of its program, as in ``java``.
         cpu: seconds it has used itself, and those that its children had used when they ended and were
             waited for.
-        resident: bytes.
     """
 
     pid: int
     parent: int
     name: str
     cpu: float
-    resident: int
 
     @classmethod
     def parse(cls, line: str) -> Self:
@@ -46,7 +44,6 @@ class Process:
             parent=int(fields[1]),
             name=name,
             cpu=(user + system + children_user + children_system) / _TICKS,
-            resident=int(fields[21]) * _PAGE,
         )
 
 
@@ -89,8 +86,18 @@ def cpu_seconds(root: int) -> dict[str, float]:
     return used
 
 
+def memory(pid: int) -> int:
+    """Bytes of a process; a page that it shares with others counts in proportion. 0: it has ended."""
+    try:
+        text = (_PROC / str(pid) / "smaps_rollup").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^Pss: +(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
 class PeakMemory:
-    """The largest sum of a process tree's resident sizes, looked at ten times a second while it is open."""
+    """The most memory of a process tree, looked at every half second while it is open."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -100,7 +107,7 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int:
-        """The largest sum so far. Pages that processes share count for each of them."""
+        """The most so far; see :func:`memory`."""
         return self._peak
 
     def __enter__(self) -> Self:
@@ -110,8 +117,12 @@ class PeakMemory:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._look()
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            now = sum(process.resident for process in tree(self._root, running()))
-            self._peak = max(self._peak, now)
+        while not self._ended.wait(0.5):
+            self._look()
+
+    def _look(self) -> None:
+        now = sum(memory(process.pid) for process in tree(self._root, running()))
+        self._peak = max(self._peak, now)

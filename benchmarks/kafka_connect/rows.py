@@ -3,36 +3,72 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from benchmarks.kafka_connect.measure import Measured
 from benchmarks.table import Row
 
 OURS = "sinksdk"
-TARGET = 5.0  # times fewer CPU seconds than Kafka Connect
+LEAN, ICEBERG = "lean sink", "Iceberg's sink"
+CPU_TARGETS: Final[Mapping[str, Sequence[float]]] = {
+    LEAN: (2.5, 2.5, 1.8, 1.8),
+    ICEBERG: (3.0, 3.0, 2.0, 2.5),
+}
+"""Times our CPU seconds: 200 B and 1 KB, each with zstandard and null."""
+FASTER: Final = 1.5  # times the lean sink's records in a second
+READING: Final = 1.7  # times the CPU seconds of counting in C
+FLOOR_SHARE: Final = 0.6  # of all CPU seconds
 
 
-def topic_rows(what: str, rounds: Mapping[str, Sequence[Measured]]) -> list[Row]:
+@dataclass(frozen=True)
+class Parts:
+    """What each part of archiving a topic costs on its own, in CPU seconds for a million records.
+
+    Args:
+        encoding: Arrow batches into datums.
+        codec: the datums' blocks compressed.
+        sending: what it gives sent as parts of a multipart upload.
+    """
+
+    encoding: float
+    codec: float
+    sending: float
+
+    @property
+    def all(self) -> float:
+        """All of them together."""
+        return self.encoding + self.codec + self.sending
+
+
+def topic_rows(what: str, rounds: Mapping[str, Sequence[Measured]], column: int) -> list[Row]:
     """One topic with one codec: each side, then the ratios, each the median of the rounds' own.
 
     Args:
         what: the values' shape, and the codec.
         rounds: what was measured, round by round, by side.
+        column: which of :data:`CPU_TARGETS` it is.
     """
     sides = [Row(f"{what}: {side}", described(found)) for side, found in rounds.items()]
-    peers = [side for side in rounds if side != OURS]
-    return sides + [
+
+    def median(peer: str, ratio: Callable[[Measured, Measured], float]) -> float:
+        return statistics.median(map(ratio, rounds[peer], rounds[OURS]))
+
+    ratios = [
         Row.ratio(
             f"{what}: CPU of {peer}, against {OURS}'s",
             "",
-            statistics.median(
-                theirs.cpu_per_million / ours.cpu_per_million
-                for theirs, ours in zip(rounds[peer], rounds[OURS], strict=True)
-            ),
-            least=TARGET,
+            median(peer, lambda theirs, ours: theirs.cpu_per_million / ours.cpu_per_million),
+            least=CPU_TARGETS[peer][column],
         )
-        for peer in peers
+        for peer in rounds
+        if peer != OURS
     ]
+    if LEAN in rounds:
+        speed = median(LEAN, lambda theirs, ours: ours.speed / theirs.speed)
+        ratios.append(Row.ratio(f"{what}: records/s of {OURS}, against {LEAN}'s", "", speed, least=FASTER))
+    return sides + ratios
 
 
 def described(found: Sequence[Measured]) -> str:
@@ -49,26 +85,52 @@ def files(found: Measured) -> str:
     return f"{len(found.files)} files of {statistics.mean(found.files) / 1e6:.1f} MB"
 
 
-def profile_rows(what: str, reading: Sequence[Measured], whole: Sequence[Measured]) -> list[Row]:
-    """Where sinksdk's CPU seconds go: reading, everything else.
+def profile_rows(
+    what: str,
+    counting: Sequence[Measured],
+    reading: Sequence[Measured],
+    whole: Sequence[Measured],
+    parts: Parts,
+) -> list[Row]:
+    """Where sinksdk's CPU seconds go, and what they could be at least.
 
     Args:
         what: the values' shape, and the codec.
-        reading: see :class:`benchmarks.kafka_connect.archiver.Floor`.
+        counting: the topic's messages taken from librdkafka in C, and only counted.
+        reading: the topic read into Arrow batches.
         whole: the archiver itself.
+        parts: what else has to be done, each alone.
     """
 
     def cpu(found: Sequence[Measured]) -> float:
         return statistics.median(one.cpu_per_million for one in found)
 
-    read, total = cpu(reading), cpu(whole)
-    parts = {
+    count, read, total = cpu(counting), cpu(reading), cpu(whole)
+    shares = {
         "reading the topic into Arrow batches": read,
-        "encoding, compressing, uploading, committing": total - read,
+        "encoding": parts.encoding,
+        "the codec": parts.codec,
+        "sending": parts.sending,
+        "all else": total - read - parts.all,
     }
+    floor = count + parts.all
     return [
-        Row(f"  of sinksdk, {what}: {name}", f"{seconds:.1f} CPU s/M", f"{seconds / total:.0%}")
-        for name, seconds in parts.items()
+        *(
+            Row(f"  of {OURS}, {what}: {name}", f"{seconds:.2f} CPU s/M", f"{seconds / total:.0%}")
+            for name, seconds in shares.items()
+        ),
+        Row.ratio(
+            f"reading {what}, against messages only counted in C",
+            f"{read:.2f}, {count:.2f} CPU s/M",
+            read / count,
+            most=READING,
+        ),
+        Row.ratio(
+            f"{what}: counting in C, encoding, codec and sending alone, against {OURS}",
+            f"{floor:.2f}, {total:.2f} CPU s/M",
+            floor / total,
+            least=FLOOR_SHARE,
+        ),
     ]
 
 
@@ -120,11 +182,18 @@ def fixed(run: Measured, each: float) -> float:
 
 
 def memory_rows(found: Mapping[str, Sequence[Measured]]) -> list[Row]:
-    """Peak memory of each side, the largest of all topics."""
-    return [
-        Row(f"memory: {side}, all processes", f"{max(one.peak for one in measured) / 1e6:,.0f} MB")
-        for side, measured in found.items()
+    """Peak memory of each side, the largest of all topics; ours against Iceberg's sink."""
+    peaks = {side: max(one.peak for one in measured) for side, measured in found.items()}
+    rows = [
+        Row(f"memory: {side}, all processes", f"{peak / 1e6:,.0f} MB")
+        for side, peak in peaks.items()
+        if side != OURS or ICEBERG not in peaks
     ]
+    if {OURS, ICEBERG} <= peaks.keys():
+        ratio = peaks[OURS] / peaks[ICEBERG]
+        what = f"memory: {OURS}, all processes, against {ICEBERG}"
+        rows.append(Row.ratio(what, f"{peaks[OURS] / 1e6:,.0f} MB", ratio, most=1.0))
+    return rows
 
 
 def rebalance_rows(calm: Mapping[str, Measured], forced: Mapping[str, Measured]) -> list[Row]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kafka_connect.measure import Measured
-from benchmarks.kafka_connect.processes import Process, cpu_seconds, running, tree
+from benchmarks.kafka_connect.processes import Process, cpu_seconds, memory, running, tree
 from benchmarks.kafka_connect.rows import (
+    Parts,
     files,
     fixed,
     memory_rows,
@@ -23,12 +24,11 @@ from benchmarks.kafka_connect.rows import (
 from benchmarks.kafka_connect.worker import Consumed
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def stat(pid: int, name: str, parent: int, cpu: tuple[int, int, int, int], pages: int) -> str:
+def stat(pid: int, name: str, parent: int, cpu: tuple[int, int, int, int]) -> str:
     """A line as the kernel writes it: 52 numbers, of which a few matter."""
-    numbers = ["S", str(parent), *["0"] * 9, *map(str, cpu), *["0"] * 6, str(pages), *["0"] * 28]
+    numbers = ["S", str(parent), *["0"] * 9, *map(str, cpu), *["0"] * 35]
     return f"{pid} ({name}) {' '.join(numbers)}\n"
 
 
@@ -45,26 +45,26 @@ def measured(records: int, *, java: float = 0.0, python: float = 0.0, **other: i
 
 def test_cpu_includes_children_that_were_waited_for() -> None:
     """A process's CPU seconds are its own, in user and kernel mode, and its waited-for children's."""
-    process = Process.parse(stat(7, "java", 1, (TICKS, 2 * TICKS, 4 * TICKS, 8 * TICKS), pages=3))
-    assert process == Process(7, parent=1, name="java", cpu=15.0, resident=3 * PAGE)
+    process = Process.parse(stat(7, "java", 1, (TICKS, 2 * TICKS, 4 * TICKS, 8 * TICKS)))
+    assert process == Process(7, parent=1, name="java", cpu=15.0)
 
 
 def test_name_may_hold_anything() -> None:
     """A program's name with spaces and parentheses moves no field."""
-    process = Process.parse(stat(7, "a) S 9 (b", 1, (TICKS, 0, 0, 0), pages=0))
+    process = Process.parse(stat(7, "a) S 9 (b", 1, (TICKS, 0, 0, 0)))
     assert (process.name, process.parent, process.cpu) == ("a) S 9 (b", 1, 1.0)
 
 
 def test_tree_is_everything_below() -> None:
     """Children and theirs belong to a tree, siblings of its root do not."""
     parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1}
-    processes = {pid: Process(pid, parent, "x", 1.0, 1) for pid, parent in parents.items()}
+    processes = {pid: Process(pid, parent, "x", 1.0) for pid, parent in parents.items()}
     assert sorted(process.pid for process in tree(2, processes)) == [2, 3, 4]
 
 
 def test_tree_of_an_ended_process_is_empty() -> None:
     """A root that has ended has no tree; its former children are somebody else's."""
-    assert tree(2, {3: Process(3, 2, "x", 1.0, 1)}) == []
+    assert tree(2, {3: Process(3, 2, "x", 1.0)}) == []
 
 
 def test_ended_child_still_counts() -> None:
@@ -87,8 +87,9 @@ def test_ended_child_still_counts() -> None:
 
 
 def test_own_process_is_running() -> None:
-    """The kernel's lines of this machine can be read, this process's among them."""
-    assert running()[os.getpid()].resident > PAGE
+    """The kernel's lines of this machine can be read, this process's among them, and its memory."""
+    assert running()[os.getpid()].parent == os.getppid()
+    assert memory(os.getpid()) > 1_000_000
 
 
 def test_consumer_that_was_only_begun(tmp_path: Path) -> None:
@@ -108,25 +109,30 @@ def test_topic_rows_have_ratios_of_the_rounds() -> None:
     """A ratio is the median of the rounds' own ratios, and says whether the target is met."""
     ours = [measured(1_000_000, java=1.0), measured(1_000_000, java=1.0), measured(1_000_000, java=10.0)]
     peer = [measured(1_000_000, java=6.0), measured(1_000_000, java=7.0), measured(1_000_000, java=10.0)]
-    *sides, ratio = topic_rows("200 B, null", {"lean sink": peer, "sinksdk": ours})
+    *sides, cpu, speed = topic_rows("200 B, null", {"lean sink": peer, "sinksdk": ours}, 1)
     assert [row.measured for row in sides] == [
         "500 k records/s, 7.0 CPU s/M, 2 files of 20.0 MB",
         "500 k records/s, 1.0 CPU s/M, 2 files of 20.0 MB",
     ]
-    assert (ratio.against, ratio.is_met) == ("6.00 x", True)
+    assert (cpu.against, cpu.is_met) == ("6.00 x", True)
+    assert (speed.against, speed.is_met) == ("1.00 x", False)
 
 
 def test_missed_target_is_told() -> None:
-    """A peer that uses less than five times our CPU is a missed target."""
-    rounds = {"lean sink": [measured(1_000, java=4.9)], "sinksdk": [measured(1_000, java=1.0)]}
-    assert not topic_rows("", rounds)[-1].is_met
+    """A peer that uses less than 2.5 times our CPU with 200 B and zstandard is a missed target."""
+    rounds = {"lean sink": [measured(1_000, java=2.4)], "sinksdk": [measured(1_000, java=1.0)]}
+    cpu, _speed = topic_rows("", rounds, 0)[-2:]
+    assert not cpu.is_met
 
 
 def test_profile_adds_up() -> None:
-    """What is not reading is the rest; together they are everything."""
-    reading = [measured(1_000_000, java=0.5, python=1.5)]
-    rows = profile_rows("1 KB", reading, [measured(1_000_000, java=0.5, python=7.5)])
-    assert [(row.measured, row.against) for row in rows] == [("2.0 CPU s/M", "25%"), ("6.0 CPU s/M", "75%")]
+    """What is neither read nor done by a part is the rest; together they are everything."""
+    counting, reading = [measured(1_000_000, java=1.0)], [measured(1_000_000, java=0.5, python=1.5)]
+    whole, parts = [measured(1_000_000, java=0.5, python=7.5)], Parts(encoding=1.0, codec=2.0, sending=1.0)
+    *shares, read, floor = profile_rows("1 KB", counting, reading, whole, parts)
+    assert [row.against for row in shares] == ["25%", "12%", "25%", "12%", "25%"]
+    assert (read.against, read.is_met) == ("2.00 x", False)
+    assert (floor.measured, floor.against, floor.is_met) == ("5.00, 8.00 CPU s/M", "0.62 x", True)
 
 
 def test_slope_leaves_out_what_each_run_costs() -> None:
@@ -142,6 +148,13 @@ def test_memory_is_the_largest_of_all() -> None:
     """The peak of a side is that of its largest run."""
     (row,) = memory_rows({"sinksdk": [measured(1, peak=1_000_000), measured(1, peak=3_000_000)]})
     assert row.measured == "3 MB"
+
+
+def test_memory_is_told_against_icebergs_sink() -> None:
+    """Ours must not be more than that of the sink that people run."""
+    peaks = {"Iceberg's sink": [measured(1, peak=2_000_000)], "sinksdk": [measured(1, peak=3_000_000)]}
+    _theirs, ours = memory_rows(peaks)
+    assert (ours.against, ours.is_met) == ("1.50 x", False)
 
 
 def test_read_twice_is_what_was_read_beyond_the_topic() -> None:

@@ -12,7 +12,7 @@ from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk.sources.kafka import KafkaClient, librdkafka, rdkafka
 from sinksdk.sources.kafka.cluster import Cluster
 from sinksdk.sources.kafka.librdkafka import translated
-from sinksdk.sources.kafka.reader import _PROPERTIES
+from sinksdk.sources.kafka.reader import PROPERTIES
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="p\\"w;x" ;'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required password='secret' username=ada;"
@@ -71,7 +71,7 @@ def test_a_setting_of_javas_consumer_is_one_of_librdkafkas(key: str) -> None:
     found = translated({"bootstrap.servers": "127.0.0.1:1", key: value})
 
     assert found == {"bootstrap.servers": "127.0.0.1:1", name: there}
-    with rdkafka.Consumer({**_PROPERTIES, **found}):
+    with rdkafka.Consumer({**PROPERTIES, **found}):
         pass
 
 
@@ -99,7 +99,7 @@ def test_a_number_that_java_takes_and_librdkafka_does_not(
 
     assert list(found.values()) == [taken]
     assert warnings() == [f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here"]
-    with rdkafka.Consumer({**_PROPERTIES, **found}):
+    with rdkafka.Consumer({**PROPERTIES, **found}):
         pass
 
 

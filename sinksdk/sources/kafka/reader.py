@@ -25,7 +25,7 @@ _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read
 _KEPT: Final = 2  # consumers that nobody uses; each has a connection and a thread for each broker
 _SILENCE: Final = 60.0  # seconds of waiting without a record, as default.api.timeout.ms of Java's clients
 _REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
-_PROPERTIES: Final[Mapping[str, str]] = {
+PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
     "check.crcs": "true",  # as Java's clients do
     # Of each partition that is fetched ahead: with the others, what a task's worker holds of records.
@@ -35,9 +35,12 @@ _PROPERTIES: Final[Mapping[str, str]] = {
     "fetch.message.max.bytes": "1048576",
     # A fetch at the log's end is answered after so long, and what is asked meanwhile waits behind it.
     "fetch.wait.max.ms": "10",
+    # A partition of which enough is queued is asked for again after so long; a queue lasts longer.
+    "fetch.queue.backoff.ms": "10",
     # A partition that could not be fetched is asked for again after so long.
     "fetch.error.backoff.ms": "100",
 }
+"""Of the reader's consumers, in librdkafka's words; whoever configures a connector may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 
 
@@ -64,7 +67,7 @@ class KafkaReader:
         Raises:
             ConfigException: librdkafka does not accept the properties.
         """
-        properties = {**_PROPERTIES, **self.client.librdkafka(overrides)}
+        properties = {**PROPERTIES, **self.client.librdkafka(overrides)}
         with _CONSUMERS.lend(properties) as consumer:
             yield from Reading(consumer, self.client.bootstrap_servers, ranges, columns).items()
 
