@@ -50,9 +50,10 @@ _WARM_WORKERS: Final[Mapping[str, str]] = {
     "spark.python.daemon.module": "sinksdk.spark.worker_daemon",
 }
 _JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"
-_SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""The JVM only schedules: one thread collects, and nothing runs there for so long that the second compiler's
-work would pay."""
+_SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m -Xmn24m -XX:MetaspaceSize=128m"
+"""The JVM only schedules: one thread collects, nothing runs there for so long that the second compiler's work
+would pay, and what it creates is soon garbage. Spark's classes alone are more than the metaspace that is
+collected at first otherwise."""
 _JVM_ENVIRONMENT: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
