@@ -61,7 +61,7 @@ class FakeLibrary:
             HEADER(self._header),
         ]
         addresses = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._callbacks)
-        self.queue = PartitionQueue(4711, Functions(*addresses), lambda _: None, self._close)
+        self.queue = PartitionQueue(4711, Functions(*addresses), self._close)
 
     def _close(self, address: int) -> None:
         self.closed += 1

@@ -132,7 +132,6 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "queue_get_partition": (_POINTER, (_POINTER, _TEXT_OF, ctypes.c_int32)),
     "queue_forward": (None, (_POINTER, _POINTER)),
     "queue_poll": (_POINTER, (_POINTER, _INT)),
-    "queue_yield": (None, (_POINTER,)),
     "queue_destroy": (None, (_POINTER,)),
     "topic_partition_list_new": (_POINTER, (_INT,)),
     "topic_partition_list_add": (ctypes.POINTER(_Partition), (_POINTER, _TEXT_OF, ctypes.c_int32)),
@@ -225,20 +224,12 @@ class PartitionQueue:
     Args:
         address: of librdkafka's queue, which is owned from now on.
         functions: of whoever made it.
-        wake: interrupts who waits for it.
         destroy: gives the queue back.
     """
 
-    def __init__(
-        self,
-        address: int,
-        functions: Functions,
-        wake: Callable[[int], object],
-        destroy: Callable[[int], object],
-    ) -> None:
+    def __init__(self, address: int, functions: Functions, destroy: Callable[[int], object]) -> None:
         self.functions = functions
         self._address = address
-        self._wake = wake
         self._destroy = destroy
         self._held = Held()
         self._lock = threading.Lock()
@@ -267,16 +258,10 @@ class PartitionQueue:
             _check(self._process, self._is_closed, "a partition's queue")
             yield ctypes.addressof(self._held)
 
-    def wake(self) -> None:
-        """Whoever waits for messages stops waiting, or else who waits next; nothing if it is closed."""
-        if self._process == os.getpid() and not self._is_closed:
-            self._wake(self._address)
-
     def close(self) -> None:
-        """Give back the messages and the queue. Waits until nobody uses it, whom it wakes."""
+        """Give back the messages and the queue. Waits until nobody uses it."""
         if self._process != os.getpid():
             return
-        self.wake()
         with self._lock:
             if self._is_closed:
                 return
@@ -378,10 +363,7 @@ class Consumer:
                 )
                 self._library.rd_kafka_queue_forward(address, None)
                 self._queues[partition] = PartitionQueue(
-                    address,
-                    functions(),
-                    self._library.rd_kafka_queue_yield,
-                    self._library.rd_kafka_queue_destroy,
+                    address, functions(), self._library.rd_kafka_queue_destroy
                 )
             return self._queues[partition]
 

@@ -20,7 +20,7 @@ from sinksdk.sources.kafka.rdkafka import Consumer, PartitionQueue
 
 _ROWS: Final = 10_000  # of a batch, at most
 _BYTES: Final = 16 * 1024 * 1024  # of a batch: the sooner of the two ends it
-_PATIENCE: Final = 0.1  # seconds until whoever waits is told that nothing came
+_PATIENCE: Final = 0.05  # seconds until whoever waits is told that nothing came
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
 _KEPT: Final = 2  # consumers that nobody uses; each has a connection and a thread for each broker
 _SILENCE: Final = 60.0  # seconds of waiting without a record, as default.api.timeout.ms of Java's clients
