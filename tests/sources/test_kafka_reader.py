@@ -205,6 +205,23 @@ def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> Non
     assert "has sent nothing for 60 s" in str(told.error)
 
 
+def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
+    """Regression: what a broker had refused hours before ended a range after ten silent seconds."""
+    faults = [Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)]
+
+    class Refused(Consumer):
+        def errors(self) -> list[Fault]:
+            return [faults.pop()] if faults else []
+
+    moments = itertools.count(0.0, 5.0)
+    silent, there = TopicPartition(topic, 1), TopicPartition(topic, 2)
+    with Refused({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101), there: OffsetRange(0, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        found = [item for item in reading.items() if isinstance(item, Unread)]
+    assert [type(item.error) for item in found] == [ConnectException, RetriableException]
+
+
 def taken_to_stop(reading: Items) -> float:
     """Seconds, once it is at work."""
     ahead = ReadAhead(reading)

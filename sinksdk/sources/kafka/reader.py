@@ -53,6 +53,10 @@ class KafkaReader:
 
     client: KafkaClient
 
+    def of(self, partitions: Collection[TopicPartition]) -> KafkaReader:  # noqa: ARG002 - whichever they are
+        """See :meth:`sinksdk.sources.base.Reader.of`."""
+        return self
+
     def read(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],
@@ -129,7 +133,7 @@ class Reading:
             self._silent += self._clock() - began
             at = at if filled.next is None else filled.next
             if filled.batch is not None:
-                self._silent = 0.0
+                self._silent, self._refusal = 0.0, ""
                 yield SinkRecords(partition, filled.batch)
             if filled.is_end:
                 return
