@@ -209,6 +209,20 @@ def test_a_column_is_cut_before_it_has_more_bytes_than_arrow_can_count(
     assert (last.batch, last.event.name, last.event.offset) == (None, "_BAD_MSG", 2)
 
 
+@pytest.mark.parametrize("says", [2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
+def test_more_bytes_than_can_be_are_an_event(loop: Loop, says: int) -> None:
+    """Whatever a message says: nothing is copied of it. Where nothing is, its length says nothing."""
+    library = FakeLibrary([Fake(0, value=b"a", says=says), Fake(1, key=b"a", says=says), Fake(2, says=says)])
+
+    for offset in range(2):
+        filled = read(library.queue, loop)
+        assert filled.event is not None
+        assert (filled.batch, filled.event.name, filled.event.offset) == (None, "_BAD_MSG", offset)
+    assert table([read(library.queue, loop)]).select(["key", "value"]).to_pylist() == [
+        {"key": None, "value": None}
+    ]
+
+
 def test_a_huge_record_is_read(loop: Loop) -> None:
     """10 MB of value and of header, more than the limit of bytes: alone."""
     huge = bytes(10 * MB)
