@@ -205,6 +205,24 @@ def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> Non
     assert "has sent nothing for 60 s" in str(told.error)
 
 
+def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) -> None:
+    """Regression: a range that began with more than a minute of aborted records was never read."""
+    moments = itertools.count(0.0, 10.0)
+    ends = itertools.chain(range(20), itertools.repeat(19))
+
+    class Aborted(Consumer):
+        def position(self, partition: TopicPartition) -> int:
+            return next(ends)
+
+    partition = TopicPartition(topic, 2)
+    with Aborted({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {partition: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        *waited, told = list(reading.items())
+    assert "has sent nothing for 60 s" in str(told.error)
+    assert 19 + 5 <= len(waited) <= 19 + 6
+
+
 def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
     """Regression: what a broker had refused hours before ended a range after ten silent seconds."""
     faults = [Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)]

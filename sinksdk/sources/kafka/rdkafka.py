@@ -138,6 +138,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "topic_partition_list_destroy": (None, (_POINTER,)),
     "incremental_assign": (_POINTER, (_POINTER, _POINTER)),
     "incremental_unassign": (_POINTER, (_POINTER, _POINTER)),
+    "position": (_INT, (_POINTER, _POINTER)),
     "error_string": (_TEXT_OF, (_POINTER,)),
     "error_is_retriable": (_INT, (_POINTER,)),
     "error_destroy": (None, (_POINTER,)),
@@ -366,6 +367,26 @@ class Consumer:
                     address, functions(), self._library.rd_kafka_queue_destroy
                 )
             return self._queues[partition]
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset after the last record or end of a transaction that was taken; below 0: there was none.
+
+        Ends of transactions, also of those that were aborted, are taken out of a partition's queue like its
+        records, and are not given to anybody. It asks no broker.
+
+        Raises:
+            RuntimeError: as :meth:`add`.
+        """
+        with self._in_use():
+            rows = self._library.rd_kafka_topic_partition_list_new(1)
+            try:
+                row = self._library.rd_kafka_topic_partition_list_add(
+                    rows, partition.topic.encode(), partition.partition
+                )
+                self._library.rd_kafka_position(self._handle, rows)
+                return int(row.contents.offset)
+            finally:
+                self._library.rd_kafka_topic_partition_list_destroy(rows)
 
     def errors(self) -> list[Fault]:
         """What has gone wrong since it was asked last with the client as a whole; it does not wait.

@@ -23,7 +23,7 @@ _BYTES: Final = 16 * 1024 * 1024  # of a batch: the sooner of the two ends it
 _PATIENCE: Final = 0.05  # seconds until whoever waits is told that nothing came
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
 _KEPT: Final = 2  # consumers that nobody uses; each has a connection and a thread for each broker
-_SILENCE: Final = 60.0  # seconds of waiting without a record, as default.api.timeout.ms of Java's clients
+_SILENCE: Final = 60.0  # seconds of waiting in vain, as default.api.timeout.ms of Java's clients
 _REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
 _PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
@@ -99,7 +99,8 @@ class Reading:
         self._ahead: deque[TopicPartition] = deque()
         self._ranges = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
         self._waiting = iter(self._ranges)
-        self._silent = 0.0  # seconds that were waited since the last record
+        self._silent = 0.0  # seconds that were waited since a record or the end of a transaction came
+        self._position = -1  # of the partition that is read, as the consumer has it
         self._complaint = ""
         self._refusal = ""
 
@@ -126,7 +127,7 @@ class Reading:
     def _read(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[SinkRecords | Unread | None]:
         """One range, to its end or as far as it goes."""
         queue, at = self._consumer.queue(partition), offsets.start
-        self._silent = 0.0
+        self._silent, self._position = 0.0, self._consumer.position(partition)
         while True:
             began = self._clock()
             filled = self._fill(queue, offsets)
@@ -135,6 +136,8 @@ class Reading:
             if filled.batch is not None:
                 self._silent, self._refusal = 0.0, ""
                 yield SinkRecords(partition, filled.batch)
+            elif self._has_moved(partition):
+                self._silent, self._refusal = 0.0, ""
             if filled.is_end:
                 return
             problem = self._problem(partition, offsets, at, filled.event)
@@ -153,6 +156,11 @@ class Reading:
             max_bytes=_BYTES,
             columns=self._columns,
         )
+
+    def _has_moved(self, partition: TopicPartition) -> bool:
+        """Whether the end of a transaction came: of aborted records nothing else is seen."""
+        before, self._position = self._position, self._consumer.position(partition)
+        return self._position != before
 
     def _problem(
         self, partition: TopicPartition, offsets: OffsetRange, at: int, event: Event | None
