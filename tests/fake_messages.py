@@ -27,7 +27,10 @@ _libc.free.restype, _libc.free.argtypes = None, (ctypes.c_void_p,)
 
 @dataclass(frozen=True)
 class Fake:
-    """One message; with an error, the value is its text. An error of headers comes after the last one."""
+    """One message; with an error, the value is its text. An error of headers comes after the last one.
+
+    It may say that its key and its value have more bytes than they have.
+    """
 
     offset: int
     key: bytes | None = None
@@ -37,6 +40,7 @@ class Fake:
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
     error: int = 0
     headers_error: int = 0
+    says: int | None = None
 
 
 class FakeLibrary:
@@ -61,7 +65,7 @@ class FakeLibrary:
             HEADER(self._header),
         ]
         addresses = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._callbacks)
-        self.queue = PartitionQueue(4711, Functions(*addresses), lambda _: None, self._close)
+        self.queue = PartitionQueue(4711, Functions(*addresses), self._close)
 
     def _close(self, address: int) -> None:
         self.closed += 1
@@ -86,8 +90,9 @@ class FakeLibrary:
             address: int = _libc.malloc(ctypes.sizeof(Message))
             message = Message.from_address(address)
             message.err, message.offset, message.topic, message.partition = fake.error, fake.offset, None, 0
-            message.payload, message.len = self._copied(fake.value, blocks), len(fake.value or b"")
-            message.key, message.key_len = self._copied(fake.key, blocks), len(fake.key or b"")
+            message.payload, message.key = self._copied(fake.value, blocks), self._copied(fake.key, blocks)
+            message.len = len(fake.value or b"") if fake.says is None else fake.says
+            message.key_len = len(fake.key or b"") if fake.says is None else fake.says
             for name, value in fake.headers:
                 self._copied(name + b"\0", blocks)
                 blocks.append(self._copied(value, []) or 0)

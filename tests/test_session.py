@@ -272,6 +272,17 @@ def test_the_daemon_that_workers_are_forked_from_has_imported_what_a_task_needs(
     assert needed <= set(printed.split())
 
 
+def test_workers_look_for_garbage_in_what_is_their_own() -> None:
+    """Regression: after each task Spark had them look through all that was imported, for 0.1 s of a core."""
+    code = (
+        "import gc; from pyspark import daemon\n"
+        "daemon.manager = lambda: print(len(gc.get_objects()))\n"
+        "from sinksdk.spark import worker_daemon; worker_daemon.main()"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert int(printed) < 5_000
+
+
 @pytest.mark.parametrize(
     "spoiler", ["print('Welcome')", "import os; os.write(1, b'Welcome')", "raise SystemExit(3)"]
 )

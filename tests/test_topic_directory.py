@@ -20,28 +20,11 @@ from sinksdk.sources import Subscription, TopicDirectory, write_records
 from sinksdk.sources.topic_directory.footers import Footers
 from sinksdk.sources.topic_directory.layout import FileStat
 from sinksdk.sources.topic_directory.unfinished import Unfinished
+from tests.topic_files import put, rows
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 ALL = Subscription(regex=".*")
-
-
-def rows(offsets: Any, **columns: Any) -> pa.Table:
-    size = len(offsets)
-    plain: dict[str, Any] = {
-        "offset": pa.array(offsets, pa.int64()),
-        "key": pa.nulls(size, pa.binary()),
-        "value": pa.array([b"v"] * size, pa.binary()),
-    }
-    return pa.table(plain | columns)
-
-
-def put(root: Path, name: str, table: pa.Table, **options: Any) -> Path:
-    """Write a file as some other program would, without any check."""
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, **options)
-    return path
 
 
 def ends(root: Path) -> dict[TopicPartition, OffsetRange]:

@@ -14,21 +14,11 @@ import pytest
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.sources import Subscription, TopicDirectory, write_records, write_transaction
+from tests.topic_files import rows
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 ALL = Subscription(regex=".*")
-
-
-def rows(offsets: Any) -> pa.Table:
-    size = len(offsets)
-    return pa.table(
-        {
-            "offset": pa.array(offsets, pa.int64()),
-            "key": pa.nulls(size, pa.binary()),
-            "value": pa.array([b"v"] * size, pa.binary()),
-        }
-    )
 
 
 def ends(root: Path) -> dict[TopicPartition, OffsetRange]:

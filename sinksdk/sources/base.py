@@ -138,6 +138,10 @@ class Source(Protocol):
 class Reader(Protocol):
     """Reads ranges in a task: the half of a source that travels to executors, pickled, without secrets."""
 
+    def of(self, partitions: Collection[TopicPartition]) -> Reader:
+        """What a task needs that reads nothing but these partitions."""
+        ...
+
     def read(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],

@@ -23,7 +23,7 @@ TASK: Final = "task"
 
 _AHEAD = 2  # batches: one being read while one is being delivered
 _LONGEST = 5.0  # seconds for a reader to let go of what it has
-_PATIENCE = 0.1  # seconds until the reader of the input is told that nothing came
+_PATIENCE = 0.05  # seconds until the reader of the input is told that nothing came
 
 
 class InputError(RuntimeError):

@@ -23,7 +23,7 @@ from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
 from sinksdk.spark.batches import ReadAhead, task_number
 from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
-from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.progress import ProgressWriter
@@ -54,9 +54,8 @@ def run_task(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult
         Exception: store or source failed; Spark runs the task again.
     """
     settle_in(spec)
-    store = opened_store(spec)
-    reader = spec.reader
-    assert reader is not None  # noqa: S101 - a sink's generation has one
+    store, task = opened_store(spec), task_number(rows)
+    reader = unpacked(spec.readers[task])
 
     @contextmanager
     def read(
@@ -68,7 +67,7 @@ def run_task(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult
         finally:
             ahead.stop()
 
-    return run_attempt(spec, store, task_number(rows), read)
+    return run_attempt(spec, store, task, read)
 
 
 def run_attempt(

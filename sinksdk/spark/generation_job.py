@@ -17,7 +17,7 @@ from sinksdk.logs import same_subject
 from sinksdk.spark.batches import TASK
 from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
-from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.generation_spec import GenerationSpec, packed
 from sinksdk.spark.places import POOL
 from sinksdk.spark.python_errors import missing_module, raised, unavailable_store
 from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
@@ -148,11 +148,12 @@ class SparkLauncher:
             for planned in task.ranges
             if planned.end > planned.start
         }
+        reader = self._source.reader(ranges)
         spec = replace(
             self._template,
             generation=plan.generation,
             speculates=speculates(self._spark),
-            reader=self._source.reader(ranges),
+            readers=packed(reader.of([r.topic_partition for r in task.ranges]) for task in plan.tasks),
             columns=tuple(self._columns),
         )
         frame = control_frame(self._spark, len(plan.tasks))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +27,8 @@ class GenerationSpec:
         generation: the generation's number.
         python_path: folders to import the connector from, besides the installed packages.
         logs: how they log.
-        reader: what the tasks of a sink read with.
+        readers: what each task of a sink reads with, as :func:`packed` has it. Spark sends all of this to
+            every task: it takes out its own, and lets the others be.
         columns: what the connector uses of a record; the rest is not read.
         kafka: the cluster that takes dead letters, if the connector has any.
         source: the Kafka cluster that records come from, if they come from one.
@@ -38,9 +42,22 @@ class GenerationSpec:
     generation: int
     python_path: tuple[str, ...] = ()
     logs: LogSettings = WARNINGS
-    reader: Reader | None = None
+    readers: Sequence[bytes] = ()
     columns: tuple[str, ...] = ()
     kafka: KafkaClient | None = None
     source: KafkaClient | None = None
     target: Target | None = None
     speculates: bool = False
+
+
+def packed(readers: Iterable[Reader]) -> tuple[bytes, ...]:
+    """What tasks read with, as it travels. Equal ones travel once."""
+    found: dict[bytes, bytes] = {}
+    each = (zlib.compress(pickle.dumps(reader), level=1) for reader in readers)
+    return tuple(found.setdefault(one, one) for one in each)
+
+
+def unpacked(reader: bytes) -> Reader:
+    """What a task reads with."""
+    found: Reader = pickle.loads(zlib.decompress(reader))  # noqa: S301 - our own driver's
+    return found

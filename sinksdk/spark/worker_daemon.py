@@ -8,6 +8,7 @@ stands still; where another connector's backlog keeps the cores busy, that becom
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -34,6 +35,9 @@ def main() -> None:
             with contextlib.suppress(ImportError):  # of an extra that is not installed: who needs it says so
                 importlib.import_module(module)
         preload()
+    # Spark looks for garbage after each task, for 0.1 s of a core: in what was imported there is none.
+    gc.collect()
+    gc.freeze()
     daemon.manager()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from sinksdk import RetriableException, TopicPartition
 from sinksdk.sources import Subscription
 from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
+from sinksdk.sources.kafka.cluster import Cluster
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import create_topic
 
@@ -40,6 +43,42 @@ def test_offsets_are_mirrored_again_once_the_coordinator_is_back(broker: Broker)
 
     assert group.offsets([PARTITION]) == {PARTITION: 3}
     assert list(source.partitions(Subscription(("orders",)))) == [PARTITION]
+
+
+def test_topic_ids_are_told_again_once_the_broker_is_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the client that had asked before, and while nobody answered: it is kept."""
+    monkeypatch.setattr("sinksdk.sources.kafka.cluster._TIMEOUT", 2.0)
+    create_topic(broker.bootstrap, PARTITION.topic)
+    cluster = Cluster(KafkaClient(broker.bootstrap).librdkafka())
+    before = cluster.topic_ids([PARTITION.topic])
+    assert before
+    os.kill(broker.pid, signal.SIGSTOP)
+    answer = cluster._descriptions([PARTITION.topic])[PARTITION.topic]
+    with pytest.raises(RetriableException):
+        cluster.topic_ids([PARTITION.topic])
+    assert not answer.done()
+    broker.kill()
+    with pytest.raises(RetriableException):
+        cluster.topic_ids([PARTITION.topic])
+    broker.start()
+
+    assert told(cluster) == before
+    broker.restart()
+    assert told(cluster) == before
+
+
+def told(cluster: Cluster) -> Mapping[str, str]:
+    """Ask until there is an answer."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return cluster.topic_ids([PARTITION.topic])
+        except RetriableException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def written(group: ConsumerGroup, offset: int) -> None:

@@ -17,7 +17,8 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.sources import Subscription
-from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
+from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource, rdkafka
+from sinksdk.sources.kafka.messages import fill
 from tests.kafka.topics import await_decided, create_topic, delete_topic, produce, unused_name
 
 pytestmark = pytest.mark.slow
@@ -107,6 +108,25 @@ def test_behind_the_last_record_of_a_transaction_is_no_record(bootstrap: str, so
     assert source.partitions(Subscription((topic,)))[partition] == OffsetRange(0, 6)
     for start, first in ((0, 0), (1, 1), (2, 6)):
         assert source.first_records({partition: OffsetRange(start, 6)}) == {partition: first}
+
+
+def test_the_end_of_an_aborted_transaction_moves_a_consumer(bootstrap: str) -> None:
+    """It is the one sign of life there is while records are skipped; librdkafka does not document it."""
+    topic = create_topic(bootstrap, unused_name())
+    partition = TopicPartition(topic, 0)
+    with rdkafka.Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}) as consumer:
+        consumer.add({partition: 0})
+        assert consumer.position(partition) < 0
+        found = []
+        for number in range(3):
+            produce(bootstrap, topic, [b"a", b"b"], transaction=unused_name("aborted"), abort=True)
+            await_decided(bootstrap, topic, 0)
+            deadline = time.monotonic() + 10
+            while consumer.position(partition) < 3 * (number + 1) and time.monotonic() < deadline:
+                filled = fill(consumer.queue(partition), timeout=0.1, end=100, max_rows=9, max_bytes=99)
+                assert filled.batch is None
+            found.append(consumer.position(partition))
+    assert found == [3, 6, 9]
 
 
 def test_many_partitions_are_asked_about_together(bootstrap: str, source: KafkaSource) -> None:

@@ -97,6 +97,10 @@ class Admin:
         self.ready: dict[str, str] = {}
         self.answers: dict[str, Future[Any]] = {}
 
+    def __len__(self) -> int:
+        """As librdkafka's: of what waits to be sent."""
+        return 0
+
     def describe_topics(self, topics: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
         assert request_timeout
         names = list(topics.topic_names)
@@ -127,6 +131,24 @@ def cluster(monkeypatch: pytest.MonkeyPatch, consumer: Consumer, admin: Admin | 
     monkeypatch.setattr(module, "AdminClient", lambda _: admin)
     monkeypatch.setattr(module, "_TIMEOUT", 0.01)
     return Cluster({"bootstrap.servers": "here:9092"})
+
+
+def test_ids_are_asked_for_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: each question made a client, and connected anew, before each commit of each partition."""
+    made = []
+
+    class Counted(Admin):
+        def __init__(self, settings: Any) -> None:
+            super().__init__()
+            made.append(settings)
+            self.ready["t0"] = "id"
+
+    asking = cluster(monkeypatch, Consumer())
+    monkeypatch.setattr(module, "AdminClient", Counted)
+
+    for _ in range(3):
+        assert asking.topic_ids(["t0"]) == {"t0": "id"}
+    assert len(made) == 1
 
 
 def test_a_topic_that_may_not_be_described_is_not_taken_for_missing(monkeypatch: pytest.MonkeyPatch) -> None:

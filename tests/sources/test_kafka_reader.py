@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import statistics
 import time
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.sources.kafka import KafkaClient, reader
 from sinksdk.sources.kafka.rdkafka import Consumer, Fault
 from sinksdk.sources.kafka.reader import KafkaReader, Reading
+from sinksdk.spark.batches import ReadAhead
 from tests.mock_cluster import FETCH, MockCluster, mock_cluster
 
 NUMBERS = itertools.count()
@@ -201,6 +203,82 @@ def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> Non
     assert type(told.error) is RetriableException
     assert f"{partition} at offset 100 of [100, 101)" in str(told.error)
     assert "has sent nothing for 60 s" in str(told.error)
+
+
+def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) -> None:
+    """Regression: a range that began with more than a minute of aborted records was never read."""
+    moments = itertools.count(0.0, 10.0)
+    ends = itertools.chain(range(20), itertools.repeat(19))
+
+    class Aborted(Consumer):
+        def position(self, partition: TopicPartition) -> int:
+            return next(ends)
+
+    partition = TopicPartition(topic, 2)
+    with Aborted({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {partition: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        *waited, told = list(reading.items())
+    assert "has sent nothing for 60 s" in str(told.error)
+    assert 19 + 5 <= len(waited) <= 19 + 6
+
+
+def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
+    """Regression: what a broker had refused hours before ended a range after ten silent seconds."""
+    faults = [Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)]
+
+    class Refused(Consumer):
+        def errors(self) -> list[Fault]:
+            return [faults.pop()] if faults else []
+
+    moments = itertools.count(0.0, 5.0)
+    silent, there = TopicPartition(topic, 1), TopicPartition(topic, 2)
+    with Refused({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101), there: OffsetRange(0, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        found = [item for item in reading.items() if isinstance(item, Unread)]
+    assert [type(item.error) for item in found] == [ConnectException, RetriableException]
+
+
+def taken_to_stop(reading: Items) -> float:
+    """Seconds, once it is at work."""
+    ahead = ReadAhead(reading)
+    time.sleep(0.12)
+    began = time.perf_counter()
+    ahead.stop()
+    assert not ahead._thread.is_alive()
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("where", ["nothing comes", "nobody takes what came", "no broker is there"])
+def test_a_reader_stops_at_once(cluster: MockCluster, topic: str, where: str) -> None:
+    """Within 100 ms, wherever it is."""
+    servers = "127.0.0.1:1" if where == "no broker is there" else cluster.bootstrap
+    made = KafkaReader(KafkaClient(servers))
+    ranges = {TopicPartition(topic, n): OffsetRange(0, 100) for n in range(4)}
+    if where == "nothing comes":
+        ranges = {TopicPartition(topic, 2): OffsetRange(100, 101)}
+    taken = [taken_to_stop(made.read(ranges, RECORD_COLUMNS, {})) for _ in range(5)]
+    assert statistics.median(taken) < 0.1, taken
+
+
+def test_a_reader_stops_at_once_within_a_batch(cluster: MockCluster) -> None:
+    """While it goes over thousands of messages: what is read of them is dropped."""
+    name = f"large-{next(NUMBERS)}"
+    cluster.create(name, 1)
+    cluster.produce(name, 0, ({"value": b"x" * 100} for _ in range(30_000)))
+    made, ranges = (
+        KafkaReader(KafkaClient(cluster.bootstrap)),
+        {TopicPartition(name, 0): OffsetRange(0, 30_000)},
+    )
+    taken = []
+    for delay in (0.0, 0.01, 0.02, 0.03, 0.05):
+        ahead = ReadAhead(made.read(ranges, RECORD_COLUMNS, {}))
+        time.sleep(delay)
+        began = time.perf_counter()
+        ahead.stop()
+        taken.append(time.perf_counter() - began)
+    assert statistics.median(taken) < 0.1, taken
 
 
 def test_a_client_that_is_refused_gives_its_range_up_by_name(cluster: MockCluster, topic: str) -> None:

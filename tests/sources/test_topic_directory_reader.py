@@ -9,32 +9,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import OffsetOutOfRangeException, RetriableException
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.sources import Subscription, TopicDirectory, write_records, write_transaction
+from tests.topic_files import put, rows
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 ALL = Subscription(regex=".*")
-
-
-def rows(offsets: Any, **columns: Any) -> pa.Table:
-    size = len(offsets)
-    plain: dict[str, Any] = {
-        "offset": pa.array(offsets, pa.int64()),
-        "key": pa.nulls(size, pa.binary()),
-        "value": pa.array([b"v"] * size, pa.binary()),
-    }
-    return pa.table(plain | columns)
-
-
-def put(path: Path, table: pa.Table, **options: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, **options)
 
 
 def read(
@@ -106,7 +91,7 @@ def test_timestamps_are_the_same_instants_however_they_are_written(tmp_path: Pat
     for name, array in arrays.items():
         write_records(tmp_path, TopicPartition(name, 0), rows(range(4), timestamp=array))
     int96 = rows(range(4), timestamp=arrays["ns"])
-    put(tmp_path / "topic=int96/partition=0/x.parquet", int96, use_deprecated_int96_timestamps=True)
+    put(tmp_path, "topic=int96/partition=0/x.parquet", int96, use_deprecated_int96_timestamps=True)
     for records in read(tmp_path):
         expected = [-1_000, 0, None, 1_600_000_000_000] if records.partition.topic == "s" else milliseconds
         assert records.arrow.column("timestamp").cast(pa.int64()).to_pylist() == expected, records.partition
@@ -155,7 +140,8 @@ def test_what_spark_writes_is_read(tmp_path: Path) -> None:
     topics = ["007", "2024-01-01", "a:b/c=%", "größe"]
     for folder in ("007", "2024-01-01", "a%3Ab%2Fc%3D%25", "größe"):
         put(
-            tmp_path / f"topic={folder}/partition=1/part-00000-x.c000.snappy.parquet",
+            tmp_path,
+            f"topic={folder}/partition=1/part-00000-x.c000.snappy.parquet",
             table,
             use_deprecated_int96_timestamps=True,
         )
@@ -221,7 +207,7 @@ def test_a_large_file_comes_in_offset_order(tmp_path: Path) -> None:
     """50 row groups, of which only those are read that hold something of the range."""
     random = np.random.default_rng(7)
     values = pa.array([random.bytes(int(size)) for size in random.integers(1, 100, 5_000)], pa.binary())
-    put(tmp_path / "topic=t/partition=0/x.parquet", rows(range(5_000), value=values), row_group_size=100)
+    put(tmp_path, "topic=t/partition=0/x.parquet", rows(range(5_000), value=values), row_group_size=100)
     assert offsets(read(tmp_path)) == list(range(5_000))
     assert offsets(read(tmp_path, {T0: OffsetRange(150, 350)})) == list(range(150, 350))
 

@@ -84,6 +84,12 @@ typedef struct {
     Py_buffer views[BUFFERS];
 } batch;
 
+/* More bytes of a column; beyond what it may hold they are only too many, not counted. */
+static void grow(const batch *b, int64_t *sum, size_t size)
+{
+    *sum += size > (size_t)b->limit ? b->limit + 1 : (int64_t)size;
+}
+
 /* Adds a message to the sums. Returns 0, or why its headers cannot be read. */
 static int measure(batch *b, const message *m, sums *s)
 {
@@ -91,14 +97,14 @@ static int measure(batch *b, const message *m, sums *s)
     const char *name;
     const void *value;
     size_t size;
-    if (m->key) s->key += (int64_t)m->key_len;
-    if (m->payload) s->value += (int64_t)m->len;
+    if (m->key) grow(b, &s->key, m->key_len);
+    if (m->payload) grow(b, &s->value, m->len);
     if (!(b->columns & WANT_HEADERS)) return 0;
     int code = b->call.headers(m, &headers);
     if (code) return code == NO_HEADERS ? 0 : code;
     for (size_t i = 0; !(code = b->call.header(headers, i, &name, &value, &size)); i++) {
-        s->name += (int64_t)strlen(name);
-        if (value) s->item += (int64_t)size;
+        grow(b, &s->name, strlen(name));
+        if (value) grow(b, &s->item, size);
         s->items++;
     }
     return code == NO_HEADERS ? 0 : code;

@@ -238,8 +238,8 @@ class Cluster:
         """
         asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
         if further := sorted(set(topics) - asked.keys()):
-            connection = without_consumers_own(self.properties)
-            self._admin = self._admin or AdminClient({"log_level": 2, **connection})
+            if self._admin is None:  # one that waits for nothing is false
+                self._admin = AdminClient({"log_level": 2, **without_consumers_own(self.properties)})
             asked |= self._admin.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
         self._asked = asked
         return {name: asked[name] for name in sorted(topics)}

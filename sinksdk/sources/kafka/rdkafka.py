@@ -132,13 +132,13 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "queue_get_partition": (_POINTER, (_POINTER, _TEXT_OF, ctypes.c_int32)),
     "queue_forward": (None, (_POINTER, _POINTER)),
     "queue_poll": (_POINTER, (_POINTER, _INT)),
-    "queue_yield": (None, (_POINTER,)),
     "queue_destroy": (None, (_POINTER,)),
     "topic_partition_list_new": (_POINTER, (_INT,)),
     "topic_partition_list_add": (ctypes.POINTER(_Partition), (_POINTER, _TEXT_OF, ctypes.c_int32)),
     "topic_partition_list_destroy": (None, (_POINTER,)),
     "incremental_assign": (_POINTER, (_POINTER, _POINTER)),
     "incremental_unassign": (_POINTER, (_POINTER, _POINTER)),
+    "position": (_INT, (_POINTER, _POINTER)),
     "error_string": (_TEXT_OF, (_POINTER,)),
     "error_is_retriable": (_INT, (_POINTER,)),
     "error_destroy": (None, (_POINTER,)),
@@ -225,20 +225,12 @@ class PartitionQueue:
     Args:
         address: of librdkafka's queue, which is owned from now on.
         functions: of whoever made it.
-        wake: interrupts who waits for it.
         destroy: gives the queue back.
     """
 
-    def __init__(
-        self,
-        address: int,
-        functions: Functions,
-        wake: Callable[[int], object],
-        destroy: Callable[[int], object],
-    ) -> None:
+    def __init__(self, address: int, functions: Functions, destroy: Callable[[int], object]) -> None:
         self.functions = functions
         self._address = address
-        self._wake = wake
         self._destroy = destroy
         self._held = Held()
         self._lock = threading.Lock()
@@ -267,16 +259,10 @@ class PartitionQueue:
             _check(self._process, self._is_closed, "a partition's queue")
             yield ctypes.addressof(self._held)
 
-    def wake(self) -> None:
-        """Whoever waits for messages stops waiting, or else who waits next; nothing if it is closed."""
-        if self._process == os.getpid() and not self._is_closed:
-            self._wake(self._address)
-
     def close(self) -> None:
-        """Give back the messages and the queue. Waits until nobody uses it, whom it wakes."""
+        """Give back the messages and the queue. Waits until nobody uses it."""
         if self._process != os.getpid():
             return
-        self.wake()
         with self._lock:
             if self._is_closed:
                 return
@@ -378,12 +364,29 @@ class Consumer:
                 )
                 self._library.rd_kafka_queue_forward(address, None)
                 self._queues[partition] = PartitionQueue(
-                    address,
-                    functions(),
-                    self._library.rd_kafka_queue_yield,
-                    self._library.rd_kafka_queue_destroy,
+                    address, functions(), self._library.rd_kafka_queue_destroy
                 )
             return self._queues[partition]
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset after the last record or end of a transaction that was taken; below 0: there was none.
+
+        Ends of transactions, also of those that were aborted, are taken out of a partition's queue like its
+        records, and are not given to anybody. It asks no broker.
+
+        Raises:
+            RuntimeError: as :meth:`add`.
+        """
+        with self._in_use():
+            rows = self._library.rd_kafka_topic_partition_list_new(1)
+            try:
+                row = self._library.rd_kafka_topic_partition_list_add(
+                    rows, partition.topic.encode(), partition.partition
+                )
+                self._library.rd_kafka_position(self._handle, rows)
+                return int(row.contents.offset)
+            finally:
+                self._library.rd_kafka_topic_partition_list_destroy(rows)
 
     def errors(self) -> list[Fault]:
         """What has gone wrong since it was asked last with the client as a whole; it does not wait.

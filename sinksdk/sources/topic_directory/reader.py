@@ -36,6 +36,10 @@ class TopicDirectoryReader:
 
     files: Mapping[TopicPartition, Sequence[DataFile]] = field(default_factory=dict)
 
+    def of(self, partitions: Collection[TopicPartition]) -> TopicDirectoryReader:
+        """See :meth:`sinksdk.sources.base.Reader.of`."""
+        return TopicDirectoryReader({partition: self.files.get(partition, ()) for partition in partitions})
+
     def read(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],

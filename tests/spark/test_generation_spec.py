@@ -1,0 +1,39 @@
+"""What every task of a generation knows, as it travels."""
+
+from __future__ import annotations
+
+import pickle
+
+from sinksdk import TopicPartition
+from sinksdk.sources.kafka import KafkaClient
+from sinksdk.sources.kafka.reader import KafkaReader
+from sinksdk.sources.topic_directory.footers import DataFile
+from sinksdk.sources.topic_directory.reader import TopicDirectoryReader
+from sinksdk.spark.generation_spec import packed, unpacked
+
+TASKS, FILES = 1_000, 100
+
+
+def file(number: int, first: int) -> DataFile:
+    path = f"/data/topics/orders/partition={number}/{first:020d}.parquet"
+    return DataFile(path, first, first + 9, 1_000, frozenset({"offset", "key", "value"}))
+
+
+def test_a_task_reads_with_what_is_its_own() -> None:
+    """The files of its partitions, and of no other one."""
+    partitions = [TopicPartition("orders", number) for number in range(3)]
+    reader = TopicDirectoryReader({p: (file(p.partition, 0),) for p in partitions})
+    readers = packed(reader.of([partition]) for partition in partitions)
+    assert [unpacked(each) for each in readers] == [
+        TopicDirectoryReader({p: (file(p.partition, 0),)}) for p in partitions
+    ]
+
+
+def test_what_travels_to_every_task_is_small() -> None:
+    """Regression: each of 1,000 tasks of 100 files took half a second to learn of the files of all of them."""
+    partitions = [TopicPartition("orders", number) for number in range(TASKS)]
+    files = {p: tuple(file(p.partition, 10 * n) for n in range(FILES)) for p in partitions}
+    directory = TopicDirectoryReader(files)
+    assert len(pickle.dumps(packed(directory.of([p]) for p in partitions))) < 2_000_000
+    kafka = KafkaReader(KafkaClient("broker.example:9092"))
+    assert len(pickle.dumps(packed(kafka.of([p]) for p in partitions))) < 5_000
