@@ -26,6 +26,7 @@ typedef struct { /* all zero: null in all rows */
     int64_t rows, start; /* the first row's place in the buffers */
     int width;           /* bytes of an integer, or of an offset of bytes and lists */
     int64_t first, last; /* its bytes, or items, are between these */
+    int64_t left;        /* of them that are not written: the buffer has room for each once */
     Py_buffer views[3];
 } column;
 
@@ -60,11 +61,13 @@ static inline int is_valid(const column *c, int64_t row)
     return c->rows && (!bits || bits[row / 8] >> (row % 8) & 1);
 }
 
-/* Where a row's bytes or items begin and end; 0 where offsets are out of order. */
-static inline int span(const column *c, int64_t row, int64_t *begin, int64_t *end)
+/* Where a row's bytes or items begin and end; 0 where offsets are out of order, also by what nulls hide. */
+static inline int span(column *c, int64_t row, int64_t *begin, int64_t *end)
 {
     *begin = at(c, row), *end = at(c, row + 1);
-    return c->first <= *begin && *begin <= *end && *end <= c->last;
+    if (*begin < c->first || *end < *begin || *end > c->last) return 0;
+    c->left -= *end - *begin;
+    return c->left >= 0;
 }
 
 static inline uint8_t *put_long(uint8_t *to, int64_t value)
@@ -76,7 +79,7 @@ static inline uint8_t *put_long(uint8_t *to, int64_t value)
 }
 
 /* NULL where offsets are out of order. */
-static inline uint8_t *put_bytes(uint8_t *to, const column *c, int64_t row)
+static inline uint8_t *put_bytes(uint8_t *to, column *c, int64_t row)
 {
     int64_t begin, end;
     if (!span(c, row, &begin, &end)) return NULL;
@@ -85,7 +88,7 @@ static inline uint8_t *put_bytes(uint8_t *to, const column *c, int64_t row)
     return to + (end - begin);
 }
 
-static inline uint8_t *put_nullable_bytes(uint8_t *to, const column *c, int64_t row)
+static inline uint8_t *put_nullable_bytes(uint8_t *to, column *c, int64_t row)
 {
     *to++ = is_valid(c, row) ? 2 : 0; /* the branch: 1, or 0 for null */
     return to[-1] ? put_bytes(to, c, row) : to;
@@ -93,7 +96,7 @@ static inline uint8_t *put_nullable_bytes(uint8_t *to, const column *c, int64_t 
 
 static int64_t write_all(batch *b)
 {
-    const column *c = b->columns, *key = c + HEADER_KEY;
+    column *c = b->columns, *key = c + HEADER_KEY;
     uint8_t *data = b->data.buf, *to = data;
     int64_t *borders = b->borders.buf, begin, end;
     borders[0] = 0;
@@ -131,7 +134,9 @@ static int is_sane(column *c, int kind, int64_t rows)
     if (c->views[VALUES].len / c->width < c->start + c->rows + has_offsets) return 0;
     if (!has_offsets) return 1;
     c->first = at(c, 0), c->last = at(c, c->rows);
-    return 0 <= c->first && c->first <= c->last && (kind == LISTS || c->last <= c->views[DATA].len);
+    if (c->first < 0 || c->first > c->last) return 0;
+    c->left = c->last - c->first;
+    return c->last <= (kind == LISTS ? MOST_ROWS : c->views[DATA].len);
 }
 
 /* Takes hold of a column's buffers. Returns 0, with an exception set, if they are smaller than it says. */

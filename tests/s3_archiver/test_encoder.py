@@ -386,7 +386,11 @@ def ends(*given: int) -> bytes:
         pytest.param(KEY, (8, 0, 4, None, ends(0, 2, 1, *[3] * 6), b"abc"), id="bytes backwards"),
         pytest.param(KEY, (8, 0, 4, None, ends(0, 9, *[3] * 7), b"abc"), id="bytes beyond the last"),
         pytest.param(KEY, (8, 0, 4, None, ends(2, 0, *[3] * 7), b"abc"), id="bytes before where they begin"),
+        pytest.param(KEY, (8, 0, 4, b"\xfd", ends(0, 3, 0, *[3] * 6), b"abc"), id="bytes again after a null"),
         pytest.param(HEADERS, (8, 0, 4, None, ends(0, 9, *[1] * 7), None), id="headers beyond the last"),
+        pytest.param(
+            HEADERS, (8, 0, 4, b"\xfd", ends(0, 1, 0, *[1] * 6), None), id="headers again after a null"
+        ),
         pytest.param(HEADERS, (8, 0, 4, None, ends(0, 1, 0, *[1] * 6), None), id="headers backwards"),
         pytest.param(HEADERS, (8, 0, 4, None, ends(*[0] * 8, 2), None), id="headers that are not there"),
         pytest.param(HEADERS, (8, 0, 4, None, ends(*[-1] * 8, 1), None), id="headers before the first"),
