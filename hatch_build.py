@@ -1,7 +1,7 @@
-"""Compiles sinksdk's one extension module where that can be done; else the wheel is pure Python.
+"""Compiles sinksdk's extension modules where that can be done; else the wheel is pure Python.
 
-Run by hatchling. The module keeps to Python's stable interface of 3.11, so that one wheel serves all later
-ones, and links against nothing.
+Run by hatchling. The modules keep to Python's stable interface of 3.11, so that one wheel serves all later
+ones, and link against nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-FOLDER = "sinksdk/sources/kafka"
-MODULE = "_messages"
+SOURCES = ("sinksdk/sources/kafka/_messages.c", "sinksdk/connectors/s3_archiver/_datums.c")
 INTERFACE = "cp311-abi3"
 
 
-class CompiledLoop(BuildHookInterface[Any]):
-    """Puts the compiled module into a wheel, or beside its source where sinksdk is installed editable."""
+class CompiledLoops(BuildHookInterface[Any]):
+    """Puts the compiled modules into a wheel, or beside their sources where sinksdk is installed editable."""
 
     _made: tempfile.TemporaryDirectory[str] | None = None
 
@@ -32,27 +31,25 @@ class CompiledLoop(BuildHookInterface[Any]):
         """Called by hatchling before it collects the files."""
         if self.target_name != "wheel":
             return
-        name = f"{MODULE}.abi3.so"
-        source = Path(self.root, FOLDER, f"{MODULE}.c")
         is_editable = version == "editable"
-        if is_editable:
-            made = source.with_name(name)
-        else:
-            self._made = tempfile.TemporaryDirectory(prefix="sinksdk-")
-            made = Path(self._made.name, name)
-        try:
-            compile_module(source, made)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", None) or str(error)).strip()
-            self.app.display_warning(
-                f"sinksdk's compiled part was not built, without which reading Kafka takes several times "
-                f"the processor time: {said}"
-            )
-            return
-        if not is_editable:
-            build_data["force_include"][str(made)] = f"{FOLDER}/{name}"
-            build_data["pure_python"] = False
-            build_data["tag"] = f"{INTERFACE}-{platform()}"
+        self._made = None if is_editable else tempfile.TemporaryDirectory(prefix="sinksdk-")
+        for name in SOURCES:
+            source = Path(self.root, name)
+            beside = source.with_suffix(".abi3.so")
+            made = beside if self._made is None else Path(self._made.name, beside.name)
+            try:
+                compile_module(source, made)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                said = (getattr(error, "stderr", None) or str(error)).strip()
+                self.app.display_warning(
+                    f"{name} was not compiled, without which sinksdk takes several times the processor time "
+                    f"there: {said}"
+                )
+                continue
+            if not is_editable:
+                build_data["force_include"][str(made)] = str(beside.relative_to(self.root))
+                build_data["pure_python"] = False
+                build_data["tag"] = f"{INTERFACE}-{platform()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
         """Called by hatchling when the wheel is written."""

@@ -1,4 +1,4 @@
-"""How fast Arrow batches become Avro containers, on one core, against a plain loop and the codecs.
+"""How fast Arrow batches become Avro containers, on one core, against a naive loop and the codecs.
 
 ``python benchmarks/encoding.py`` prints the table; :func:`measure` returns its rows. What is compared
 takes turns, so that other work on the machine hits all alike, and a ratio is the median over those
@@ -28,7 +28,7 @@ from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.coalesce import BatchCoalescer
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import RECORD_COLUMNS
 
@@ -36,6 +36,10 @@ ROWS: Final = 10_000  # Spark's spark.sql.execution.arrow.maxRecordsPerBatch
 SMALL_ROWS: Final = 100
 ORDERS: Final = TopicPartition("orders", 3)
 MARKER: Final = sync_marker("benchmark")
+LOOPS: Final[Mapping[str, Loop]] = {
+    "plain": plain_loop,
+    **({"compiled": compiled_loop} if compiled_loop else {}),
+}
 WORDS: Final = [
     "ash",
     "birch",
@@ -75,17 +79,21 @@ def measure(rounds: int = 21) -> list[Row]:
 def against_naive(shape: str, batch: pa.RecordBatch, rounds: int, target: float) -> list[Row]:
     """Rows to dicts and ``fastavro.writer``, against ours; both without compression."""
     named_for_avro = _with_coordinates(batch)
-    assert naive(named_for_avro) == b"".join(ours([batch], "null"))
+    for loop in LOOPS.values():
+        assert naive(named_for_avro) == b"".join(ours([batch], "null", loop))
     seconds = interleaved(
         {
             "naive": (1, lambda: naive(named_for_avro)),
-            "ours": (10, lambda: drain(ours([batch], "null"))),
+            **{name: (10, _file_of(batch, "null", loop)) for name, loop in LOOPS.items()},
         },
         rounds,
     )
     return [
         _row(shape, "naive: to_pylist, fastavro.writer", batch, seconds["naive"]),
-        _row(shape, "ours, null codec", batch, seconds["ours"], seconds["naive"], "naive", target),
+        *(
+            _row(shape, f"{name}, null codec", batch, seconds[name], seconds["naive"], "naive", target)
+            for name in LOOPS
+        ),
     ]
 
 
@@ -96,18 +104,25 @@ def against_codec(shape: str, batch: pa.RecordBatch, name: str, rounds: int) -> 
     seconds = interleaved(
         {
             "codec": (3, lambda: drain(map(compress, blocks))),
-            "ours": (3, lambda: drain(ours([batch], name))),
             "floor": (3, lambda: (joins(), drain(map(compress, blocks)))),
+            **{loop_name: (3, _file_of(batch, name, loop)) for loop_name, loop in LOOPS.items()},
         },
         rounds,
     )
     alone = f"{name} alone"
-    target = None if name == "snappy" else 0.8
+    targets = {} if name == "snappy" else {"compiled": 0.8}
     return [
         _row(shape, alone, batch, seconds["codec"]),
-        _row(shape, f"ours, {name}", batch, seconds["ours"], seconds["codec"], alone, target),
-        _row(shape, f"Arrow's joins of it, {name}", batch, seconds["floor"], seconds["codec"], alone),
+        *(
+            _row(shape, f"{each}, {name}", batch, seconds[each], seconds["codec"], alone, targets.get(each))
+            for each in LOOPS
+        ),
+        _row(shape, f"Arrow's joins of plain, {name}", batch, seconds["floor"], seconds["codec"], alone),
     ]
+
+
+def _file_of(batch: pa.RecordBatch, codec_name: str, loop: Loop) -> Callable[[], object]:
+    return lambda: drain(ours([batch], codec_name, loop))
 
 
 def small_batches(shape: str, batch: pa.RecordBatch, rounds: int) -> list[Row]:
@@ -129,7 +144,7 @@ def small_batches(shape: str, batch: pa.RecordBatch, rounds: int) -> list[Row]:
 
 
 def arrow_joins(batch: pa.RecordBatch) -> Callable[[], object]:
-    """Only the copying in C++ of an encoding, with all else prepared: no encoder by joins is faster."""
+    """Only what the plain loop copies in C++, with all else prepared: no encoder by joins is faster."""
     calls: list[tuple[Any, Any]] = []
     join = pc.binary_join_element_wise
 
@@ -138,13 +153,15 @@ def arrow_joins(batch: pa.RecordBatch) -> Callable[[], object]:
         return join(*pieces, **options)
 
     with mock.patch.object(pc, "binary_join_element_wise", recorded):
-        RecordEncoder(ORDERS).encode(batch)
+        RecordEncoder(ORDERS, plain_loop).encode(batch)
     return lambda: [join(*pieces, **options) for pieces, options in calls]
 
 
-def ours(batches: Iterable[pa.RecordBatch], codec_name: str) -> Iterator[bytes | memoryview]:
-    """A whole file, piece by piece."""
-    encoder = RecordEncoder(ORDERS)
+def ours(
+    batches: Iterable[pa.RecordBatch], codec_name: str, loop: Loop | None = None
+) -> Iterator[bytes | memoryview]:
+    """A whole file, piece by piece; by the better loop unless one is named."""
+    encoder = RecordEncoder(ORDERS, loop)
     writer = ContainerWriter(RECORD_SCHEMA, codec(codec_name), {}, MARKER)
     yield writer.header()
     for batch in batches:

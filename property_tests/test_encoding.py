@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinksdk import TopicPartition
+from property_tests.exercised import EXERCISED
+from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.coalesce import BatchCoalescer
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.container import ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
+from tests.needs import missing
 
 MARKER = sync_marker("property")
 SCHEMA = fastavro.parse_schema(dict(RECORD_SCHEMA))
+PLAIN_SCHEMA = json.loads(
+    json.dumps(RECORD_SCHEMA).replace("timestamp-millis", "none")
+)  # any 64 bits are read
 RUN = settings(max_examples=200, deadline=None)
+LOOPS = pytest.mark.parametrize("loop", [plain_loop, compiled_loop], ids=["plain", "compiled"])
+HEADER_TYPE = HEADERS_TYPE.value_type
+
+exercised = EXERCISED["encoding"]
 
 Row = dict[str, Any]
 
@@ -42,7 +54,10 @@ row = st.fixed_dictionaries(
     }
 )
 byte_types = st.sampled_from(
-    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string()]
+    [
+        *(pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string()),
+        pa.dictionary(pa.int8(), pa.binary()),
+    ]
 )
 layouts = st.fixed_dictionaries(
     {
@@ -50,7 +65,7 @@ layouts = st.fixed_dictionaries(
         "timestampType": st.sampled_from([pa.int32(), pa.int64()]),
         "key": byte_types,
         "value": byte_types,
-        "headers": st.sampled_from([HEADERS_TYPE, pa.large_list(HEADERS_TYPE.value_type)]),
+        "headers": st.sampled_from([HEADERS_TYPE, pa.large_list(HEADER_TYPE), pa.list_view(HEADER_TYPE)]),
     }
 )
 partitions = st.builds(TopicPartition, st.text(min_size=1, max_size=80), st.integers(0, 2**31 - 1))
@@ -67,11 +82,45 @@ def batches(draw: st.DrawFn) -> tuple[list[Row], pa.RecordBatch]:
     columns = {"offset": pa.array([each["offset"] for each in rows], pa.int64())}
     for name, kind in layout.items():
         if name not in dropped:
-            columns[name] = pa.array([each[name] for each in rows], _plain(kind)).cast(kind)
+            column = pa.array([each[name] for each in rows], _plain(kind)).cast(kind)
+            columns[name] = draw(st.sampled_from([_as_is, _moved, _filled_nulls, _moved_items]))(column)
     start = draw(st.integers(0, len(rows)))
     stop = draw(st.integers(start, len(rows)))
     kept = [{**each, **dict.fromkeys(dropped)} for each in rows[start:stop]]
     return kept, pa.RecordBatch.from_pydict(columns).slice(start, stop - start)
+
+
+def _as_is(column: pa.Array) -> pa.Array:
+    return column
+
+
+def _moved(column: pa.Array) -> pa.Array:
+    """As a slice of something longer: values and bits begin elsewhere in the buffers."""
+    exercised["columns that are slices"] += 1
+    return pa.concat_arrays([column[:1]] * 3 + [column]).slice(3 * len(column[:1]))
+
+
+def _filled_nulls(column: pa.Array) -> pa.Array:
+    """With something behind each null."""
+    present = column.drop_null()
+    if not column.null_count or not len(present) or column.type.id not in {pa.binary().id, pa.int64().id}:
+        return column
+    exercised["columns with something behind nulls"] += 1
+    valid = column.is_valid().buffers()[1]
+    filled = column.fill_null(present[0])
+    return pa.Array.from_buffers(column.type, len(column), [valid, *filled.buffers()[1:]])
+
+
+def _moved_items(column: pa.Array) -> pa.Array:
+    """Lists whose items, and whose items' fields, are slices."""
+    if column.type != HEADERS_TYPE or not len(column.values):
+        return column
+    exercised["headers with children that are slices"] += 1
+    items = column.values
+    fields = [_moved(items.field(index)) for index in range(2)]
+    items = _moved(pa.StructArray.from_arrays(fields, fields=list(HEADER_TYPE)))
+    buffers = column.buffers()[:2]
+    return pa.Array.from_buffers(HEADERS_TYPE, len(column), buffers, offset=column.offset, children=[items])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -81,6 +130,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_nested(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind)
         else pa.binary()
     )
+
+
+def needed(loop: Loop | None) -> Loop:
+    return loop or missing("the compiled loop", "install with a C compiler")
 
 
 def as_avro(partition: TopicPartition, each: Row) -> Row:
@@ -96,17 +149,73 @@ def as_avro(partition: TopicPartition, each: Row) -> Row:
     }
 
 
+@LOOPS
 @given(partition=partitions, made=batches())
 @RUN
-def test_datums_are_fastavros(partition: TopicPartition, made: tuple[list[Row], pa.RecordBatch]) -> None:
+def test_datums_are_fastavros(
+    loop: Loop | None, partition: TopicPartition, made: tuple[list[Row], pa.RecordBatch]
+) -> None:
     """Each row, found by its borders, is what fastavro writes for the record."""
     rows, batch = made
-    encoded = RecordEncoder(partition).encode(batch)
+    encoded = RecordEncoder(partition, needed(loop)).encode(batch)
     assert len(encoded) == len(rows)
     for index, each in enumerate(rows):
         expected = io.BytesIO()
         fastavro.schemaless_writer(expected, SCHEMA, as_avro(partition, each))
         assert bytes(encoded[index : index + 1].payload) == expected.getvalue()
+
+
+@given(partition=partitions, made=batches())
+@RUN
+def test_compiled_and_plain_give_the_same(
+    partition: TopicPartition, made: tuple[list[Row], pa.RecordBatch]
+) -> None:
+    """Bytes and borders; fastavro reads from them the records that were given."""
+    rows, batch = made
+    plain = RecordEncoder(partition, plain_loop).encode(batch)
+    compiled = RecordEncoder(partition, needed(compiled_loop)).encode(batch)
+
+    assert bytes(plain.payload) == bytes(compiled.payload)
+    assert np.array_equal(plain.borders, compiled.borders)
+    datums = io.BytesIO(compiled.payload)
+    for each in rows:
+        read = fastavro.schemaless_reader(datums, PLAIN_SCHEMA, None)
+        assert read == as_avro(partition, each)
+        exercised["rows"] += 1
+        exercised["null or empty keys and values"] += (not each["key"]) + (not each["value"])
+        exercised["headers"] += len(each["headers"] or [])
+        exercised["timestamps"] += each["timestamp"] is not None
+    assert datums.read() == b""
+
+
+@given(
+    lists=st.lists(
+        st.none() | st.lists(st.sampled_from(["a", "b", "", None, "struct"]), max_size=4), max_size=9
+    ),
+    by=st.integers(0, 3),
+)
+@RUN
+def test_the_first_header_without_a_key_is_told_by_both(
+    lists: list[list[str | None] | None], by: int
+) -> None:
+    """Be the key null or the header itself; one in rows that are cut off, or behind a null list, is none."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = [
+        None if each is None else [None if key == "struct" else {"key": key, "value": b"v"} for key in each]
+        for each in lists
+    ]
+    batch = pa.RecordBatch.from_pydict(
+        {"offset": pa.array(range(len(rows)), pa.int64()), "headers": pa.array(rows, kind)}
+    ).slice(by)
+    bad = [at for at, each in enumerate(lists) if at >= by and each and {None, "struct"} & set(each)]
+    for loop in (plain_loop, needed(compiled_loop)):
+        encode = RecordEncoder(TopicPartition("t", 0), loop).encode
+        if bad:
+            with pytest.raises(DataException, match=f"offset {bad[0]} has a header without a key"):
+                encode(batch)
+        else:
+            assert len(encode(batch)) == batch.num_rows
+    exercised["headers without a key"] += len(bad)
 
 
 @given(

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import logging
+import sys
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver import encoder
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.connectors.s3_archiver.varints import varint
 from sinksdk.records import HEADERS_TYPE
+from tests.needs import missing
 
 FLIGHTS = TopicPartition("flights", 3)
 SCHEMA = fastavro.parse_schema(dict(RECORD_SCHEMA))
+LOOPS = {"plain": plain_loop, "compiled": compiled_loop}
+
+
+@pytest.fixture(params=LOOPS)
+def loop(request: pytest.FixtureRequest) -> Loop:
+    found = LOOPS[request.param]
+    if found is None:
+        missing("the compiled loop", "install with a C compiler")
+    return found
 
 
 def datum(record: SinkRecord) -> bytes:
@@ -42,8 +57,8 @@ def split(rows: EncodedRows) -> list[bytes]:
     return [bytes(rows[row : row + 1].payload) for row in range(len(rows))]
 
 
-def encode(batch: pa.RecordBatch, partition: TopicPartition = FLIGHTS) -> list[bytes]:
-    return split(RecordEncoder(partition).encode(batch))
+def encode(batch: pa.RecordBatch, loop: Loop, partition: TopicPartition = FLIGHTS) -> list[bytes]:
+    return split(RecordEncoder(partition, loop).encode(batch))
 
 
 def record(offset: int, **fields: Any) -> SinkRecord:
@@ -89,34 +104,34 @@ MIXED = [
         ),
     ],
 )
-def test_bytes_are_fastavros(records: list[SinkRecord]) -> None:
+def test_bytes_are_fastavros(loop: Loop, records: list[SinkRecord]) -> None:
     """Row by row the datums are the bytes that fastavro writes."""
-    assert encode(SinkRecords.of(FLIGHTS, records).arrow) == [datum(r) for r in records]
+    assert encode(SinkRecords.of(FLIGHTS, records).arrow, loop) == [datum(r) for r in records]
 
 
 @pytest.mark.parametrize("partition", [TopicPartition("Flüge-✈", 0), TopicPartition("t" * 249, 2**31 - 1)])
-def test_topic_and_partition(partition: TopicPartition) -> None:
+def test_topic_and_partition(loop: Loop, partition: TopicPartition) -> None:
     """Long topics, topics beyond ASCII and large partition numbers are written as fastavro does."""
     records = [SinkRecord(*partition, offset=offset, value=b"v") for offset in (1, 2)]
-    assert encode(SinkRecords.of(partition, records).arrow, partition) == [datum(r) for r in records]
+    assert encode(SinkRecords.of(partition, records).arrow, loop, partition) == [datum(r) for r in records]
 
 
-def test_no_rows() -> None:
+def test_no_rows(loop: Loop) -> None:
     """A batch without rows encodes to no rows and no bytes."""
-    empty = RecordEncoder(FLIGHTS).encode(SinkRecords.of(FLIGHTS, MIXED).arrow.slice(2, 0))
+    empty = RecordEncoder(FLIGHTS, loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow.slice(2, 0))
     assert (len(empty), empty.nbytes, bytes(empty.payload)) == (0, 0, b"")
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 2), (1, 3), (2, 4), (3, 4)])
-def test_slice_of_a_batch(start: int, stop: int) -> None:
+def test_slice_of_a_batch(loop: Loop, start: int, stop: int) -> None:
     """A slice encodes to its own rows, wherever in its buffers it begins."""
     batch = SinkRecords.of(FLIGHTS, MIXED).arrow.slice(start, stop - start)
-    assert encode(batch) == [datum(r) for r in MIXED[start:stop]]
+    assert encode(batch, loop) == [datum(r) for r in MIXED[start:stop]]
 
 
-def test_slicing_encoded_rows_copies_nothing() -> None:
+def test_slicing_encoded_rows_copies_nothing(loop: Loop) -> None:
     """A slice of encoded rows shares the buffer, a slice of a slice too; only steps of 1 are known."""
-    rows = RecordEncoder(FLIGHTS).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
+    rows = RecordEncoder(FLIGHTS, loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
     inner = rows[1:4][1:2]
     assert inner.data is rows.data
     assert bytes(inner.payload) == datum(MIXED[2])
@@ -126,17 +141,17 @@ def test_slicing_encoded_rows_copies_nothing() -> None:
         rows[::2]
 
 
-def test_absent_columns_are_null() -> None:
+def test_absent_columns_are_null(loop: Loop) -> None:
     """Without any column but the offset: null timestamp, key and value, type 0 and no headers."""
     batch = pa.RecordBatch.from_pydict({"offset": pa.array([7, 9], pa.int64())})
-    assert encode(batch) == [datum(record(7)), datum(record(9))]
+    assert encode(batch, loop) == [datum(record(7)), datum(record(9))]
 
 
-def test_columns_of_type_null() -> None:
+def test_columns_of_type_null(loop: Loop) -> None:
     """Columns of Arrow's null type (a literal NULL in a query) are like absent ones."""
     names = ("timestamp", "timestampType", "key", "value", "headers")
     batch = pa.RecordBatch.from_pydict({"offset": [7], **{name: pa.nulls(1) for name in names}})
-    assert encode(batch) == [datum(record(7))]
+    assert encode(batch, loop) == [datum(record(7))]
 
 
 @pytest.mark.parametrize(
@@ -151,21 +166,21 @@ def test_columns_of_type_null() -> None:
     ],
     ids=str,
 )
-def test_types_of_key_and_value(kind: pa.DataType) -> None:
+def test_types_of_key_and_value(loop: Loop, kind: pa.DataType) -> None:
     """Keys and values of any binary or string type are archived as their bytes."""
     texts = [b"no", b"abc", None, b"", b"longer than an inlined view"]
     plain = pa.array(texts, pa.binary())
     column = (plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)).slice(1)
     batch = pa.RecordBatch.from_pydict({"offset": list(range(4)), "key": column, "value": column})
-    assert encode(batch) == [datum(record(n, key=text, value=text)) for n, text in enumerate(texts[1:])]
+    assert encode(batch, loop) == [datum(record(n, key=text, value=text)) for n, text in enumerate(texts[1:])]
 
 
-def test_value_bytes_under_a_null_are_not_written() -> None:
+def test_value_bytes_under_a_null_are_not_written(loop: Loop) -> None:
     """Arrow allows bytes behind a null; they do not reach the archive."""
     buffers = [pa.py_buffer(b"\x01"), pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"abc")]
     values = pa.Array.from_buffers(pa.binary(), 2, buffers)
     batch = pa.RecordBatch.from_pydict({"offset": [0, 1], "value": values})
-    assert encode(batch) == [datum(record(0, value=b"a")), datum(record(1))]
+    assert encode(batch, loop) == [datum(record(0, value=b"a")), datum(record(1))]
 
 
 @pytest.mark.parametrize(
@@ -180,15 +195,17 @@ def test_value_bytes_under_a_null_are_not_written() -> None:
     ],
     ids=str,
 )
-def test_timestamps(kind: pa.DataType, stored: list[int | None], milliseconds: list[int | None]) -> None:
+def test_timestamps(
+    loop: Loop, kind: pa.DataType, stored: list[int | None], milliseconds: list[int | None]
+) -> None:
     """Timestamps of any unit become milliseconds, rounded down; -1 ms and null stay what they are."""
     column = pa.array(stored, pa.int64()).cast(kind)
     batch = pa.RecordBatch.from_pydict({"offset": list(range(len(stored))), "timestamp": column})
-    assert encode(batch) == [datum(record(n, timestamp=ms)) for n, ms in enumerate(milliseconds)]
+    assert encode(batch, loop) == [datum(record(n, timestamp=ms)) for n, ms in enumerate(milliseconds)]
 
 
 @pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
-def test_headers_of_other_layouts(outer: Any) -> None:
+def test_headers_of_other_layouts(loop: Loop, outer: Any) -> None:
     """Null headers are none; the order of a header's fields, large lists and strings do not matter."""
     item = pa.struct([("value", pa.string()), ("key", pa.large_string())])
     rows: list[list[dict[str, str | None]] | None] = [
@@ -198,10 +215,10 @@ def test_headers_of_other_layouts(outer: Any) -> None:
     ]
     batch = pa.RecordBatch.from_pydict({"offset": [0, 1, 2], "headers": pa.array(rows, outer(item))})
     headers = (Header("a", b"1"), Header("b", None))
-    assert encode(batch) == [datum(record(0)), datum(record(1)), datum(record(2, headers=headers))]
+    assert encode(batch, loop) == [datum(record(0)), datum(record(1)), datum(record(2, headers=headers))]
 
 
-def test_headers_under_a_null_are_not_written() -> None:
+def test_headers_under_a_null_are_not_written(loop: Loop) -> None:
     """Arrow allows items behind a null list; they do not reach the archive, nor shift what follows."""
     items = pa.array([{"key": name, "value": b"v"} for name in "abc"], HEADERS_TYPE.value_type)
     headers = pa.ListArray.from_arrays(
@@ -209,17 +226,17 @@ def test_headers_under_a_null_are_not_written() -> None:
     )
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2]), headers], names=["offset", "headers"])
     kept = [(Header("a", b"v"),), (), (Header("c", b"v"),)]
-    assert encode(batch) == [datum(record(n, headers=each)) for n, each in enumerate(kept)]
+    assert encode(batch, loop) == [datum(record(n, headers=each)) for n, each in enumerate(kept)]
 
 
 @pytest.mark.parametrize("bad", [{"key": None, "value": b"v"}, None])
-def test_header_without_key(bad: dict[str, bytes | None] | None) -> None:
+def test_header_without_key(loop: Loop, bad: dict[str, bytes | None] | None) -> None:
     """A header without a key is a DataException that names the record."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = [None, [], [{"key": "a", "value": b"1"}], [{"key": "b", "value": b"2"}, bad], []]
     batch = pa.RecordBatch.from_pydict({"offset": [10, 20, 30, 40, 50], "headers": pa.array(rows, kind)})
     with pytest.raises(DataException, match=r"flights-3: the record at offset 40 has a header without a key"):
-        RecordEncoder(FLIGHTS).encode(batch)
+        RecordEncoder(FLIGHTS, loop).encode(batch)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
@@ -253,3 +270,180 @@ def test_sync_marker_depends_on_the_object_key_alone() -> None:
     """16 bytes, the same for the same key in every process, others for another key."""
     assert sync_marker("topics/flights/a.avro").hex() == "c8d03d2e249b55d44be23371250b8304"
     assert sync_marker("topics/flights/b.avro") != sync_marker("topics/flights/a.avro")
+
+
+# -- compiled and plain ---------------------------------------------------------------------------------
+
+HEADER_TYPE = HEADERS_TYPE.value_type
+
+
+def moved(column: pa.Array, by: int) -> pa.Array:
+    """The same column as a slice, so that its values and its bits begin elsewhere in the buffers."""
+    return pa.concat_arrays([column[:1]] * by + [column]).slice(by)
+
+
+def unaligned(column: pa.Array) -> pa.Array:
+    """The same column with its buffers at odd addresses, as a message of a socket may have them."""
+    buffers = [each and pa.py_buffer(b"x" + each.to_pybytes()).slice(1) for each in column.buffers()]
+    return pa.Array.from_buffers(column.type, len(column), buffers, offset=column.offset)
+
+
+LONGS = pa.array([3, None, -1, 2**40, None, 0, -(2**63), 8], pa.int64())
+INTS = pa.array([1, 0, None, -1, 2**31 - 1, None, 7, 8], pa.int32())
+TEXTS = pa.array([b"a", None, b"", b"b" * 64, b"c", None, None, b"d" * 9_000], pa.binary())
+ITEMS = pa.StructArray.from_arrays(
+    [moved(pa.array(["k", "", "ä", "l" * 70]), 3), moved(pa.array([b"1", None, b"", b"2"], pa.binary()), 5)],
+    fields=list(HEADER_TYPE),
+)
+ENDS = pa.array([0, 0, 1, 1, 2, 2, 4, 4, 4], pa.int32())
+LISTS = pa.ListArray.from_arrays(ENDS, moved(ITEMS, 2))
+NO_ITEMS = pa.array([[], None, []] + [[]] * 5, HEADERS_TYPE)
+PAIRS = [[{"key": f"k{row}", "value": None}, {"key": "", "value": b"v"}] for row in range(8)]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param({}, id="nothing but offsets"),
+        pytest.param({"offset": LONGS}, id="offsets that are null"),
+        pytest.param({"offset": INTS}, id="offsets of 32 bits"),
+        pytest.param({"timestamp": LONGS, "timestampType": INTS}, id="numbers with nulls"),
+        pytest.param({"timestamp": INTS, "timestampType": LONGS}, id="numbers of other widths"),
+        pytest.param({"timestamp": pa.nulls(8, pa.int64()), "key": pa.nulls(8, pa.binary())}, id="all null"),
+        pytest.param({"key": TEXTS, "value": TEXTS.cast(pa.large_binary())}, id="32 and 64 bits of offsets"),
+        pytest.param(
+            {"key": TEXTS.dictionary_encode(), "value": TEXTS.cast(pa.binary_view())}, id="cast first"
+        ),
+        pytest.param({"value": pa.array([b"x"] * 8, pa.binary(1))}, id="bytes of one length"),
+        pytest.param({"key": pa.array([b""] * 8), "value": pa.array([None, b""] * 4)}, id="no bytes at all"),
+        pytest.param({"headers": LISTS}, id="headers whose children are slices"),
+        pytest.param({"headers": moved(LISTS, 1)}, id="headers that are a slice"),
+        pytest.param({"headers": LISTS.cast(pa.large_list(HEADER_TYPE))}, id="headers in large lists"),
+        pytest.param(
+            {"headers": pa.array(PAIRS, pa.list_(HEADER_TYPE, 2))}, id="headers in lists of one length"
+        ),
+        pytest.param({"headers": pa.array(PAIRS, pa.list_view(HEADER_TYPE))}, id="headers in views of lists"),
+        pytest.param({"headers": NO_ITEMS}, id="lists without headers"),
+        pytest.param({"headers": pa.nulls(8)}, id="headers of type null"),
+        pytest.param({"timestamp": unaligned(LONGS), "key": unaligned(TEXTS)}, id="buffers at odd addresses"),
+        pytest.param(
+            {
+                name: moved(column, 9)
+                for name, column in (("timestamp", LONGS), ("key", TEXTS), ("headers", LISTS))
+            },
+            id="bits that begin within a byte",
+        ),
+    ],
+)
+@pytest.mark.parametrize("rows", [slice(0, 8), slice(3, 8), slice(1, 2), slice(7, 8)], ids=str)
+def test_compiled_and_plain_give_the_same(columns: dict[str, pa.Array], rows: slice) -> None:
+    """Bytes and borders, however the columns are laid out; they are those of fastavro."""
+    if compiled_loop is None:
+        missing("the compiled loop", "install with a C compiler")
+    every = {"offset": pa.array(range(8)), **columns}
+    batch = pa.RecordBatch.from_pydict(every).slice(rows.start, rows.stop - rows.start)
+    plain, compiled = (RecordEncoder(FLIGHTS, each).encode(batch) for each in (plain_loop, compiled_loop))
+
+    assert bytes(plain.payload) == bytes(compiled.payload)
+    assert plain.borders.tolist() == compiled.borders.tolist()
+    assert split(compiled) == [
+        datum(
+            record(
+                row["offset"] or 0,
+                timestamp=row.get("timestamp"),
+                timestamp_type=row.get("timestampType") or 0,
+                key=row.get("key"),
+                value=row.get("value"),
+                headers=tuple(Header(each["key"], each["value"]) for each in row.get("headers") or ()),
+            )
+        )
+        for row in batch.to_pylist()
+    ]
+
+
+KEY, HEADERS, HEADER_KEY = 3, 5, 7  # their places among the columns of the compiled loop
+
+
+def ends(*given: int) -> bytes:
+    return np.array(given, np.int32).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("place", "column"),
+    [
+        pytest.param(0, (8, 0, 8, None, bytes(63), None), id="too few numbers"),
+        pytest.param(0, (8, 1, 8, None, bytes(64), None), id="too few after the first"),
+        pytest.param(0, (8, 0, 8, b"", bytes(64), None), id="too few bits"),
+        pytest.param(0, (8, 0, 8, None, None, None), id="no numbers"),
+        pytest.param(0, (7, 0, 8, None, bytes(64), None), id="too few rows"),
+        pytest.param(0, (8, -1, 8, None, bytes(64), None), id="a slice that begins before its buffer"),
+        pytest.param(0, (8, 2**63 - 1, 8, None, bytes(64), None), id="a slice that begins nowhere"),
+        pytest.param(0, (8, 0, 2, None, bytes(64), None), id="numbers of 16 bits"),
+        pytest.param(KEY, (8, 0, 4, None, ends(*[0] * 8), b""), id="too few offsets"),
+        pytest.param(KEY, (8, 0, 4, None, ends(*[0] * 8, 4), b"abc"), id="too few bytes"),
+        pytest.param(KEY, (8, 0, 4, None, ends(*[0] * 8, 4), None), id="no bytes"),
+        pytest.param(KEY, (8, 0, 4, None, ends(-1, *[0] * 8), b"abc"), id="bytes before the first"),
+        pytest.param(KEY, (8, 0, 4, None, ends(0, 2, 1, *[3] * 6), b"abc"), id="bytes backwards"),
+        pytest.param(KEY, (8, 0, 4, None, ends(0, 9, *[3] * 7), b"abc"), id="bytes beyond the last"),
+        pytest.param(KEY, (8, 0, 4, None, ends(2, 0, *[3] * 7), b"abc"), id="bytes before where they begin"),
+        pytest.param(KEY, (8, 0, 4, b"\xfd", ends(0, 3, 0, *[3] * 6), b"abc"), id="bytes again after a null"),
+        pytest.param(HEADERS, (8, 0, 4, None, ends(0, 9, *[1] * 7), None), id="headers beyond the last"),
+        pytest.param(
+            HEADERS, (8, 0, 4, b"\xfd", ends(0, 1, 0, *[1] * 6), None), id="headers again after a null"
+        ),
+        pytest.param(HEADERS, (8, 0, 4, None, ends(0, 1, 0, *[1] * 6), None), id="headers backwards"),
+        pytest.param(HEADERS, (8, 0, 4, None, ends(*[0] * 8, 2), None), id="headers that are not there"),
+        pytest.param(HEADERS, (8, 0, 4, None, ends(*[-1] * 8, 1), None), id="headers before the first"),
+        pytest.param(HEADER_KEY, (1, 0, 4, None, ends(0, 2), b"k"), id="a header's key beyond the last"),
+    ],
+)
+def test_columns_that_do_not_hold_their_rows_are_refused(place: int, column: tuple[Any, ...]) -> None:
+    """Nothing outside of buffers is read or written, whatever the batch says: a ValueError."""
+    if compiled_loop is None:
+        missing("the compiled loop", "install with a C compiler")
+    parts: list[Any] = [None] * 9
+    parts[HEADERS] = (8, 0, 4, None, ends(0, *[1] * 8), None)
+    parts[6:] = (1, 0, 0, None, None, None), (1, 0, 4, None, ends(0, 1), b"k"), None
+    assert isinstance(encoder._datums.encode((b"", 8, bytearray, tuple(parts))), tuple)
+    parts[place] = column
+    with pytest.raises(ValueError, match="column"):
+        encoder._datums.encode((b"", 8, bytearray, tuple(parts)))
+
+
+@pytest.mark.parametrize("made", [b"no buffer that can be written", bytearray(3), None])
+def test_where_there_is_no_memory_the_error_says_so(monkeypatch: pytest.MonkeyPatch, made: object) -> None:
+    """Whatever the compiled loop is given instead of the buffer it has asked for."""
+    if compiled_loop is None:
+        missing("the compiled loop", "install with a C compiler")
+
+    def allocate(size: int) -> object:
+        if made is None:
+            raise MemoryError
+        return made
+
+    monkeypatch.setattr(encoder.pa, "allocate_buffer", allocate)
+    with pytest.raises((MemoryError, ValueError, BufferError)):
+        RecordEncoder(FLIGHTS, compiled_loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
+
+
+def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what to do about it, at INFO."""
+    monkeypatch.setitem(sys.modules, "sinksdk.connectors.s3_archiver._datums", None)
+    monkeypatch.delattr("sinksdk.connectors.s3_archiver._datums", raising=False)
+    spec = importlib.util.spec_from_file_location("encoder_without", encoder.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "encoder_without", again)
+    with caplog.at_level(logging.INFO):
+        spec.loader.exec_module(again)
+        rows = again.RecordEncoder(FLIGHTS).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
+
+    assert again.compiled_loop is None
+    assert again.LOOP is again.plain_loop
+    assert split(rows) == [datum(each) for each in MIXED]
+    (said,) = caplog.records
+    assert said.levelno == logging.INFO
+    assert "C compiler" in said.getMessage()

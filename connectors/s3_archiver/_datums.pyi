@@ -1,0 +1,4 @@
+from collections.abc import Callable
+from typing import Any
+
+def encode(order: tuple[bytes, int, Callable[[int], Any], tuple[Any, ...]], /) -> tuple[Any, Any] | int: ...
