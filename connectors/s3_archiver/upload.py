@@ -211,14 +211,14 @@ class Upload:
             self._request.is_given_up = True
 
     def _send_part(self, *, is_last: bool) -> None:
-        """Send the buffer: beside, unless nothing is to be filled meanwhile; small files need no thread."""
+        """Send the buffer beside, if it may be; the last one is sent by who collects it."""
         if self._id is None or not self._is_noted:
             message = f"the upload to {self._location} was not noted yet: its data could never be found again"
             raise ValueError(message)
         self._collect()
         buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
         self._request = PartRequest(buffer, partial(self._put, self._id, len(self._parts) + 1))
-        if is_last or not self._pool.begin(self._request) or self._request.is_over:
+        if not is_last and (not self._pool.begin(self._request) or self._request.is_over):
             self._collect()
 
     def _put(self, upload_id: str, number: int, buffer: PartBuffer) -> Part:

@@ -290,6 +290,7 @@ def test_whatever_ends_the_request_reaches_who_waits_for_it() -> None:
     s3.fail_next("UploadPart", KeyboardInterrupt())
     upload.write(b"a" * 15)
     upload.send()
+    late.run_all()
 
     with pytest.raises(KeyboardInterrupt):
         upload.finish()
@@ -302,13 +303,12 @@ def test_a_part_on_its_way_is_touched_by_nobody() -> None:
     first = begun(s3, pool=pool)
     first.write(b"a" * 15)
     first.send()
-    others = [begun(s3, nonce=f"other {n}", pool=pool) for n in range(3)]
-    for other in others:
-        other.write(b"z" * 10)
-    first.give_up()
-    others += [begun(s3, nonce=f"later {n}", pool=pool) for n in range(3)]
-    for other in others[3:]:
-        other.write(b"z" * 10)
+    for number in range(6):
+        other = begun(s3, nonce=f"other {number}", pool=pool)
+        other.write(b"z" * 25)
+        other.send()
+        if number == 2:
+            first.give_up()
     late.run_all()
 
     assert next(iter(s3.uploads.values())).parts == {1: b"a" * 10}
