@@ -57,9 +57,8 @@ class Row:
 
 
 def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
-    """Blocks into one reused buffer, CRC32 while filling, unsigned parts, conditional completion."""
-    buffer = pool.take()
-    upload = Upload(s3, WHERE, buffer, "nonce", {})
+    """Blocks into two buffers in turns, CRC32 while filling, unsigned parts, conditional completion."""
+    upload = Upload(s3, WHERE, pool, "nonce", {})
     upload.create()
     upload.noted()
     for block in blocks(megabytes):
@@ -67,7 +66,6 @@ def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
         if upload.has_full_part:
             upload.send()
     upload.finish()
-    pool.give(upload.release())
     complete(s3, upload.token)
 
 

@@ -34,6 +34,7 @@ from sinksdk.testing.faults import DESTINATION
 from sinksdk.testing.machine import DEFAULTS
 from tests.depth import DEPTH
 from tests.integration.archive_site import client
+from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import FINE, config
@@ -86,9 +87,10 @@ class PlannedS3(FakeS3):
         return Fault(errors[kind](), after_effect=kind is FaultKind.LOST_ANSWER)
 
 
-def make_archiver(task: type[S3ArchiverTask], s3: PlannedS3) -> S3ArchiverTask:
+def make_archiver(task: type[S3ArchiverTask], s3: PlannedS3, *, is_late: bool = False) -> S3ArchiverTask:
     clock = s3.faults.clock
-    return task(connect=lambda *_: s3, clock=clock.now, sleep=clock.sleep, grain=FINE)
+    beside = Late() if is_late else at_once
+    return task(connect=lambda *_: s3, clock=clock.now, sleep=clock.sleep, grain=FINE, beside=beside)
 
 
 def archived(s3: PlannedS3) -> Iterator[Row]:
@@ -105,9 +107,10 @@ IN_MEMORY: SinkOptions = {
 
 
 @pytest.mark.slow
-def test_the_archiver_is_exactly_once() -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["parts sent at once", "parts that travel"])
+def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
     """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
-    make = functools.partial(make_archiver, S3ArchiverTask)
+    make = functools.partial(make_archiver, S3ArchiverTask, is_late=is_late)
     report = check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
     count("the kit on the archiver, S3 in memory", report)
     assert report.guarantee is Guarantee.EXACTLY_ONCE
@@ -243,7 +246,11 @@ def test_the_archiver_is_exactly_once_on_a_real_server() -> None:
 
         report = check_sink(
             lambda site: S3ArchiverTask(
-                connect=site, clock=site.faults.clock.now, sleep=site.faults.clock.sleep, grain=FINE
+                connect=site,
+                clock=site.faults.clock.now,
+                sleep=site.faults.clock.sleep,
+                grain=FINE,
+                beside=at_once,
             ),
             read_back=read_back,
             destination=lambda faults: ServedS3(endpoint, layer, faults, f"case-{next(folders)}"),

@@ -95,8 +95,8 @@ class S3ArchiverConfig(AccessConfig):
         ge=5 * MIB,
         le=5 * 1024 * MIB,
         alias="s3.part.size",
-        description="Bytes of one part of a multipart upload, and the memory an open file takes at most. A "
-        "file can have 10,000 parts. (Confluent: 25 MiB.)",
+        description="Bytes of one part of a multipart upload, and the memory an open file takes at most; up "
+        "to two parts of a task are on their way besides. A file can have 10,000 parts. (Confluent: 25 MiB.)",
     )
     s3_part_retries: int = Field(
         default=3,

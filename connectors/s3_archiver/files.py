@@ -17,7 +17,7 @@ from sinksdk.connectors.s3_archiver.coalesce import MAX_BYTES, MIN_ROWS, BatchCo
 from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
-from sinksdk.connectors.s3_archiver.part import PartPool
+from sinksdk.connectors.s3_archiver.part import Beside, PartPool, in_a_thread
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.connectors.s3_archiver.upload import Upload
 
@@ -115,16 +115,24 @@ class FileFactory:
         s3: where files go.
         generation: number of the generation that writes.
         grain: how much is collected at a time.
+        beside: sends parts while others are filled.
     """
 
-    def __init__(self, config: S3ArchiverConfig, s3: S3, generation: int, grain: Grain | None = None) -> None:
+    def __init__(
+        self,
+        config: S3ArchiverConfig,
+        s3: S3,
+        generation: int,
+        grain: Grain | None = None,
+        beside: Beside = in_a_thread,
+    ) -> None:
         self._grain = grain or Grain()
         self._config = config
         self._s3 = s3
         self._generation = generation
         self._layout = config.layout()
         self._policy = config.policy()
-        self._pool = PartPool(config.s3_part_size)
+        self._pool = PartPool(config.s3_part_size, beside)
 
     @property
     def part_size(self) -> int:
@@ -147,7 +155,7 @@ class FileFactory:
             start=start,
             before=before,
             due=self._policy.due_at(now),
-            upload=Upload(self._s3, location, self._pool.take(), uuid.uuid4().hex, self._object_metadata()),
+            upload=Upload(self._s3, location, self._pool, uuid.uuid4().hex, self._object_metadata()),
             container=ContainerWriter(
                 RECORD_SCHEMA,
                 codec(config.avro_codec, config.avro_codec_level),
@@ -158,10 +166,6 @@ class FileFactory:
             encoder=RecordEncoder(partition),
             coalescer=BatchCoalescer(self._grain.rows, self.encoded_at_once),
         )
-
-    def release(self, file: ArchiveFile) -> None:
-        """The file is sent: its buffer may serve another one."""
-        self._pool.give(file.upload.release())
 
     def is_full(self, file: ArchiveFile) -> bool:
         """Whether count, size or S3's limit of parts ends the file."""

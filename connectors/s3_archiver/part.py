@@ -1,11 +1,35 @@
-"""The buffer that one part of an upload is collected in, used again for part after part."""
+"""The buffers that parts of uploads are collected in, and the requests that send them."""
 
 from __future__ import annotations
 
+import contextvars
+import threading
 import zlib
+from collections.abc import Callable
 from typing import Final
 
+from sinksdk.connectors.s3_archiver.client import Part
+
+IN_FLIGHT: Final = 2
+"""Most parts of a task on their way while others are filled: each takes a part's memory. One keeps up with
+what a core encodes; with two, a partition's part seldom has to wait for that of another one."""
+
 _FIRST_SIZE: Final = 64 * 1024
+_SPARES: Final = 2  # buffers kept while nobody needs them: what one file takes that fills parts
+
+Beside = Callable[[Callable[[], None]], Callable[[], None]]
+"""Runs something beside the task's thread, and returns what waits for its end; handed in, so that tests
+have no threads."""
+
+
+def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
+    """Run in a thread of its own: that costs little against a part, one that hangs keeps nobody from ending.
+
+    None is left that had to be stopped, or would be missing in a forked process.
+    """
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="part", daemon=True)
+    thread.start()
+    return thread.join
 
 
 class PartBuffer:
@@ -59,17 +83,107 @@ class PartBuffer:
             self._data.extend(bytes(size - have))
 
 
+class PartRequest:
+    """The request that sends a part, made here or beside. It holds the buffer, which nobody else may touch.
+
+    Args:
+        buffer: the part.
+        send: makes the request.
+    """
+
+    def __init__(self, buffer: PartBuffer, send: Callable[[PartBuffer], Part]) -> None:
+        self._buffer: PartBuffer | None = buffer
+        self.size = buffer.filled
+        self.crc32 = buffer.crc32
+        self._send = send
+        self._join: Callable[[], None] | None = None
+        self.is_over = False
+        """Whether it was made beside, and has ended, either way."""
+        self._error: BaseException | None = None
+        self._part: Part | None = None
+        self.is_given_up = False
+        """Whether nobody wants its answer any more."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether S3 has the part."""
+        return self._part is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has to be made (again): it failed, or was never begun."""
+        return not self.is_answered and (self._join is None or self.is_over)
+
+    @property
+    def needs_buffer(self) -> bool:
+        """Whether it travels, or may have to be made again."""
+        return not (self.is_answered or (self.is_given_up and self.is_due))
+
+    def begin(self, beside: Beside) -> None:
+        """Make it beside."""
+        self._join = beside(self._make)
+
+    def wait(self) -> None:
+        """Return when it is not under way any more. It ends by itself: the client has time-outs."""
+        if self._join is not None:
+            self._join()
+
+    def check(self) -> None:
+        """Raise what it failed with beside, once; from then on it is made again by who wants its answer."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None
+
+    def answer(self) -> Part:
+        """The part as S3 has it. Waits for it; makes the request if it is due.
+
+        Raises:
+            S3Trouble: call again; the request is made again, in the caller's thread.
+            S3Error: refused.
+        """
+        self.wait()
+        self.check()
+        if self._part is None:
+            self._part = self._made()
+        return self._part
+
+    def release(self) -> PartBuffer | None:
+        """The buffer, which the request needs no more; None the second time."""
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+    def _make(self) -> None:
+        try:
+            self._part = self._made()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
+            self._error = error
+        self.is_over = True
+
+    def _made(self) -> Part:
+        if self._buffer is None:
+            message = "the part's buffer was given back: it cannot be sent again"
+            raise ValueError(message)
+        return self._send(self._buffer)
+
+
 class PartPool:
-    """Part buffers that are free: a file takes one and gives it back, so that memory is used again.
+    """A task's part buffers: a file takes one and gives it back, so that memory is used again.
+
+    A file that fills parts has two, while one of them is on its way.
 
     Args:
         capacity: bytes of a part.
-        spares: most buffers kept while nobody needs them.
+        beside: sends parts while others are filled.
+        in_flight: most parts that are sent so at a time; those beyond are sent by who fills them.
     """
 
-    def __init__(self, capacity: int, spares: int = 1) -> None:
+    def __init__(self, capacity: int, beside: Beside = in_a_thread, in_flight: int = IN_FLIGHT) -> None:
         self.capacity = capacity
-        self._spares = spares
+        self._beside = beside
+        self._limit = in_flight
+        self._requests: list[PartRequest] = []
         self._free: list[PartBuffer] = []
 
     def take(self) -> PartBuffer:
@@ -78,6 +192,24 @@ class PartPool:
 
     def give(self, buffer: PartBuffer) -> None:
         """Take a buffer back."""
-        if len(self._free) < self._spares:
+        if len(self._free) < _SPARES:
             buffer.clear()
             self._free.append(buffer)
+
+    def begin(self, request: PartRequest) -> bool:
+        """Make a request beside, unless too many are on their way: False."""
+        for over in [request for request in self._requests if not request.needs_buffer]:
+            self.end(over)
+        if len(self._requests) >= self._limit:
+            return False
+        request.begin(self._beside)
+        self._requests.append(request)
+        return True
+
+    def end(self, request: PartRequest) -> None:
+        """A request needs its buffer no more. Does nothing the second time."""
+        if request in self._requests:
+            self._requests.remove(request)
+        buffer = request.release()
+        if buffer is not None:
+            self.give(buffer)

@@ -21,6 +21,7 @@ from sinksdk.connectors.s3_archiver.client import Connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.connecting import connect
 from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
+from sinksdk.connectors.s3_archiver.part import Beside, in_a_thread
 from sinksdk.connectors.s3_archiver.publishing import Publisher
 from sinksdk.connectors.s3_archiver.sending import Patience, Sending
 from sinksdk.connectors.s3_archiver.upload import Upload, UploadExpired
@@ -43,6 +44,7 @@ class S3ArchiverTask(SinkTask):
         clock: seconds since the epoch, for the schedule and for time-outs.
         sleep: waits so many seconds.
         grain: how much is collected before it is encoded and passed on.
+        beside: sends parts while others are filled; in threads by default.
     """
 
     max_poll_records: ClassVar[int | None] = None
@@ -55,11 +57,13 @@ class S3ArchiverTask(SinkTask):
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         grain: Grain | None = None,
+        beside: Beside = in_a_thread,
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._sleep = sleep
         self._grain = grain
+        self._beside = beside
         self._writers: dict[TopicPartition, PartitionWriter] = {}
 
     def start(self, config: S3ArchiverConfig) -> None:
@@ -67,7 +71,7 @@ class S3ArchiverTask(SinkTask):
         self._config = config
         self._publisher = Publisher(config, self._connect)
         s3 = self._connect(config)
-        self._factory = FileFactory(config, s3, self.context.generation(), self._grain)
+        self._factory = FileFactory(config, s3, self.context.generation(), self._grain, self._beside)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Begin at each partition's commit."""
@@ -116,14 +120,22 @@ class S3ArchiverTask(SinkTask):
         if writer is not None:
             writer.published(tokens)
 
-    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
-        """Abort uploads that no commit covers. Idempotent."""
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Abort uploads that no commit covers, after our own parts on their way. Idempotent."""
+        writer = self._writers.get(partition)
+        if writer is not None:
+            writer.wait()
         self._publisher.discard(tokens)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget these partitions. Aborts nothing: a noted upload may have been committed."""
+        """Forget these partitions. Aborts nothing: a noted upload may have been committed.
+
+        Nor is a part waited for that is still on its way: nobody counts on it.
+        """
         for partition in partitions:
-            self._writers.pop(partition, None)
+            writer = self._writers.pop(partition, None)
+            if writer is not None:
+                writer.give_up()
 
     def stop(self) -> None:
         """Forget everything. The client stays with the process, whose next task will want it."""

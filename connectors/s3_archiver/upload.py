@@ -2,12 +2,14 @@
 
 Writing and sending are apart: :meth:`Upload.write` only takes bytes and never fails, :meth:`Upload.send`
 does the requests and may be called again after it raised, for nothing is forgotten before S3 has it.
+A full part travels while the next one is filled, one of an upload at a time: so parts end in their order.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from sinksdk import ConnectException, Token
@@ -21,7 +23,7 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Error,
     S3Trouble,
 )
-from sinksdk.connectors.s3_archiver.part import PartBuffer
+from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool, PartRequest
 
 MAX_PARTS: Final = 10_000
 """Most parts S3 allows in one upload."""
@@ -59,17 +61,19 @@ class Upload:
     Args:
         s3: the endpoint.
         location: where the object will appear.
-        buffer: collects parts; the caller's to use again once :attr:`is_finished`.
+        pool: has the buffers that parts are collected in, and sends them.
         nonce: a random text that no other upload has.
         metadata: object metadata besides the nonce, ASCII.
     """
 
     def __init__(
-        self, s3: S3, location: Location, buffer: PartBuffer, nonce: str, metadata: Mapping[str, str]
+        self, s3: S3, location: Location, pool: PartPool, nonce: str, metadata: Mapping[str, str]
     ) -> None:
         self._s3 = s3
         self._location = location
-        self._buffer = buffer
+        self._pool = pool
+        self._buffer = pool.take()
+        self._request: PartRequest | None = None
         self._nonce = nonce
         self._metadata = {**metadata, NONCE: nonce}
         self._backlog: deque[memoryview] = deque()
@@ -101,9 +105,14 @@ class Upload:
         return bool(self._backlog)
 
     @property
+    def has_failed_part(self) -> bool:
+        """Whether a part has to be sent again: time to :meth:`send`, too."""
+        return self._request is not None and self._request.is_due
+
+    @property
     def is_at_limit(self) -> bool:
         """Whether the object should end soon, because S3 allows no more parts."""
-        return self.size >= (MAX_PARTS - 100) * self._buffer.capacity
+        return self.size >= (MAX_PARTS - 100) * self._pool.capacity
 
     @property
     def token(self) -> Token:
@@ -152,20 +161,32 @@ class Upload:
         """Send what fills parts. After an error: call again, nothing is lost and nothing goes twice.
 
         Raises:
-            S3Trouble: try again later.
+            S3Trouble: try again later; a part that failed on its way is told of by the next call.
             S3Error: refused; the upload cannot be finished.
         """
+        if self.has_failed_part:
+            self._collect()
         while self._backlog:
             if self._buffer.is_full:
-                self._send_part()
+                self._send_part(is_last=False)
             rest = self._buffer.fill(self._backlog[0])
             if len(rest):
                 self._backlog[0] = rest
             else:
                 self._backlog.popleft()
 
+    def check(self) -> None:
+        """Raise what a part failed with on its way, once; :meth:`send` sends it again.
+
+        Raises:
+            S3Trouble: try again.
+            S3Error: refused; the upload cannot be finished.
+        """
+        if self._request is not None:
+            self._request.check()
+
     def finish(self) -> None:
-        """Send everything. Does nothing the second time.
+        """Send everything; it holds no data any more. Does nothing the second time.
 
         Raises:
             S3Trouble: try again later.
@@ -175,25 +196,44 @@ class Upload:
             return
         self.send()
         if self._buffer.filled:
-            self._send_part()
+            self._send_part(is_last=True)
+        self._collect()
         self.is_finished = True
 
-    def release(self) -> PartBuffer:
-        """The part buffer, for another upload; this one holds no data any more. Once :attr:`is_finished`."""
-        buffer, self._buffer = self._buffer, PartBuffer(0)
-        return buffer
+    def wait(self) -> None:
+        """Return when no part is on its way."""
+        if self._request is not None:
+            self._request.wait()
 
-    def _send_part(self) -> None:
+    def give_up(self) -> None:
+        """Nobody will finish it. A part on its way keeps its buffer until it has ended."""
+        if self._request is not None:
+            self._request.is_given_up = True
+
+    def _send_part(self, *, is_last: bool) -> None:
+        """Send the buffer beside, if it may be; the last one is sent by who collects it."""
         if self._id is None or not self._is_noted:
             message = f"the upload to {self._location} was not noted yet: its data could never be found again"
             raise ValueError(message)
-        buffer = self._buffer
-        part = self._s3.upload_part(
-            self._location, self._id, len(self._parts) + 1, buffer.body(), crc.encode(buffer.crc32)
+        self._collect()
+        buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
+        self._request = PartRequest(buffer, partial(self._put, self._id, len(self._parts) + 1))
+        if not is_last and (not self._pool.begin(self._request) or self._request.is_over):
+            self._collect()
+
+    def _put(self, upload_id: str, number: int, buffer: PartBuffer) -> Part:
+        return self._s3.upload_part(
+            self._location, upload_id, number, buffer.body(), crc.encode(buffer.crc32)
         )
-        self._parts.append(part)
-        self._crc32 = crc.combine(self._crc32, buffer.crc32, buffer.filled)
-        buffer.clear()
+
+    def _collect(self) -> None:
+        """Wait for the part on its way, if there is one; it counts from now on."""
+        request = self._request
+        if request is not None:
+            self._parts.append(request.answer())
+            self._crc32 = crc.combine(self._crc32, request.crc32, request.size)
+            self._request = None
+            self._pool.end(request)
 
 
 def location_of(token: Token) -> Location:

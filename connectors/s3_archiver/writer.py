@@ -73,6 +73,7 @@ class PartitionWriter:
             ConnectException: S3 refused; the partition cannot go on.
         """
         with self._breaking():
+            self._notice()
             self._retry()
             self._seal_if_due()
             self._take(self._unseen(records.arrow))
@@ -89,6 +90,7 @@ class PartitionWriter:
         if self._is_broken:
             return []
         with self._breaking():
+            self._notice()
             if is_closing:
                 self._seal()
             else:
@@ -109,7 +111,6 @@ class PartitionWriter:
             while self._sealed:
                 file = self._sealed[0]
                 file.upload.finish()
-                self._factory.release(file)
                 self._finished.append(self._sealed.pop(0))
 
     def committable(self, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
@@ -139,6 +140,16 @@ class PartitionWriter:
             else:
                 waiting.append(file)
         self._finished = waiting
+
+    def wait(self) -> None:
+        """Return when none of its parts is on its way."""
+        for file in self._unfinished():
+            file.upload.wait()
+
+    def give_up(self) -> None:
+        """Nobody will put, or send, any more."""
+        for file in self._unfinished():
+            file.upload.give_up()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -196,6 +207,9 @@ class PartitionWriter:
     def _unnoted(self) -> list[Upload]:
         return [file.upload for file in self._sealed if not file.upload.is_noted]
 
+    def _unfinished(self) -> list[ArchiveFile]:
+        return [*self._sealed, self._open] if self._open else self._sealed
+
     def _write(self, file: ArchiveFile, pieces: Iterable[BytesLike]) -> None:
         for piece in pieces:
             file.upload.write(piece)
@@ -208,8 +222,19 @@ class PartitionWriter:
         """Make the requests that are due, unless one failed already: then the next put makes them."""
         if self._trouble is not None:
             return
-        try:
+        with self._remembering():
             self._push()
+
+    def _notice(self) -> None:
+        """A part that failed on its way meanwhile is trouble like any other."""
+        for file in self._unfinished():
+            with self._remembering():
+                file.upload.check()
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
         except RetriableException as error:
             log.info("%s: %s; the data waits in memory", self._partition, error)
             self._trouble = error
@@ -224,7 +249,7 @@ class PartitionWriter:
     def _push(self) -> None:
         if self._is_worth_sending():
             self.send()
-        if self._open and self._open.upload.has_full_part:
+        if self._open and (self._open.upload.has_full_part or self._open.upload.has_failed_part):
             if not self._open.upload.is_noted:
                 self._begin(self._partition, [self._open.upload])
             self._open.upload.send()

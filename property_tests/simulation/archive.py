@@ -51,6 +51,7 @@ from sinksdk.store.records import (
 from sinksdk.testing.simulation.sinks import LateRow, SinkCluster
 from sinksdk.testing.simulation.store import Bystander
 from sinksdk.testing.simulation.world import Process, World
+from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, denied, no_answer, slow_down
 
 T = TypeVar("T")
@@ -160,6 +161,7 @@ class SimulatedTask(S3ArchiverTask):
             clock=archive.world.time,
             sleep=archive.world.sleep,
             grain=Grain(1, 64),
+            beside=at_once,
         )
         self.is_initialized = False
         self.is_open: set[TopicPartition] = set()

@@ -18,7 +18,7 @@ from sinksdk.connectors.s3_archiver.boto_client import BotoS3, connect
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.errors import NO_SUCH_KEY, S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.part import PartBuffer
+from sinksdk.connectors.s3_archiver.part import PartPool
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
 from sinksdk.connectors.s3_archiver.verify import verify
@@ -83,7 +83,7 @@ def s3(config: S3ArchiverConfig) -> BotoS3:
 
 
 def finished(s3: BotoS3, bucket: str, data: bytes = b"data", nonce: str = "mine") -> Token:
-    upload = Upload(s3, Location(bucket, KEY), PartBuffer(5 * MIB), nonce, {"sinksdk-connector": "archive"})
+    upload = Upload(s3, Location(bucket, KEY), PartPool(5 * MIB), nonce, {"sinksdk-connector": "archive"})
     upload.create()
     upload.noted()
     upload.write(data)
@@ -146,7 +146,7 @@ def test_completion_is_conditional(s3: BotoS3, bucket: str, layer: FaultyS3) -> 
 def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, operation: str) -> None:
     """The connection breaks after S3 did it: retriable, and the second attempt is right."""
     layer.spoil(operation, takes_effect=True)
-    upload = Upload(s3, Location(bucket, KEY), PartBuffer(5 * MIB), "mine", {})
+    upload = Upload(s3, Location(bucket, KEY), PartPool(5 * MIB), "mine", {})
     upload.write(b"data")
 
     def publish() -> None:

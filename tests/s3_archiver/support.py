@@ -12,8 +12,10 @@ import fastavro
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
+from sinksdk.connectors.s3_archiver.part import Beside
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.testing import SinkTaskHarness
+from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import FakeS3
 
 TP = TopicPartition("orders", 0)
@@ -99,13 +101,18 @@ def bench(
     *partitions: TopicPartition,
     s3: FakeS3 | None = None,
     settings: S3ArchiverConfig | None = None,
+    beside: Beside = at_once,
     **fields: Any,
 ) -> Bench:
     """A started task with these partitions open (:data:`TP` if none is named)."""
     s3, clock = s3 or FakeS3(), HandClock()
     harness = SinkTaskHarness(
         lambda: S3ArchiverTask(
-            connect=lambda _config, _endpoint=None: s3, clock=clock, sleep=clock.sleep, grain=FINE
+            connect=lambda _config, _endpoint=None: s3,
+            clock=clock,
+            sleep=clock.sleep,
+            grain=FINE,
+            beside=beside,
         ),
         settings or config(**fields),
     )

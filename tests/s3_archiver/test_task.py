@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import pytest
 
@@ -8,7 +9,9 @@ from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, To
 from sinksdk.connectors.s3_archiver.chain import Archived
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import ForeignObject
+from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import OTHER, TP, Bench, bench, config
 
@@ -196,6 +199,33 @@ def test_a_fenced_task_aborts_nothing() -> None:
 
     assert "AbortMultipartUpload" not in b.s3.operations()
     assert b.offsets() == []
+
+
+def test_what_is_aborted_has_no_part_on_its_way() -> None:
+    """A partition that failed is cleaned up in the same task: a part that arrived later would cost for ever."""
+    late = Late()
+    b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
+    b.put(15)
+    assert late.waiting
+    (noted,) = cast("S3ArchiverTask", b.harness.task)._writers[TP]._unfinished()
+
+    b.harness.task.discard(TP, [noted.upload.token])
+
+    assert late.waiting == []
+    assert b.s3.uploads == {}
+
+
+def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed() -> None:
+    """A task that is fenced must go at once: the part is aborted by who comes next."""
+    late = Late()
+    b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
+    b.put(15)
+    b.harness.task.close([TP])
+
+    assert late.waiting
+    late.run_all()
+    restarted(b)
+    assert b.s3.uploads == {}
 
 
 def test_lost_partitions_are_closed_and_nothing_else() -> None:
@@ -412,10 +442,9 @@ def test_tokens_of_another_endpoint_are_published_there() -> None:
     with pytest.raises(KeyboardInterrupt):
         b.harness.commit()
 
-    from sinksdk.connectors.s3_archiver.task import S3ArchiverTask  # noqa: PLC0415 - the second task differs
-
     b.harness._make = lambda: S3ArchiverTask(
-        connect=lambda _config, endpoint=None: old if endpoint == "http://old" else new
+        connect=lambda _config, endpoint=None: old if endpoint == "http://old" else new,
+        beside=at_once,
     )
     restarted(b)
     b.put(10)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from sinksdk import ConnectException, Token
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.part import PartBuffer
+from sinksdk.connectors.s3_archiver.part import Beside, PartPool, in_a_thread
 from sinksdk.connectors.s3_archiver.upload import (
     ForeignObject,
     Upload,
@@ -18,13 +19,20 @@ from sinksdk.connectors.s3_archiver.upload import (
     abort,
     complete,
 )
+from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
 
 WHERE = Location("bucket", "topics/orders/file.avro")
 
 
-def begun(s3: FakeS3, capacity: int = 100, nonce: str = "mine") -> Upload:
-    upload = Upload(s3, WHERE, PartBuffer(capacity), nonce, {"sinksdk-connector": "archive"})
+def begun(
+    s3: FakeS3,
+    capacity: int = 100,
+    nonce: str = "mine",
+    beside: Beside = at_once,
+    pool: PartPool | None = None,
+) -> Upload:
+    upload = Upload(s3, WHERE, pool or PartPool(capacity, beside), nonce, {"sinksdk-connector": "archive"})
     upload.create()
     upload.noted()
     return upload
@@ -51,7 +59,7 @@ def test_nothing_is_visible_before_it_is_completed() -> None:
 def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished() -> None:
     """Writing is memory only until a part is full."""
     s3 = FakeS3()
-    upload = Upload(s3, WHERE, PartBuffer(100), "mine", {})
+    upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"x" * 100)
 
     assert s3.log == []
@@ -63,7 +71,7 @@ def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished() -> None
 def test_data_is_never_sent_before_it_is_noted() -> None:
     """What a crash leaves un-noted must be empty: sending first is a programming error."""
     s3 = FakeS3()
-    upload = Upload(s3, WHERE, PartBuffer(100), "mine", {})
+    upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"data")
     upload.create()
 
@@ -76,7 +84,7 @@ def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload() -> None:
     """The second attempt's upload is the one that is noted and fed."""
     s3 = FakeS3()
     s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
-    upload = Upload(s3, WHERE, PartBuffer(100), "mine", {})
+    upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 
     with pytest.raises(S3Trouble):
         upload.create()
@@ -104,15 +112,17 @@ def test_parts_are_equal_but_for_the_last() -> None:
     st.lists(st.binary(max_size=40), max_size=12),
     st.integers(1, 25),
     st.lists(st.sampled_from(["before", "after", "ok"]), max_size=12),
+    st.sampled_from([at_once, Late, in_a_thread]),
 )
 def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
-    chunks: list[bytes], capacity: int, outcomes: list[str]
+    chunks: list[bytes], capacity: int, outcomes: list[str], way: Any
 ) -> None:
-    """Throttled parts, lost answers, at any point: each byte once, size and checksum of the whole."""
+    """Throttled parts, lost answers, at any point and however parts travel: each byte once, size and checksum."""
     s3, plan = FakeS3(), iter(outcomes)
+    beside = Late() if way is Late else way
 
     def troubled(action: Any) -> None:
-        for _ in range(len(outcomes) + 1):
+        for _ in range(2 * len(outcomes) + 2):  # what fails on its way is told of first, and then made again
             fate = next(plan, "ok")
             if fate != "ok":
                 s3.fail_next("UploadPart", no_answer(), after_effect=fate == "after")
@@ -120,10 +130,9 @@ def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
                 action()
             except S3Trouble:
                 continue
-            s3._faults.clear()
             return
 
-    upload = begun(s3, capacity)
+    upload = begun(s3, capacity, beside=beside)
     for chunk in chunks:
         upload.write(chunk)
         if upload.has_full_part:
@@ -162,7 +171,7 @@ def test_finishing_twice_sends_once() -> None:
 
 def test_an_upload_ends_before_s3_has_no_more_parts() -> None:
     """10,000 parts are S3's limit; a file rotates before."""
-    upload = Upload(FakeS3(), WHERE, PartBuffer(1), "mine", {})
+    upload = Upload(FakeS3(), WHERE, PartPool(1), "mine", {})
     upload.write(b"x" * 9_899)
     assert not upload.is_at_limit
     upload.write(b"x")
@@ -177,6 +186,214 @@ def test_the_token_says_where_and_what() -> None:
     assert token.data["endpoint"] == "http://127.0.0.1:9000"
     assert (token.data["bucket"], token.data["key"]) == WHERE
     assert len(token.data["parts"]) == 1
+
+
+# -- parts on their way --------------------------------------------------------------------------
+
+
+def test_the_next_part_is_filled_while_one_is_on_its_way() -> None:
+    """Nobody waits for a full part before the next one is full."""
+    s3, late = FakeS3(), Late()
+    upload = begun(s3, capacity=10, beside=late)
+    upload.write(b"a" * 15)
+    upload.send()
+    upload.write(b"b" * 5)
+
+    assert (late.begun, s3.operations().count("UploadPart")) == (1, 0)
+    upload.write(b"c" * 5)
+    upload.send()
+    assert (late.begun, s3.operations().count("UploadPart")) == (2, 1)
+
+
+def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive() -> None:
+    """What is completed is what was written, and S3 agrees on the checksum of the whole."""
+    s3, late = FakeS3(), Late()
+    upload = begun(s3, capacity=10, beside=late)
+    for letter in (b"a", b"b", b"c", b"d"):
+        upload.write(letter * 9)
+        upload.send()
+    upload.finish()
+    complete(s3, upload.token)
+
+    assert s3.data(WHERE.key) == b"".join(letter * 9 for letter in (b"a", b"b", b"c", b"d"))
+    assert [asked.part for asked in s3.log if asked.operation == "UploadPart"] == [1, 2, 3, 4]
+
+
+def test_finishing_waits_for_the_part_on_its_way() -> None:
+    """A token names all parts: nothing is finished before S3 has the last of them."""
+    s3, late = FakeS3(), Late()
+    upload = begun(s3, capacity=10, beside=late)
+    upload.write(b"a" * 15)
+    upload.send()
+    assert late.waiting
+
+    upload.finish()
+
+    assert late.waiting == []
+    assert [len(part) for part in next(iter(s3.uploads.values())).parts.values()] == [10, 5]
+
+
+def test_a_file_of_one_part_is_sent_without_a_thread() -> None:
+    """Small files must not pay for what they have no use for; nor is the last part sent beside."""
+    s3, late = FakeS3(), Late()
+    upload = begun(s3, capacity=10, beside=late)
+    upload.write(b"a" * 10)
+    upload.finish()
+
+    assert late.begun == 0
+
+
+def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here() -> None:
+    """The first call raises what happened; the next one makes the request and waits for its answer."""
+    s3, late = FakeS3(), Late()
+    upload = begun(s3, capacity=10, beside=late)
+    s3.fail_next("UploadPart", slow_down(), times=2)
+    upload.write(b"a" * 15)
+    upload.send()
+    assert not upload.has_failed_part
+    late.run_all()
+    assert upload.has_failed_part
+
+    with pytest.raises(S3Trouble):
+        upload.send()
+    assert s3.operations().count("UploadPart") == 1
+    with pytest.raises(S3Trouble):
+        upload.send()
+    assert s3.operations().count("UploadPart") == 2
+    upload.send()
+    assert not upload.has_failed_part
+    upload.finish()
+    complete(s3, upload.token)
+    assert s3.data(WHERE.key) == b"a" * 15
+    assert late.begun == 1
+
+
+def test_finishing_raises_what_the_part_on_its_way_failed_with() -> None:
+    """Refused is refused, and trouble is tried again: as if it had been sent by who finishes."""
+    for error, kind in ((slow_down(), S3Trouble), (denied(), S3Error)):
+        s3, late = FakeS3(), Late()
+        upload = begun(s3, capacity=10, beside=late)
+        s3.fail_next("UploadPart", error)
+        upload.write(b"a" * 15)
+        upload.send()
+
+        with pytest.raises(kind):
+            upload.finish()
+        assert not upload.is_finished
+        assert "parts" not in upload.token.data
+
+
+def test_whatever_ends_the_request_reaches_who_waits_for_it() -> None:
+    """An error that nobody thought of, too: a part that is not there must never count."""
+    s3, late = FakeS3(), Late()
+    upload = begun(s3, capacity=10, beside=late)
+    s3.fail_next("UploadPart", KeyboardInterrupt())
+    upload.write(b"a" * 15)
+    upload.send()
+    late.run_all()
+
+    with pytest.raises(KeyboardInterrupt):
+        upload.finish()
+
+
+def test_a_part_on_its_way_is_touched_by_nobody() -> None:
+    """Its buffer serves another file once S3 has the part, and not before."""
+    s3, late = FakeS3(), Late()
+    pool = PartPool(10, late)
+    first = begun(s3, pool=pool)
+    first.write(b"a" * 15)
+    first.send()
+    for number in range(6):
+        other = begun(s3, nonce=f"other {number}", pool=pool)
+        other.write(b"z" * 25)
+        other.send()
+        if number == 2:
+            first.give_up()
+    late.run_all()
+
+    assert next(iter(s3.uploads.values())).parts == {1: b"a" * 10}
+
+
+def test_few_parts_of_a_task_are_on_their_way_at_a_time() -> None:
+    """Each takes memory: those beyond are sent by who fills them."""
+    s3, late = FakeS3(), Late()
+    pool = PartPool(10, late, in_flight=2)
+    uploads = [begun(s3, nonce=str(n), pool=pool) for n in range(4)]
+    for upload in uploads:
+        upload.write(b"a" * 15)
+        upload.send()
+
+    assert (len(late.waiting), s3.operations().count("UploadPart")) == (2, 2)
+    for upload in uploads:
+        upload.finish()
+    assert [found.size for found in s3.uploads.values()] == [15] * 4
+
+
+def test_what_has_arrived_makes_room_though_its_file_stands_still() -> None:
+    """A partition without records must not keep the others from sending beside."""
+    s3, late = FakeS3(), Late()
+    pool = PartPool(10, late, in_flight=1)
+    quiet, busy = (begun(s3, nonce=nonce, pool=pool) for nonce in ("quiet", "busy"))
+    quiet.write(b"a" * 15)
+    quiet.send()
+    late.run_all()
+    busy.write(b"b" * 15)
+    busy.send()
+
+    assert late.begun == 2
+    busy.finish()
+    quiet.finish()
+    assert [found.parts for found in s3.uploads.values()] == [
+        {1: b"a" * 10, 2: b"a" * 5},
+        {1: b"b" * 10, 2: b"b" * 5},
+    ]
+
+
+def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up() -> None:
+    """It holds its memory: with S3 away and many files, few of them have two parts in memory."""
+    s3, late = FakeS3(), Late()
+    pool = PartPool(10, late, in_flight=1)
+    failed, other = (begun(s3, nonce=nonce, pool=pool) for nonce in ("failed", "other"))
+    s3.fail_next("UploadPart", slow_down())
+    failed.write(b"a" * 15)
+    failed.send()
+    late.run_all()
+    other.write(b"b" * 15)
+    other.send()
+    assert late.begun == 1
+
+    with pytest.raises(S3Trouble):
+        failed.check()
+    failed.give_up()
+    other.write(b"b" * 10)
+    other.send()
+    assert late.begun == 2
+
+
+def test_a_part_travels_in_a_thread_that_nobody_waits_for_at_the_end() -> None:
+    """The default: a thread for each part, begun when it is needed, gone when the part has arrived."""
+    s3, may_go = FakeS3(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def held(asked: Asked) -> None:
+        if asked.operation == "UploadPart" and asked.part == 1:
+            threads.append(threading.current_thread())
+            assert may_go.wait(10)
+
+    s3.plan = held
+    upload = begun(s3, capacity=10, beside=in_a_thread)
+    before = threading.active_count()
+    upload.write(b"a" * 10)
+    assert threading.active_count() == before
+    upload.write(b"a" * 5)
+    upload.send()
+    assert threading.active_count() == before + 1
+    may_go.set()
+    upload.finish()
+
+    assert threading.active_count() == before
+    assert [thread.daemon for thread in threads] == [True]
+    assert threads[0] is not threading.current_thread()
 
 
 # -- publishing ----------------------------------------------------------------------------------

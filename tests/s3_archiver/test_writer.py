@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from sinksdk import OffsetAndMetadata, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
 from sinksdk.connectors.s3_archiver.files import FileFactory
+from sinksdk.connectors.s3_archiver.part import Beside, in_a_thread
 from sinksdk.connectors.s3_archiver.upload import Upload, complete
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
+from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read, records
 
@@ -20,11 +22,13 @@ from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read,
 class Rig:
     """A writer in front of S3 in memory; notes are counted, not kept."""
 
-    def __init__(self, committed: OffsetAndMetadata | None = None, **fields: Any) -> None:
+    def __init__(
+        self, beside: Beside = at_once, committed: OffsetAndMetadata | None = None, **fields: Any
+    ) -> None:
         self.s3, self.clock = FakeS3(), HandClock()
         self.notes: list[int] = []
         self.writer = PartitionWriter(
-            TP, FileFactory(config(**fields), self.s3, 1, FINE), self.begin, committed, self.clock
+            TP, FileFactory(config(**fields), self.s3, 1, FINE, beside), self.begin, committed, self.clock
         )
         self.accepted = committed.offset if committed else 0
 
@@ -207,7 +211,7 @@ def test_each_file_says_what_it_follows() -> None:
     closed = rig.close()
     rig.publish(closed)
     assert closed is not None
-    successor = Rig(OffsetAndMetadata(160, closed.metadata), flush_size=100)
+    successor = Rig(committed=OffsetAndMetadata(160, closed.metadata), flush_size=100)
     successor.put(records(count=10, first=163))
     successor.publish(successor.close())
 
@@ -340,6 +344,86 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
     assert rig.committable() is None
 
 
+# -- parts on their way --------------------------------------------------------------------------
+
+
+def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_taken() -> None:
+    """The batch that filled it was accepted: the next one is refused while the part still fails."""
+    late = Late()
+    rig = Rig(late, flush_size=1000, part_size=2000)
+    rig.s3.fail_next("UploadPart", slow_down(), times=2)
+    rig.put(records(count=30))
+    assert late.waiting
+    late.run_all()
+    assert not rig.writer.is_troubled
+
+    with pytest.raises(S3Trouble):
+        rig.put(records(count=1, first=30))
+    assert rig.writer.has_refused
+    assert rig.s3.operations().count("UploadPart") == 2
+    rig.put(records(count=1, first=30))
+    assert not rig.writer.has_refused
+    assert not rig.writer.is_troubled
+    assert rig.s3.operations().count("UploadPart") == 3
+    assert rig.publish(rig.close()) == [list(range(31))]
+
+
+def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_batch() -> None:
+    """Refused is for good: nothing more is taken, and only files that S3 has are committed."""
+    late = Late()
+    rig = Rig(late, flush_size=40, part_size=2000)
+    rig.put(records(count=40))
+    rig.s3.fail_next("UploadPart", denied())
+    rig.put(records(count=39, first=40))
+    late.run_all()
+
+    with pytest.raises(S3Error):
+        rig.put(records(count=1, first=79))
+    closed = rig.close()
+    assert closed is not None
+    assert closed.offset == 40
+    assert rig.publish(closed) == [list(range(40))]
+
+
+def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way() -> None:
+    """It may have one attempt only: what failed before it began is no answer to it."""
+    late = Late()
+    rig = Rig(late, flush_size=1000, part_size=2000)
+    rig.s3.fail_next("UploadPart", slow_down())
+    rig.put(records(count=30))
+    late.run_all()
+
+    assert rig.publish(rig.close()) == [list(range(30))]
+
+
+def test_what_is_on_its_way_is_not_committed() -> None:
+    """A file is finished when S3 has all of it: sealed is not enough."""
+    late = Late()
+    rig = Rig(late, flush_size=1000, part_size=2000)
+    rig.put(records(count=30))
+    rig.writer.prepare(is_closing=True)
+
+    assert late.waiting
+    assert rig.committable() is None
+    rig.writer.send()
+    assert late.waiting == []
+    found = rig.committable()
+    assert found is not None
+    assert found.offset == 30
+
+
+def test_nothing_travels_before_its_upload_is_noted() -> None:
+    """A part that nobody could find again must not be on its way, in whatever thread."""
+    late = Late()
+    rig = Rig(late, flush_size=1000, part_size=2000)
+    rig.s3.fail_next("CreateMultipartUpload", slow_down())
+    rig.put(records(count=30))
+
+    assert (rig.notes, late.begun) == ([], 0)
+    rig.put(records(count=1, first=30))
+    assert (rig.notes, late.begun) == ([1], 1)
+
+
 @pytest.mark.slow
 @settings(deadline=None)
 @given(
@@ -347,12 +431,14 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
     st.lists(st.sampled_from(["ok", "ok", "before", "after"]), max_size=40),
     st.integers(5, 50),
     st.integers(100, 5000),
+    st.sampled_from([at_once, Late, in_a_thread]),
 )
 def test_each_offset_is_archived_once_under_any_trouble(
-    batches: list[int], fates: list[str], flush_size: int, part_size: int
+    batches: list[int], fates: list[str], flush_size: int, part_size: int, way: Any
 ) -> None:
-    """Any request may fail before or after its effect; batches are put again until they are taken."""
-    rig, plan = Rig(flush_size=flush_size, part_size=part_size), iter(fates)
+    """Any request may fail before or after its effect, however parts travel; a batch is put until it is taken."""
+    beside = Late() if way is Late else way
+    rig, plan = Rig(beside, flush_size=flush_size, part_size=part_size), iter(fates)
 
     def fault(_asked: Asked) -> Fault | None:
         fate = next(plan, "ok")
