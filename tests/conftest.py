@@ -4,10 +4,14 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.depth import in_words
+
+if TYPE_CHECKING:
+    from tests.kafka.broker import Broker
 
 ROOT = Path(__file__).parent.parent
 SLOW = ("tests/integration", "tests/kafka", "property_tests", "examples")
@@ -30,7 +34,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 EACH_BY_ITSELF = ("property_tests", "tests/testing")
 """Folders whose tests take long and have nothing in common: any process may run any of them, and they come first."""
 
-SHARED = {"spark", "bootstrap"}
+SHARED = {"spark", "bootstrap", "shared_broker"}
 """Fixtures that take seconds to start, and that all tests of a process share: one process runs these tests."""
 
 
@@ -69,12 +73,18 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
-    """``bootstrap.servers`` of a broker for all tests of this process: their own, or the one that is named."""
-    if existing := os.environ.get(EXISTING_BROKER):
-        yield existing
-        return
+def shared_broker() -> Iterator[Broker]:
+    """A broker for all tests of this process; whoever ends or freezes it brings it back."""
     from tests.kafka.broker import serving  # noqa: PLC0415 - most tests need no Kafka
 
     with serving() as broker:
-        yield broker.bootstrap
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """``bootstrap.servers`` of a broker for all tests of this process: their own, or the one that is named."""
+    if existing := os.environ.get(EXISTING_BROKER):
+        return existing
+    broker: Broker = request.getfixturevalue("shared_broker")
+    return broker.bootstrap

@@ -1,0 +1,221 @@
+"""Real processes, killed or frozen while a task's reader is in the middle of a batch; then the archive is looked at.
+
+The broker is stopped by SIGSTOP once a part of the first file is on S3: the reader has used up what it had
+fetched by then, and waits for the rest of its batch. Only then a process is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import ended, wait_until
+from tests.integration.freezing import executor_of, python_workers_of, wake
+from tests.kafka.archive import KafkaSite, kafka_site
+from tests.kafka.broker import Broker
+from tests.kafka.topics import consume, create_topic, produce, unused_name
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, RECORDS, SIZE = 2, 5_000, 4_000
+TOTAL = PARTITIONS * RECORDS
+PART = 5 * 1024 * 1024  # the least that S3 takes: a quarter of a partition
+QUIET = 0.5  # seconds without a request to S3: the reader has nothing left of what it had fetched
+GRACE = 10.0  # seconds that closing may take
+SETTINGS = {
+    "flush_size": TOTAL,  # one file of each partition, committed with its last record
+    "tasks_max": 1,
+    "s3_part_size": PART,
+    "task_shutdown_graceful_timeout_ms": int(GRACE * 1000),
+    "consumer_override_librdkafka_queued_max_messages_kbytes": 1024,
+}
+
+
+@pytest.fixture(scope="module")
+def topic(shared_broker: Broker) -> str:
+    """Two partitions of 20 MB, each read for longer than anything can be kept back of it."""
+    chance = random.Random(0)  # noqa: S311 - no secret
+    name = create_topic(shared_broker.bootstrap, unused_name("long"), PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(
+            shared_broker.bootstrap,
+            name,
+            (chance.randbytes(SIZE) for _ in range(RECORDS)),
+            partition=partition,
+        )
+    return name
+
+
+@pytest.fixture
+def archive(tmp_path: Path, shared_broker: Broker, topic: str) -> Iterator[KafkaSite]:
+    with kafka_site(tmp_path, shared_broker.bootstrap, topic) as made:
+        made.configure(**SETTINGS)
+        made.s3.delays["UploadPart"] = 0.3  # a reader that is much faster than its test is stopped too late
+        yield made
+
+
+@contextmanager
+def frozen(broker: Broker) -> Iterator[None]:
+    """Its machine is cut off: connections stay open, and nothing comes."""
+    pid = broker.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        wake([pid])
+
+
+@contextmanager
+def reader_waiting(archive: KafkaSite, broker: Broker, driver: subprocess.Popen[str]) -> Iterator[None]:
+    """The broker is frozen, and the reader has delivered some records of its first range, but not all."""
+    wait_until(lambda: "UploadPart" in archive.s3.operations, driver, "the first part was sent")
+    with frozen(broker):
+        await_quiet(archive)
+        archive.s3.heal()
+        parts = archive.s3.operations.count("UploadPart")
+        assert 0 < parts * PART < RECORDS * SIZE
+        assert not any(archive.committed().values())
+        yield
+
+
+def await_quiet(archive: KafkaSite) -> None:
+    """Wait until no request comes any more."""
+    seen = -1
+    while seen != (seen := len(archive.s3.operations)):
+        time.sleep(QUIET)
+
+
+def kill(pids: Collection[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def assert_complete(archive: KafkaSite) -> None:
+    """Everything is committed and archived once, and nothing is left behind."""
+    assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
+    assert archive.archived() == consume(archive.bootstrap, archive.topic)
+    assert archive.uploads_with_data() == []
+
+
+def test_a_worker_killed_in_mid_batch_costs_nothing_but_time(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
+    """Spark runs the task again, from its last commit."""
+    driver = archive.start("--until-caught-up")
+    with reader_waiting(archive, shared_broker, driver):
+        kill(python_workers_of(driver)())
+
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.nightly
+def test_an_executor_killed_in_mid_batch_costs_nothing_but_time(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
+    """Its task runs on the other one, whatever its own worker still does."""
+    driver = archive.start("--until-caught-up", master="local-cluster[2,1,1024]")
+    with reader_waiting(archive, shared_broker, driver):
+        (worker,) = python_workers_of(driver)()
+        kill([executor_of(driver, worker)()[0]])
+
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.nightly
+def test_a_driver_killed_in_mid_batch_leaves_nothing_behind(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
+    """The next run archives all of it, whatever the tasks of the killed one still do."""
+    driver = archive.start("--until-caught-up")
+    with reader_waiting(archive, shared_broker, driver):
+        driver.kill()
+    ended(driver)
+
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.nightly
+def test_a_broker_killed_in_mid_batch_costs_nothing_but_time(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
+    """The reader goes on where it stood, once the broker is there again."""
+    driver = archive.start("--until-caught-up")
+    with reader_waiting(archive, shared_broker, driver):
+        shared_broker.kill()
+        shared_broker.start()
+
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.nightly
+def test_a_minute_without_an_answer_costs_nothing_but_time(archive: KafkaSite, shared_broker: Broker) -> None:
+    """As by a cable that is unplugged: nobody is told that the broker is away."""
+    driver = archive.start("--until-caught-up")
+    with reader_waiting(archive, shared_broker, driver):
+        time.sleep(60)
+
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+@pytest.mark.nightly
+def test_what_is_there_is_committed_if_the_broker_answers_before_the_grace_is_over(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
+    """A reader that waits stops at once; the commit waits for the broker to tell the topic's id."""
+    driver = archive.start("--until-caught-up")
+    with reader_waiting(archive, shared_broker, driver):
+        os.killpg(driver.pid, signal.SIGTERM)
+        time.sleep(GRACE / 3)
+    code, output = ended(driver, 2 * GRACE)
+
+    assert code == 0, output
+    begun = sum(archive.committed().values())
+    assert PART // SIZE < begun < RECORDS
+    assert archive.archived() == consume(archive.bootstrap, archive.topic)[:begun]
+    assert archive.uploads_with_data() == []
+
+    code, output = archive.run("--until-caught-up")
+    assert code == 0, output
+    assert f"{TOTAL - begun:,} records committed" in output
+    assert_complete(archive)
+
+
+@pytest.mark.nightly
+def test_closing_ends_in_time_though_the_broker_never_answers(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
+    """Without the topic's id nothing is committed; the next run archives all of it."""
+    driver = archive.start("--until-caught-up")
+    with reader_waiting(archive, shared_broker, driver):
+        os.killpg(driver.pid, signal.SIGTERM)
+        code, output = ended(driver, 3 * GRACE)
+        assert not any(archive.committed().values())
+        assert archive.archived() == []
+
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 0, output
+    assert_complete(archive)
