@@ -105,7 +105,7 @@ class RecordEncoder:
         return encoded
 
 
-def _column(batch: pa.RecordBatch, name: str, known: Callable[[Column], Column]) -> Column | None:
+def _column(batch: pa.RecordBatch, name: str, known: Callable[[Column], Column | None]) -> Column | None:
     """A column by name, of a type that loops know; None if the batch has nothing in it."""
     index = batch.schema.get_field_index(name)
     if index < 0:
@@ -122,7 +122,9 @@ def _bytes(column: Column) -> Column:
     return column if column.type.id in _BYTES else column.cast(BYTES)
 
 
-def _lists(column: Column) -> Column:
+def _lists(column: Column) -> Column | None:
+    if not pa.types.is_struct(column.type.value_type) and not len(column.flatten()):
+        return None  # lists that were made without a type, since nothing is in them
     if column.type.id in _LISTS:
         return column
     borders = borders_of(_longs(pc.list_value_length(column)))

@@ -324,6 +324,7 @@ PAIRS = [[{"key": f"k{row}", "value": None}, {"key": "", "value": b"v"}] for row
         ),
         pytest.param({"headers": pa.array(PAIRS, pa.list_view(HEADER_TYPE))}, id="headers in views of lists"),
         pytest.param({"headers": NO_ITEMS}, id="lists without headers"),
+        pytest.param({"headers": pa.array([[], None] * 4)}, id="lists of type null without headers"),
         pytest.param({"headers": pa.nulls(8)}, id="headers of type null"),
         pytest.param({"timestamp": unaligned(LONGS), "key": unaligned(TEXTS)}, id="buffers at odd addresses"),
         pytest.param(
