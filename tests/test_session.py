@@ -122,7 +122,8 @@ def test_the_jvm_of_a_local_master_is_small(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"):
         monkeypatch.delenv(name, raising=False)
 
-    assert session_conf("app", "local[2]", {})[key].endswith(" -XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    small = session_conf("app", "local[2]", {})[key]
+    assert " -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m -Xmn24m " in small
     assert "-XX" not in session_conf("app", "spark://host:7077", {})[key]
     own = session_conf("app", "local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
     assert "Serial" not in own[key]

@@ -25,6 +25,9 @@ _MODULES: Final = (
     "sinksdk.store.s3",
     "sinksdk.sources.kafka.reader",
     "sinksdk.sources.topic_directory.reader",
+    # What a first request to S3, or to a store in a file, imports.
+    "boto3.s3.inject",
+    "sqlalchemy.dialects.sqlite",
 )
 
 
