@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from benchmarks.kafka_connect.topics import Topic
     from sinksdk.runtime.driver import ConnectorDriver
+    from sinksdk.store.records import GenerationPlan
 
 _TURNS: Final = 5  # of which the fastest counts
 
@@ -126,16 +127,22 @@ def archiver(bootstrap: str, s3: NullS3) -> Iterator[Archiver]:
 
 
 class _RebalanceOnce(Silent):
-    """Asks a driver for a rebalance once so many records have been read."""
+    """Asks a driver for a rebalance once so many records have been read, and knows when reading began."""
 
     def __init__(self, at: int | None) -> None:
         self._at = at
         self.driver: ConnectorDriver | None = None
+        self.began = 0.0
+        """When the first tasks were started, in seconds since the epoch."""
 
     @property
     def is_done(self) -> bool:
         """Whether it has asked, if it was to."""
         return self._at is None
+
+    def planned(self, plan: GenerationPlan) -> None:  # noqa: ARG002 - whatever it is
+        """See :class:`sinksdk.runtime.events.Listener`."""
+        self.began = self.began or time.time()
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """See :class:`sinksdk.runtime.events.Listener`."""
@@ -278,9 +285,8 @@ def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[
             listener=rebalance, group=ConsumerGroup(source.cluster, f"connect-{name}"),
         )  # fmt: skip
         rebalance.driver = driver
-        began = time.time()
         driver.run(until_caught_up=True)
-        seconds = time.time() - began
+        seconds = time.time() - rebalance.began
         store.close()
     assert rebalance.is_done, "the topic was archived before a rebalance could be asked for"
     read = sum(outcome.records for result in launcher.all_results for outcome in result.outcomes)

@@ -14,8 +14,8 @@ class Run:
     """One topic archived.
 
     Args:
-        seconds: from the first record read to the last (Kafka Connect), or from the order until all are
-            committed (sinksdk).
+        seconds: from the first record read to the last (Kafka Connect), or from the start of tasks until all
+            are committed (sinksdk).
         read: records that were handed to the sink's tasks, each time they were.
     """
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -67,7 +69,19 @@ def run_task(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult
         finally:
             ahead.stop()
 
-    return run_attempt(spec, store, task, read)
+    result = run_attempt(spec, store, task, read)
+    pass_over_what_stays()
+    return result
+
+
+@cache
+def pass_over_what_stays() -> None:
+    """Once in a process: from now on nobody looks for garbage in what its first task has left behind.
+
+    pyspark's worker looks after each task. In modules, clients and connections there is none.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def run_attempt(

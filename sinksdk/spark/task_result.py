@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -54,13 +54,19 @@ class SourceTaskResult:
 R = TypeVar("R", TaskResult, SourceTaskResult)
 """What tasks of a kind report."""
 
+_ADAPTERS: Final[Mapping[type, TypeAdapter[Any]]] = {
+    # Made before workers are forked: to make one takes longer than to use it.
+    TaskResult: TypeAdapter(TaskResult),
+    SourceTaskResult: TypeAdapter(SourceTaskResult),
+}
+
 
 def to_row(result: R) -> str:
     """The result as text."""
-    return TypeAdapter(type(result)).dump_json(result).decode()
+    return _ADAPTERS[type(result)].dump_json(result).decode()
 
 
 def from_rows(kind: type[R], rows: Iterable[str]) -> list[R]:
     """Results from their texts, by task."""
-    adapter = TypeAdapter(kind)
-    return sorted((adapter.validate_json(row) for row in rows), key=lambda result: result.task)
+    results: list[R] = [_ADAPTERS[kind].validate_json(row) for row in rows]
+    return sorted(results, key=lambda result: result.task)
