@@ -201,8 +201,7 @@ def _buffers(column: Column | None) -> tuple[Any, ...] | None:
     """A column as ``_datums.c`` takes it: rows, the first one's place, a value's width, buffers."""
     if column is None:
         return None
-    valid, *others = column.buffers()
-    values, data, *_ = *others, None, None
+    valid, values, data = [*column.buffers(), None, None][:3]
     width = _WIDTHS.get(column.type.id, 0)
     return len(column), column.offset, width, valid if column.null_count else None, values, data
 
