@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -36,3 +37,17 @@ def test_what_named_the_archiver_by_its_old_path_still_finds_it() -> None:
 
     assert connector_class("connectors.s3_archiver:S3ArchiverConnector") is found
     assert connector_class("connectors.s3_archiver.S3ArchiverConnector") is found
+
+
+def test_a_source_distribution_holds_the_bundled_connectors(tmp_path: Path) -> None:
+    """Also those that are elsewhere in the repository; what is compiled is compiled where it is installed."""
+    built = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(built, cwd=Path(__file__).parents[1], capture_output=True, timeout=60, check=True)
+
+    (archive,) = tmp_path.iterdir()
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    needed = {"__init__.py", "task.py", "_datums.c"}
+    assert {f"sinksdk/connectors/s3_archiver/{name}" for name in needed} <= held
+    assert "hatch_build.py" in held
+    assert not any(name.endswith(".so") for name in held)

@@ -29,7 +29,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
     "check.crcs": "true",  # as Java's clients do
     # Of each partition that is fetched ahead: with the others, what a task's worker holds of records.
-    "queued.max.messages.kbytes": "8192",
+    "queued.max.messages.kbytes": "4096",
     "queued.min.messages": "50000",
     # Before it is uncompressed, and on top of what is queued by then.
     "fetch.message.max.bytes": "1048576",
@@ -37,7 +37,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     # only partitions that were read to their end ahead are asked for, that is 2 % of a core, broker included.
     "fetch.wait.max.ms": "10",
     # A partition of which enough is queued is asked for again after so long; a queue lasts longer.
-    "fetch.queue.backoff.ms": "10",
+    "fetch.queue.backoff.ms": "5",
     # A partition that could not be fetched is asked for again after so long.
     "fetch.error.backoff.ms": "100",
 }

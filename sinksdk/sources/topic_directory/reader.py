@@ -18,7 +18,7 @@ from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, OffsetRange, SinkRecor
 from sinksdk.sources.topic_directory.footers import DataFile, row_groups
 
 _ROWS: Final = 10_000  # of a batch, at most
-_BYTES: Final = 16 * 1024 * 1024  # of a batch: the sooner of the two ends it
+_BYTES: Final = 4 * 1024 * 1024  # of a batch: the sooner of the two ends it
 _PROBED: Final = 64  # rows that are read of a large file to see how large its rows are
 _PATIENCE: Final = 0.1  # seconds until whoever waits is told that nothing came
 _BUFFER: Final = 1024 * 1024  # bytes of a column that are read at once; without it, a whole row group's
