@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo pipeline check lint types fast format test nightly coverage soak soak-kafka soak-server kafka bench docs clean
+.PHONY: help install demo pipeline check lint types fast format test nightly coverage soak soak-kafka soak-server kafka bench wheel docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -86,9 +86,16 @@ kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars throug
 bench: install ## Measure, in one table of ratios
 	$(BIN)/python -m benchmarks
 
+wheel: install ## Build the wheel of this machine, with what is compiled, into dist/
+	rm -rf dist
+	$(BIN)/hatchling build --target sdist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz
+	@$(BIN)/python -m zipfile --list dist/*.whl | grep -c 'abi3.so' | grep -qx 2 || \
+		{ echo "the wheel in dist/ lacks a compiled part: is there a C compiler?"; exit 1; }
+
 docs: install ## Build the documentation into site/
 	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --strict --clean
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -312,7 +312,44 @@ def test_faults_of_a_time_when_nobody_read_are_forgotten(cluster: MockCluster, t
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reader, "Consumer", Counted)
         for _ in range(2):
-            with pool.lend({"bootstrap.servers": cluster.bootstrap}) as consumer:
-                assert asked[-1] is consumer
+            with pool.lend({"bootstrap.servers": cluster.bootstrap}) as lent:
+                assert asked[-1] is lent.consumer
     assert len(asked) == 2
-    consumer.close()
+    lent.consumer.close()
+
+
+def test_a_consumer_that_got_no_further_is_not_kept(
+    cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: one that took a topic created again for an older one was lent to every generation after."""
+    made: list[Consumer] = []
+
+    class Counted(Consumer):
+        def __init__(self, properties: Mapping[str, str]) -> None:
+            made.append(self)
+            super().__init__(properties)
+
+    monkeypatch.setattr(reader, "Consumer", Counted)
+    one, partition = kafka(cluster, client_id="deaf"), TopicPartition(topic, 1)
+    (unread,) = read(one, {partition: OffsetRange(5_000, 5_001)})
+    assert isinstance(unread, Unread)
+    assert len(values(read(one, {partition: OffsetRange(0, 100)}), partition)) == 100
+    assert len(made) == 2
+
+
+def test_a_group_that_may_not_be_used_is_no_refusal(cluster: MockCluster, topic: str) -> None:
+    """Regression: without the right to a group that no reader is in, ten silent seconds ended a range for good."""
+    denied = Fault(30, "GROUP_AUTHORIZATION_FAILED", "no such right", is_fatal=False, is_retriable=False)
+
+    class Denied(Consumer):
+        def errors(self) -> list[Fault]:
+            return [denied]
+
+    moments = itertools.count(0.0, 5.0)
+    silent = TopicPartition(topic, 1)
+    with Denied({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        *_, told = reading.items()
+    assert type(told.error) is RetriableException
+    assert "GROUP_AUTHORIZATION_FAILED" in str(told.error)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -28,6 +28,7 @@ _REFUSED: Final = 10.0  # the same, once the client as a whole was refused somet
 PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
     "check.crcs": "true",  # as Java's clients do
+    "socket.timeout.ms": "30000",  # the same; a dead connection costs no range then, which has twice as long
     # Of each partition that is fetched ahead: with the others, what a task's worker holds of records.
     "queued.max.messages.kbytes": "4096",
     "queued.min.messages": "50000",
@@ -43,6 +44,8 @@ PROPERTIES: Final[Mapping[str, str]] = {
 }
 """Of the reader's consumers, in librdkafka's words; whoever configures a connector may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+_OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
+"""What a reader does not need: librdkafka looks for its group's coordinator whether it is in one or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,13 @@ class KafkaReader:
             ConfigException: librdkafka does not accept the properties.
         """
         properties = {**PROPERTIES, **self.client.librdkafka(overrides)}
-        with _CONSUMERS.lend(properties) as consumer:
-            yield from Reading(consumer, self.client.bootstrap_servers, ranges, columns).items()
+        with ExitStack() as stack:
+            lent = stack.enter_context(_CONSUMERS.lend(properties))
+            reading = Reading(lent.consumer, self.client.bootstrap_servers, ranges, columns)
+            for item in stack.enter_context(closing(reading.items())):
+                # It may be the client itself that gets no further, as with a topic that was created again.
+                lent.is_sound = lent.is_sound and not isinstance(item, Unread)
+                yield item
 
 
 class Reading:
@@ -108,7 +116,7 @@ class Reading:
         self._complaint = ""
         self._refusal = ""
 
-    def items(self) -> Iterator[SinkRecords | Unread | None]:
+    def items(self) -> Generator[SinkRecords | Unread | None]:
         """What :meth:`KafkaReader.read` gives."""
         try:
             self._fetch_ahead()
@@ -184,7 +192,7 @@ class Reading:
             self._complaint = f"{fault.text} ({fault.name})"
             if fault.is_fatal:
                 raise RetriableException(f"{where}: the Kafka client has ended: {self._complaint}")
-            if not fault.is_retriable:
+            if not (fault.is_retriable or fault.name in _OF_GROUPS):
                 self._refusal = self._complaint
         if self._refusal and self._silent >= _REFUSED:
             return ConnectException(
@@ -199,6 +207,19 @@ class Reading:
         )
 
 
+@dataclass(slots=True)
+class _Lent:
+    """A consumer that somebody uses.
+
+    Args:
+        consumer: it has no partitions before, and none afterwards.
+        is_sound: whether somebody else shall have it next.
+    """
+
+    consumer: Consumer
+    is_sound: bool = True
+
+
 class _Consumers:
     """A process's consumers that nobody uses now: of the last few sets of properties one each."""
 
@@ -207,21 +228,22 @@ class _Consumers:
         self._idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 
     @contextmanager
-    def lend(self, properties: Mapping[str, str]) -> Iterator[Consumer]:
-        """A consumer without partitions; it is kept unless the block raises."""
+    def lend(self, properties: Mapping[str, str]) -> Iterator[_Lent]:
+        """A consumer without partitions; it is kept if it is sound, unless the block raises."""
         key = tuple(sorted(properties.items()))
         with self._lock:
             consumer = self._idle.pop(key, None)
         consumer = consumer or Consumer(properties)
         consumer.errors()  # what happened while nobody used it
-        is_sound = False
+        lent, has_failed = _Lent(consumer), True
         try:
-            yield consumer
-            is_sound = True
+            yield lent
+            has_failed = False
         except GeneratorExit:  # the task has been asked to close
-            is_sound = True
+            has_failed = False
             raise
         finally:
+            is_sound = lent.is_sound and not has_failed
             surplus = [] if is_sound else [consumer]
             with self._lock:
                 if is_sound:
