@@ -47,9 +47,8 @@ class Site:
     def __init__(self, bootstrap: str, s3: NullS3) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
         self._s3 = s3
-        AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic("t", PARTITIONS, 1)])[
-            "t"
-        ].result()
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result()
 
     def produce(self, partition: int) -> None:
         """One record, which the broker has taken."""
