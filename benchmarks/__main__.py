@@ -45,13 +45,13 @@ def memory_rows() -> list[Row]:
         Row.limit(
             f"memory: worker's peak at flush.size {size:,}",
             f"{peak / 1e6:,.0f} MB",
-            is_met=peak < 300e6,
-            target="300 MB",
+            is_met=peak < 250e6,
+            target="250 MB",
         )
         for size, peak in peaks.items()
     ]
     spread = max(peaks.values()) / min(peaks.values())
-    return [*rows, Row.ratio("memory: largest peak against smallest", "", spread, most=1.2)]
+    return [*rows, Row.ratio("memory: largest peak against smallest", "", spread, most=1.1)]
 
 
 if __name__ == "__main__":
