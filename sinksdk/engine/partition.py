@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from sinksdk.engine.order import late_offsets, order_violation
 from sinksdk.engine.outcome import Failure, PartitionOutcome
@@ -186,8 +185,5 @@ class PartitionState:
 
 def offsets_of(records: SinkRecords) -> npt.NDArray[np.int64]:
     """A batch's offsets without copying them."""
-    column = records.arrow.column("offset")
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    array: npt.NDArray[np.int64] = column.to_numpy(zero_copy_only=True)
+    array: npt.NDArray[np.int64] = records.arrow.column("offset").to_numpy(zero_copy_only=True)
     return array

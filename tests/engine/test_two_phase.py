@@ -268,6 +268,20 @@ def test_a_token_that_cannot_be_discarded_holds_up_no_other_one(caplog: pytest.L
     assert f"discarding {noted[0]} of flights-0 failed" in caplog.text
 
 
+def test_an_outage_ends_discarding_one_by_one() -> None:
+    """discard: while S3 is away each of the others would wait for the same; they are left to a later generation."""
+    harness, world = opened()
+    harness.deliver(P0, ["a"])
+    harness.task.context.prepared({P0: ["second", "third"]})
+    harness.crash()
+    harness.start()
+    harness.task.faults["discard"].extend([Stubborn(), RetriableException("slow down")])
+    harness.assign(P0)
+    assert len(harness.called("discard")) == 2
+    assert world.undone == []
+    assert harness.log.noted == {P0: ["upload-0", "second", "third"]}
+
+
 def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:
     """discard: idempotent by contract, since a crash before the next write lets the successor call it again."""
     harness, world = opened()

@@ -123,6 +123,18 @@ def test_a_range_that_cannot_be_read_to_its_end_stops_no_other(
     assert outcomes[P1].failure is None
 
 
+def test_a_partition_that_has_failed_is_not_cut_off_as_well() -> None:
+    """Its first failure is told; that its range could not be read either adds no commit and no call."""
+    run = Run(Sink())
+    run.sink.faults["put"].append(ConnectException("no"))
+
+    outcomes = run.over([rows(P0, 0), Unread(P0, ConnectException("retention was faster")), rows(P1, 3)])
+
+    assert outcomes[P0].failure.message == "no"
+    assert run.committed == {P1: 10}
+    assert run.calls.count("close") == 2
+
+
 def test_a_range_of_which_nothing_can_be_read_fails_by_name() -> None:
     """The others are read; of it, nothing is committed."""
     run = Run(Sink())
