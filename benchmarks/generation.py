@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.null_s3 import null_s3
@@ -25,10 +26,9 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.sources import TopicDirectory
 from sinksdk.sources.topic_directory import write_records
-from sinksdk.spark.batches import task_number
-from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, control_frame
+from sinksdk.spark.context import start_spark
+from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, run_tasks
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.session import create_session
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
@@ -40,10 +40,10 @@ SHAPES = {"200 B": (200, 2_000_000), "1 KB JSON": (1_000, 700_000)}
 
 
 def measure() -> list[Row]:
-    """Rows of the table, all from one Spark session."""
+    """Rows of the table, all from one Spark."""
     table = []
     with null_s3(tls=False) as server:
-        spark = create_session("bench", "local[2]")
+        spark = start_spark("bench", "local[2]")
         try:
             for shape, (size, rows) in SHAPES.items():
                 table += _rows(shape, size, rows, _seconds(spark, server.url, size, rows))
@@ -53,7 +53,7 @@ def measure() -> list[Row]:
     return table
 
 
-def _seconds(spark: SparkSession, endpoint: str, size: int, rows: int) -> dict[str, list[float]]:
+def _seconds(spark: SparkContext, endpoint: str, size: int, rows: int) -> dict[str, list[float]]:
     """Seconds of each way, round by round; they run in turns, so that other load hits all alike."""
     with tempfile.TemporaryDirectory(prefix="sinksdk-bench-") as folder:
         write_topic(Path(folder) / "topics", size, rows)
@@ -99,7 +99,7 @@ def _rows(shape: str, size: int, rows: int, rounds: dict[str, list[float]]) -> l
     ]  # fmt: skip
 
 
-def _small(spark: SparkSession, endpoint: str) -> Row:
+def _small(spark: SparkContext, endpoint: str) -> Row:
     """A generation that has hardly anything to do: what each one costs at least."""
     with tempfile.TemporaryDirectory(prefix="sinksdk-bench-") as folder:
         topics = Path(folder) / "topics"
@@ -118,7 +118,7 @@ def _small(spark: SparkSession, endpoint: str) -> Row:
 class Job:
     """The same rows, read in several ways."""
 
-    def __init__(self, spark: SparkSession, endpoint: str, folder: Path, rows: int) -> None:
+    def __init__(self, spark: SparkContext, endpoint: str, folder: Path, rows: int) -> None:
         self._spark = spark
         self._endpoint = endpoint
         self._folder = folder
@@ -131,14 +131,12 @@ class Job:
         ranges = {TopicPartition("t", number): OffsetRange(0, each) for number in range(PARTITIONS)}
         reader, columns = self._source.reader(ranges), S3ArchiverConnector().columns(None)
 
-        def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            task = task_number(batches)
+        def count(task: int) -> int:
             own = {p: offsets for p, offsets in ranges.items() if p.partition % TASKS == task}
             found = reader.read(own, columns, {})
-            yield pa.RecordBatch.from_pydict({"n": [sum(len(each) for each in found if each is not None)]})
+            return sum(len(each) for each in found if each is not None)
 
-        frame = control_frame(self._spark, TASKS)
-        counted = sum(row.n for row in frame.mapInArrow(count, "n long").collect())
+        counted = sum(run_tasks(self._spark, TASKS, count))
         assert counted == self._rows, counted
 
     def archive(self, codec: str) -> None:
@@ -174,7 +172,8 @@ class Job:
             yield pa.RecordBatch.from_pydict({"n": [body.tell()]})
 
         rows = (
-            self._spark.read.parquet(str(self._folder / "topics"))
+            SparkSession(self._spark)
+            .read.parquet(str(self._folder / "topics"))
             .coalesce(TASKS)
             .selectExpr(
                 "partition", "offset", "unix_millis(timestamp) AS timestamp", "key", "value", "headers"
@@ -184,7 +183,7 @@ class Job:
 
 
 def archive_once(
-    spark: SparkSession, topics: Path, endpoint: str, codec: str, *, tasks: int, flush_size: int = 1_000_000
+    spark: SparkContext, topics: Path, endpoint: str, codec: str, *, tasks: int, flush_size: int = 1_000_000
 ) -> list[TaskResult]:
     """Archive a topic directory to its end, from claim to the last commit, with a store of its own."""
     raw = {

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from benchmarks.generation import KeepResults
 from benchmarks.kafka_connect.topics import Cluster
@@ -33,10 +32,9 @@ from sinksdk.sources.kafka import KafkaClient, KafkaSource
 from sinksdk.sources.kafka.reader import KafkaReader
 from sinksdk.sources.topic_directory.footers import DataFile
 from sinksdk.sources.topic_directory.reader import TopicDirectoryReader
-from sinksdk.spark.batches import task_number
-from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, control_frame
+from sinksdk.spark.context import start_spark
+from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec, packed, unpacked
-from sinksdk.spark.session import create_session
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import PlannedRange, TaskPlan
@@ -49,7 +47,7 @@ FILES: Final = 100
 ROUNDS: Final = 3
 
 
-def archive(spark: SparkSession, bootstrap: str, endpoint: str) -> tuple[float, list[TaskResult]]:
+def archive(spark: SparkContext, bootstrap: str, endpoint: str) -> tuple[float, list[TaskResult]]:
     """All partitions in one generation, with a store of its own; seconds from claim to the last commit."""
     raw = {
         "name": "bench",
@@ -79,7 +77,7 @@ def archive(spark: SparkSession, bootstrap: str, endpoint: str) -> tuple[float, 
     return took, launcher.all_results
 
 
-def kafka_row(spark: SparkSession) -> Row:
+def kafka_row(spark: SparkContext) -> Row:
     """200 partitions with three records each."""
     with serving() as broker, null_s3(tls=False) as server:
         Cluster(broker.bootstrap).create(TOPIC, PARTITIONS)
@@ -117,14 +115,13 @@ class Planned:
         return self.found
 
 
-def nothing(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult:
+def nothing(spec: GenerationSpec, task: int) -> TaskResult:
     """A task that only learns what it would have to do."""
-    task = task_number(rows)
     unpacked(spec.readers[task])
     return TaskResult(task, 1, [], 0)
 
 
-def tasks_rows(spark: SparkSession) -> Iterator[Row]:
+def tasks_rows(spark: SparkContext) -> Iterator[Row]:
     """1,000 tasks of one partition each, from the claim to a job that runs."""
     ranges = [PlannedRange(topic=TOPIC, partition=n, start=0, end=100 * FILES) for n in range(TASKS)]
     plans = [TaskPlan(ranges=(one,)) for one in ranges]
@@ -158,7 +155,7 @@ def tasks_rows(spark: SparkSession) -> Iterator[Row]:
                 planned = time.perf_counter() - begun
                 launcher = SparkLauncher(spark, Planned(reader), RECORD_COLUMNS, template)  # type: ignore[arg-type]  # all that is asked of it
                 running = launcher.launch(plan)
-                while not spark.sparkContext.statusTracker().getActiveJobsIds():
+                while not spark.statusTracker().getActiveJobsIds():
                     time.sleep(0.002)
                 taken.append((time.perf_counter() - begun, planned))
                 running.cancel()
@@ -173,7 +170,7 @@ def tasks_rows(spark: SparkSession) -> Iterator[Row]:
             )
             spec = replace(template, readers=packed(reader.of([p]) for p in files))
             begun = time.perf_counter()
-            job = SparkGeneration(spark, control_frame(spark, TASKS), spec, nothing, TaskResult)
+            job = SparkGeneration(spark, TASKS, spec, nothing, TaskResult)
             while not job.wait(1.0):
                 pass
             assert len(job.results()) == TASKS
@@ -186,7 +183,7 @@ def tasks_rows(spark: SparkSession) -> Iterator[Row]:
 
 def measure() -> list[Row]:
     """All of it, in one session."""
-    spark = create_session("bench", "local[2]")
+    spark = start_spark("bench", "local[2]")
     try:
         return [kafka_row(spark), *tasks_rows(spark)]
     finally:

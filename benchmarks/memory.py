@@ -34,12 +34,12 @@ def peaks(
 
 def _measure(folder: Path, endpoint: str, records: int, size: int, flush_size: int) -> int:
     from benchmarks.generation import archive_once, write_topic
-    from sinksdk.spark.session import create_session
+    from sinksdk.spark.context import start_spark
 
     topics = folder / "topics"
     if not topics.exists():
         write_topic(topics, size, records, partitions=1)
-    spark = create_session("memory", "local[1]", extra_conf={"spark.python.worker.reuse": "false"})
+    spark = start_spark("memory", "local[1]", extra_conf={"spark.python.worker.reuse": "false"})
     try:
         results = archive_once(spark, topics, endpoint, "null", tasks=1, flush_size=flush_size)
     finally:

@@ -12,21 +12,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sinksdk.spark.generation_job import control_frame
-from sinksdk.spark.session import create_session
+from sinksdk.spark.context import start_spark
+from sinksdk.spark.generation_job import run_tasks
 
 _PATIENCE = 120.0  # seconds for the JVM to write the archive
 
 
 def main(archive: Path) -> None:
-    """Start Spark, run a job of tasks as connectors do, and have the JVM write what it has loaded."""
+    """Start Spark, run a job as connectors do, and have the JVM write what it has loaded."""
     unfinished = archive.with_suffix(".unfinished")
     os.environ["SPARK_SUBMIT_OPTS"] = (
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     )
-    spark = create_session("sinksdk-tests", "local[2]")
-    control_frame(spark, 2).mapInArrow(lambda batches: batches, "task long").collect()
-    gateway: Any = spark.sparkContext._gateway
+    spark = start_spark("sinksdk-tests", "local[2]")
+    run_tasks(spark, 2, lambda task: task)
+    gateway: Any = spark._gateway
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # which ends the JVM

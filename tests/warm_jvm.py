@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark import SparkConf, java_gateway
 
-from sinksdk.spark.session import session_conf
+from sinksdk.spark.context import spark_conf
 
 
 class WarmJvm:
@@ -46,7 +46,7 @@ class WarmJvm:
         if self._gateway is not None:
             self._gateway.proc.kill()
             self._gateway.proc.wait()
-        conf = SparkConf(loadDefaults=False).setAll(list(session_conf("tests", "local[2]", {}).items()))
+        conf = SparkConf(loadDefaults=False).setAll(list(spark_conf("tests", "local[2]", {}).items()))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         before = os.environ.get("SPARK_LOCAL_IP")
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

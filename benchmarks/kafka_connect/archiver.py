@@ -1,4 +1,4 @@
-"""sinksdk's side: a process with a Spark session, which archives the topics it is told to, in turn.
+"""sinksdk's side: a process with a Spark, which archives the topics it is told to, in turn.
 
 ``python -m benchmarks.kafka_connect.archiver BOOTSTRAP ENDPOINT`` reads orders from its standard input and
 answers on its standard output, a line of JSON each.
@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
 from benchmarks.kafka_connect.connectors import FLUSH_SIZE, TASKS
 from benchmarks.kafka_connect.rows import Parts
 from benchmarks.kafka_connect.side import Run
@@ -34,7 +32,7 @@ from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.runtime.events import PartitionView, Silent
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from benchmarks.kafka_connect.topics import Topic
     from sinksdk.runtime.driver import ConnectorDriver
@@ -154,7 +152,7 @@ class _RebalanceOnce(Silent):
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 
 
-def _read(spark: SparkSession, bootstrap: str, order: Mapping[str, Any]) -> Run:
+def _read(spark: SparkContext, bootstrap: str, order: Mapping[str, Any]) -> Run:
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.sources.kafka import KafkaClient
     from sinksdk.sources.kafka.reader import KafkaReader
@@ -168,7 +166,7 @@ def _read(spark: SparkSession, bootstrap: str, order: Mapping[str, Any]) -> Run:
     return _in_tasks(spark, bootstrap, order, read)
 
 
-def _count(spark: SparkSession, bootstrap: str, order: Mapping[str, Any], library: str) -> Run:
+def _count(spark: SparkContext, bootstrap: str, order: Mapping[str, Any], library: str) -> Run:
     from sinksdk.sources.kafka import KafkaClient
     from sinksdk.sources.kafka.rdkafka import Consumer
     from sinksdk.sources.kafka.reader import PROPERTIES
@@ -192,22 +190,18 @@ def _count(spark: SparkSession, bootstrap: str, order: Mapping[str, Any], librar
 
 
 def _in_tasks(
-    spark: SparkSession, bootstrap: str, order: Mapping[str, Any], read: Callable[[Ranges], int]
+    spark: SparkContext, bootstrap: str, order: Mapping[str, Any], read: Callable[[Ranges], int]
 ) -> Run:
     """A topic read by as many tasks of Spark as archive it."""
     from sinksdk.sources import Subscription
     from sinksdk.sources.kafka import KafkaClient, KafkaSource
-    from sinksdk.spark.batches import task_number
-    from sinksdk.spark.generation_job import control_frame
+    from sinksdk.spark.generation_job import run_tasks
 
     began = time.time()
     held = KafkaSource(KafkaClient(bootstrap)).partitions(Subscription((order["topic"],)))
     tasks = [dict(list(held.items())[number::TASKS]) for number in range(TASKS)]
 
-    def task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"n": [read(tasks[task_number(rows)])]})
-
-    found = sum(row.n for row in control_frame(spark, TASKS).mapInArrow(task, "n long").collect())
+    found = sum(run_tasks(spark, TASKS, lambda task: read(tasks[task])))
     seconds, there = time.time() - began, sum(found.end - found.start for found in held.values())
     assert found == there, f"{found:,} of {there:,} records were read"
     return Run(seconds, found)
@@ -249,7 +243,7 @@ def _parts(bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Parts:
     return Parts(**took)
 
 
-def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Run:
+def _archive(spark: SparkContext, bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Run:
     from benchmarks.generation import KeepResults
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.runtime.driver import ConnectorDriver
@@ -294,9 +288,9 @@ def _archive(spark: SparkSession, bootstrap: str, endpoint: str, order: Mapping[
 
 
 def _serve(bootstrap: str, endpoint: str) -> None:
-    from sinksdk.spark.session import create_session
+    from sinksdk.spark.context import start_spark
 
-    spark = create_session("peer", "local[2]")
+    spark = start_spark("peer", "local[2]")
     print("{}", flush=True)  # ready
     with tempfile.TemporaryDirectory() as folder:
         library = _compiled(Path(folder))

@@ -22,7 +22,7 @@ from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +58,15 @@ class SparkOnDemand:
         self._logs = logs
         self._is_stopping = is_stopping
         self._tell = tell
-        self._session: SparkSession | None = None
+        self._spark: SparkContext | None = None
         self._starting = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._session is not None and self._is_alive(self._session):
-            self._session.stop()
+        if self._spark is not None and self._is_alive(self._spark):
+            self._spark.stop()
 
     def launcher(self, ready: Startable) -> LauncherOnDemand:
         """Launches the generations of one sink with one configuration."""
@@ -83,30 +83,30 @@ class SparkOnDemand:
         store_id = identify(place.store)
         return GenerationSpec(place.store_url, store_id, connector, 0, self._python_path, self._logs, **more)
 
-    def session(self) -> SparkSession | None:
+    def context(self) -> SparkContext | None:
         """Spark, started if need be; None when the end was asked for meanwhile. Raises ConfigException."""
         if self._is_stopping():
             return None
         with self._starting:  # connectors have threads of their own, and one Spark
-            if self._session is not None and not self._is_alive(self._session):
+            if self._spark is not None and not self._is_alive(self._spark):
                 self._bury()
-            if self._session is None:
+            if self._spark is None:
                 try:
-                    self._session = self._start()
+                    self._spark = self._start()
                 except ConnectException:
                     if (
                         not self._is_stopping()
                     ):  # a signal to the process group may end a JVM that just starts
                         raise
-        return None if self._is_stopping() else self._session
+        return None if self._is_stopping() else self._spark
 
     def places(self) -> Places | None:
         """Who holds places now; None while no Spark runs."""
-        session = self._session
-        if session is None:
+        spark = self._spark
+        if spark is None:
             return None
         try:
-            return places(session)
+            return places(spark)
         except Exception as error:  # noqa: BLE001 - of a Spark that ends just now nothing is known
             log.info("Spark does not tell who holds its places: %s", error)
             return None
@@ -114,26 +114,26 @@ class SparkOnDemand:
     def has_died(self) -> bool:
         """Whether the Spark that was started runs no more."""
         with self._starting:
-            return self._session is None or not self._is_alive(self._session)
+            return self._spark is None or not self._is_alive(self._spark)
 
-    def _is_alive(self, session: SparkSession) -> bool:
-        from sinksdk.spark.session import is_alive  # noqa: PLC0415 - loads pyspark
+    def _is_alive(self, spark: SparkContext) -> bool:
+        from sinksdk.spark.context import is_alive  # noqa: PLC0415 - loads pyspark
 
-        return is_alive(session)
+        return is_alive(spark)
 
     def _bury(self) -> None:
-        from sinksdk.spark.session import forget_dead_session  # noqa: PLC0415 - loads pyspark
+        from sinksdk.spark.context import forget_dead_spark  # noqa: PLC0415 - loads pyspark
 
         log.error("Spark on %s has died; what ran is read again from its commits", self._place.master)
-        forget_dead_session()
-        self._session = None
+        forget_dead_spark()
+        self._spark = None
 
-    def _start(self) -> SparkSession:
-        from sinksdk.spark.session import create_session  # noqa: PLC0415 - loads pyspark, which takes a second
+    def _start(self) -> SparkContext:
+        from sinksdk.spark.context import start_spark  # noqa: PLC0415 - loads pyspark, which takes a second
 
         place = self._place
         self._tell(f"starting Spark on {place.master}")
-        return create_session(f"sinksdk {self._name}", place.master, extra_conf=place.spark_conf)
+        return start_spark(f"sinksdk {self._name}", place.master, extra_conf=place.spark_conf)
 
 
 class LauncherOnDemand:
@@ -157,7 +157,7 @@ class LauncherOnDemand:
             ConfigException: Spark could not be started.
             RetriableException: it has died meanwhile; the next launch starts another one.
         """
-        session = self._spark.session()
+        session = self._spark.context()
         if session is None:
             return _NeverStarted()
         from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415 - loads pyspark
@@ -186,7 +186,7 @@ class SourceLauncherOnDemand:
             ConfigException: Spark could not be started, or has no room for all tasks at once.
             RetriableException: it has died meanwhile; the next launch starts another one.
         """
-        session = self._spark.session()
+        session = self._spark.context()
         if session is None:
             return _NeverStarted()
         from sinksdk.spark.source_job import SparkSourceLauncher  # noqa: PLC0415 - loads pyspark

@@ -1,1 +1,1 @@
-"""The session and the job of one generation: all that knows of Spark."""
+"""Spark itself and the job of one generation: all that knows of Spark."""

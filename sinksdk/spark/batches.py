@@ -1,8 +1,4 @@
-"""A task's input: its control row, and what its reader gives, read ahead.
-
-The only row that Spark hands to a task says which task it is, so that nothing depends on how Spark numbers
-partitions.
-"""
+"""A task's input: what its reader gives, read ahead."""
 
 from __future__ import annotations
 
@@ -10,16 +6,10 @@ import queue
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Final
-
-import pyarrow as pa
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException
 from sinksdk.records import SinkRecords
-
-TASK: Final = "task"
-"""Column of the control row: the task's number."""
 
 _AHEAD = 2  # batches: one being read while one is being delivered
 _LONGEST = 5.0  # seconds for a reader to let go of what it has
@@ -92,18 +82,3 @@ class ReadAhead:
                 continue
             return True
         return False
-
-
-def task_number(rows: Iterator[pa.RecordBatch]) -> int:
-    """Which task this input belongs to, from its control row.
-
-    It is read to its end: Spark throws a Python worker away that has left something of it, and with it all
-    that is kept in the process.
-    """
-    (batch,) = (batch for batch in rows if batch.num_rows)
-    return task_of(batch)
-
-
-def task_of(row: pa.RecordBatch) -> int:
-    """Which task a control row names."""
-    return int(row.column(TASK)[0].as_py())

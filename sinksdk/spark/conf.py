@@ -1,20 +1,14 @@
-"""Spark's own settings, as an operator may give them: all but those that sinksdk stands on."""
+"""Spark's own settings, as an operator may give them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sinksdk.errors import ConfigException
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_NEEDED: Final[Mapping[str, str]] = {
-    # A union of one-partition frames would be one partition, and so would all tasks.
-    "spark.sql.unionOutputPartitioning": "false",
-}
-"""What must not have another value, or records would reach the wrong task."""
+    from pyspark import SparkContext
 
 
 def parse_conf(settings: Iterable[str]) -> dict[str, str]:
@@ -43,28 +37,19 @@ def check_conf(conf: Mapping[str, str]) -> None:
     Raises:
         ConfigException: every setting that cannot be used, at once.
     """
-    problems = [problem for key, value in conf.items() if (problem := _problem(key, value))]
+    problems = [problem for key in conf if (problem := _problem(key))]
     if problems:
         raise ConfigException(problems)
 
 
-def needed_conf() -> Mapping[str, str]:
-    """Settings that every session has, whatever else is set."""
-    return _NEEDED
+def speculates(spark: SparkContext) -> bool:
+    """Whether it runs second copies of slow tasks."""
+    return spark.getConf().get("spark.speculation", "false").lower() == "true"
 
 
-def speculates(spark: SparkSession) -> bool:
-    """Whether a session runs second copies of slow tasks."""
-    return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
-
-
-def _problem(key: str, value: str) -> str | None:
+def _problem(key: str) -> str | None:
     if not key.startswith("spark."):
         return f"the Spark setting {key!r} is none: Spark's keys begin with 'spark.'"
     if key == "spark.master":
         return "the Spark setting 'spark.master' is not taken: name the master by itself (--master)"
-    if value != _NEEDED.get(key, value):
-        return (
-            f"the Spark setting {key!r} must be {_NEEDED[key]!r}: sinksdk runs one Spark partition per task"
-        )
     return None

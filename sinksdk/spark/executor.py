@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Final
 
-import pyarrow as pa
-
 from sinksdk.config import CONSUMER_OVERRIDES
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
@@ -23,7 +21,7 @@ from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import sink_class
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
-from sinksdk.spark.batches import ReadAhead, task_number
+from sinksdk.spark.batches import ReadAhead
 from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 from sinksdk.spark.hanging import HangWatch
@@ -48,16 +46,15 @@ Its second argument is what the connector overrides of the reading client.
 _PATIENCE: Final = 5.0
 
 
-def run_task(spec: GenerationSpec, rows: Iterator[pa.RecordBatch]) -> TaskResult:
-    """Run the task whose control row this is.
+def run_task(spec: GenerationSpec, task: int) -> TaskResult:
+    """Run a task of a sink.
 
     Raises:
         FencedException: another attempt or a newer generation owns it.
         Exception: store or source failed; Spark runs the task again.
     """
     settle_in(spec)
-    store, task = opened_store(spec), task_number(rows)
-    reader = unpacked(spec.readers[task])
+    store, reader = opened_store(spec), unpacked(spec.readers[task])
 
     @contextmanager
     def read(

@@ -11,7 +11,6 @@ from sinksdk.spark.master import places_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 POOL = "spark.scheduler.pool"
 """Property of a thread: the scheduling pool of the jobs that it starts."""
@@ -49,14 +48,14 @@ LookAtPlaces = Callable[[], Places | None]
 """Looks at the places of this process's Spark, if it runs one."""
 
 
-def places(spark: SparkSession) -> Places:
+def places(spark: SparkContext) -> Places:
     """What Spark's scheduler says now.
 
     Raises:
-        Exception: the session has ended.
+        Exception: it has ended.
     """
-    context, held = spark.sparkContext, dict[str, Held]()
-    for stage in _active_stages(context):
+    held = dict[str, Held]()
+    for stage in _active_stages(spark):
         pool, running = stage.schedulingPool(), stage.numActiveTasks()
         waiting = stage.numTasks() - running - stage.numCompleteTasks() - stage.numFailedTasks()
         first = stage.firstTaskLaunchedTime()
@@ -67,10 +66,10 @@ def places(spark: SparkSession) -> Places:
             before.waiting + max(waiting, 0),
             max(before.longest, seconds if running else 0.0),
         )
-    return Places(places_of(context.master or "", context.defaultParallelism), held)
+    return Places(places_of(spark.master or "", spark.defaultParallelism), held)
 
 
-def _active_stages(context: SparkContext) -> Iterator[Any]:
+def _active_stages(spark: SparkContext) -> Iterator[Any]:
     # pyspark's own status tracker does not tell of pools, nor of times.
-    stages = context._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
+    stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
     return (stages.apply(at) for at in range(stages.size()))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-
-import pyarrow as pa
 
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.clock import Clock
@@ -20,7 +18,6 @@ from sinksdk.logs import logging_about
 from sinksdk.measures import ErrorCounts, TaskMeasures
 from sinksdk.plugins import source_class
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
-from sinksdk.spark.batches import task_of
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.orphans import end_with_parent
@@ -38,8 +35,8 @@ log = logging.getLogger(__name__)
 _TELL_AGAIN = 1.0  # seconds
 
 
-def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> SourceTaskResult:
-    """Run the task whose control row this is, until it is asked to stop.
+def run_source_task(spec: GenerationSpec, task: int) -> SourceTaskResult:
+    """Run a task of a source, until it is asked to stop.
 
     Raises:
         FencedException: another attempt or a newer generation owns it.
@@ -47,10 +44,7 @@ def run_source_task(spec: GenerationSpec, batches: Iterator[pa.RecordBatch]) -> 
     """
     settle_in(spec)
     end_with_parent()
-    store = opened_store(spec)
-    # The end of the input is left there: Spark then throws the worker away, and with it what the author's
-    # code has left behind, threads that hang above all.
-    return run_source_attempt(spec, store, task_of(next(batches)))
+    return run_source_attempt(spec, opened_store(spec), task)
 
 
 def run_source_attempt(

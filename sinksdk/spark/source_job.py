@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark.conf import speculates
-from sinksdk.spark.generation_job import SparkGeneration, control_frame
+from sinksdk.spark.generation_job import SparkGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.master import is_local, places_of
 from sinksdk.spark.source_executor import run_source_task
@@ -17,7 +17,6 @@ from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +25,11 @@ class SparkSourceLauncher:
     """Starts generations of one source as Spark jobs.
 
     Args:
-        spark: the session.
+        spark: where they run.
         template: what every task must know, whatever its generation.
     """
 
-    def __init__(self, spark: SparkSession, template: GenerationSpec) -> None:
+    def __init__(self, spark: SparkContext, template: GenerationSpec) -> None:
         self._spark = spark
         self._template = template
 
@@ -40,10 +39,12 @@ class SparkSourceLauncher:
         Raises:
             ConfigException: a local Spark will never run all its tasks at once.
         """
-        _expect_room(self._spark.sparkContext, len(plan.tasks))
+        _expect_room(self._spark, len(plan.tasks))
         spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
-        frame = control_frame(self._spark, len(plan.tasks))
-        return SparkGeneration(self._spark, frame, spec, run_source_task, SourceTaskResult)
+        # What the author's code leaves behind, threads that hang above all, ends with its task.
+        return SparkGeneration(
+            self._spark, len(plan.tasks), spec, run_source_task, SourceTaskResult, keeps_workers=False
+        )
 
 
 def _expect_room(context: SparkContext, tasks: int) -> None:

@@ -30,11 +30,11 @@ from tests.cli.support import Here
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def create_session(*_: object, **__: object) -> None:
+    def start_spark(*_: object, **__: object) -> None:
         message = "Spark was started"
         raise AssertionError(message)
 
-    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
 
 
 @pytest.fixture
@@ -335,12 +335,11 @@ def test_the_usual_ways_of_calling_it_wrongly_exit_2(here: Here, tmp_path: Path)
 
 
 def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here: Here) -> None:
-    """No value, no key of Spark's, a second way to name the master, one that tasks depend on: all at once."""
+    """No value, no key of Spark's, a second way to name the master: all at once."""
     conf = [
         "spark.speculation",
         "speculation=true",
         "spark.master=local",
-        "spark.sql.unionOutputPartitioning=true",
     ]
 
     result = here.sinksdk(
@@ -349,11 +348,10 @@ def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here
     )
 
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: 4 problems, nothing was started\n")
+    assert result.stderr.startswith("error: 3 problems, nothing was started\n")
     for problem in (
         "the Spark setting 'spark.speculation' has no value: write KEY=VALUE",
         "the Spark setting 'speculation' is none",
         "the Spark setting 'spark.master' is not taken",
-        "the Spark setting 'spark.sql.unionOutputPartitioning' must be 'false'",
     ):
         assert problem in result.stderr

@@ -34,11 +34,11 @@ TASKS = [
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def create_session(*_: object, **__: object) -> None:
+    def start_spark(*_: object, **__: object) -> None:
         message = "Spark was started"
         raise AssertionError(message)
 
-    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
 
 
 def config(here: Here, **more: Any) -> Path:

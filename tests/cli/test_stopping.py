@@ -120,7 +120,7 @@ def no_java(*_: object, **__: object) -> None:
 
 def test_nothing_is_launched_once_the_end_was_asked_for(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark is not even started; the generation ends without results."""
-    monkeypatch.setattr("sinksdk.spark.session.create_session", no_java)
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
     running = on_demand(here, stopping=True).launch(PLAN)
 
@@ -130,7 +130,7 @@ def test_nothing_is_launched_once_the_end_was_asked_for(here: Here, monkeypatch:
 
 def test_a_spark_that_cannot_start_fails_the_run(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own message."""
-    monkeypatch.setattr("sinksdk.spark.session.create_session", no_java)
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
     with pytest.raises(ConnectException, match="no java"):
         on_demand(here, stopping=False).launch(PLAN)
@@ -142,11 +142,11 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
     """A signal to the whole process group may reach a JVM that does not ignore it yet."""
     stopping: list[bool] = []
 
-    def create_session(*_: object, **__: object) -> None:
+    def start_spark(*_: object, **__: object) -> None:
         stopping.append(True)
         no_java()
 
-    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
     ready = prepare_sink(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
     spark = SparkOnDemand(
         ready.place,
@@ -164,11 +164,11 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
     """As they were given; of a repeated key the last one."""
     seen: list[object] = []
 
-    def create_session(*_: object, extra_conf: object) -> None:
+    def start_spark(*_: object, extra_conf: object) -> None:
         seen.append(extra_conf)
         no_java()
 
-    monkeypatch.setattr("sinksdk.spark.session.create_session", create_session)
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
     conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
     ready = prepare_sink(
         here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from sinksdk.spark.session import create_session
+from sinksdk.spark.context import start_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session for all tests of this process, with four tasks at a time: it takes seconds to start."""
-    session = create_session("sinksdk-tests", "local[4,4]")
-    yield session
-    session.stop()
+def spark() -> Iterator[SparkContext]:
+    """One Spark for all tests of this process, with four tasks at a time: it takes seconds to start."""
+    spark = start_spark("sinksdk-tests", "local[4,4]")
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The archiver driven in this process, on the shared Spark session."""
+"""The archiver driven in this process, on the shared Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sinksdk.store.records import GenerationPlan
 from tests.integration.archive_site import Site
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 
 class Watcher(Silent):
@@ -68,7 +68,7 @@ class RecordingLauncher:
 
 
 def driver_of(
-    site: Site, spark: SparkSession, watcher: Any = None
+    site: Site, spark: SparkContext, watcher: Any = None
 ) -> tuple[ConnectorDriver, RecordingLauncher]:
     """A driver for a site's configuration, and its launcher."""
     written = json.loads(site.config.read_text())

@@ -1,4 +1,4 @@
-"""A connector that appends offsets to files, driven in this process on the shared Spark session."""
+"""A connector that appends offsets to files, driven in this process on the shared Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sinksdk.store.reports import ConnectorStatus
 from tests.integration.line_sink import LineSink, LineSinkConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 PATIENCE = 120.0  # seconds until a test gives up waiting
 _ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ class LineSite:
     """
 
     def __init__(
-        self, folder: Path, spark: SparkSession, source: Callable[[], Source], settings: dict[str, Any]
+        self, folder: Path, spark: SparkContext, source: Callable[[], Source], settings: dict[str, Any]
     ) -> None:
         self.out = folder / "out"
         self.out.mkdir()

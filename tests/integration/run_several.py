@@ -13,14 +13,14 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from sinksdk.cli.app import app
-from sinksdk.spark import session
+from sinksdk.spark import context
 
 
 def main() -> None:
-    kept = session.create_session("several", "local[2]")
+    kept = context.start_spark("several", "local[2]")
     stop = kept.stop
     kept.stop = lambda: None  # type: ignore[method-assign] # each run would end it, and start the next one
-    session.create_session = lambda *_, **__: kept
+    context.start_spark = lambda *_, **__: kept
     for folder in map(Path, sys.argv[1:]):
         os.chdir(folder)
         arguments = ["archive.json", "--source-directory", "topics", "--store", "sqlite:///store.sqlite"]

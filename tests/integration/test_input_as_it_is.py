@@ -19,7 +19,7 @@ from tests.integration.archive_site import Site, client, site
 from tests.integration.driving import driver_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -91,7 +91,7 @@ def milliseconds(moment: dt.datetime | None) -> int | None:
 
 @pytest.mark.parametrize("topic", ["orders", "007", "2024-01-01"])
 def test_every_field_of_every_record_is_the_same_in_the_archive(
-    archive: Site, spark: SparkSession, topic: str
+    archive: Site, spark: SparkContext, topic: str
 ) -> None:
     """Gaps, files of shuffled sizes, nulls, empty values, duplicate and non-ASCII headers, 1 MB values, -1."""
     random = np.random.default_rng(len(topic))
@@ -117,7 +117,7 @@ def test_every_field_of_every_record_is_the_same_in_the_archive(
     assert code == 0, output
 
 
-def test_codecs_can_be_read_by_any_avro_reader(archive: Site, spark: SparkSession) -> None:
+def test_codecs_can_be_read_by_any_avro_reader(archive: Site, spark: SparkContext) -> None:
     """Null, deflate, snappy and zstandard files hold the same records."""
     rows = rows_of(np.random.default_rng(7), 0, 60)
     write(archive, TopicPartition("orders", 0), rows)

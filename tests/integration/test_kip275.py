@@ -16,7 +16,7 @@ from tests.integration.driving import Watcher, driver_of
 from tests.integration.kip275_connectors import FAST
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ def archive(tmp_path: Path) -> Iterator[Site]:
         yield made
 
 
-def story(archive: Site, spark: SparkSession, connector: str) -> RebalanceOnFailure:
+def story(archive: Site, spark: SparkContext, connector: str) -> RebalanceOnFailure:
     archive.configure(connector_class=f"{MODULE}:{connector}", flush_size=RECORDS, restart_backoff_ms=10)
     watcher = RebalanceOnFailure(archive)
     watcher.driver, _ = driver_of(archive, spark, watcher)
@@ -79,7 +79,7 @@ def print_table(connector: str, watcher: Watcher) -> None:
 
 
 def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
-    archive: Site, spark: SparkSession
+    archive: Site, spark: SparkContext
 ) -> None:
     """Tasks 1 to 3 commit their partial files in the rebalance and start from there; nothing is read again."""
     watcher = story(archive, spark, "PacedArchiver")
@@ -94,7 +94,7 @@ def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
 
 
 @pytest.mark.nightly
-def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, spark: SparkSession) -> None:
+def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, spark: SparkContext) -> None:
     """The same story without commit-on-close: every task starts again from its last full file."""
     watcher = story(archive, spark, "DeafArchiver")
 

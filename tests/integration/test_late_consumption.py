@@ -15,7 +15,7 @@ from tests.integration.archive_site import PATIENCE, Site, client, site
 from tests.integration.driving import Watcher, driver_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -32,7 +32,7 @@ def files(archive: Site) -> list[str]:
     return [item["Key"].rpartition("/")[2] for item in listed.get("Contents", ())]
 
 
-def run_for_a_while(archive: Site, spark: SparkSession, until: int, more: float) -> Watcher:
+def run_for_a_while(archive: Site, spark: SparkContext, until: int, more: float) -> Watcher:
     """Run until so much is committed, a little longer, and kill the driver's loop without closing anything."""
     watcher = Watcher()
     driver, _ = driver_of(archive, spark, watcher)
@@ -47,7 +47,7 @@ def run_for_a_while(archive: Site, spark: SparkSession, until: int, more: float)
     return watcher
 
 
-def test_what_is_no_whole_file_stays_in_the_source(archive: Site, spark: SparkSession) -> None:
+def test_what_is_no_whole_file_stays_in_the_source(archive: Site, spark: SparkContext) -> None:
     """170,000 records and files of 100,000: one file is written, 70,000 wait; a flush then takes them."""
     archive.configure(flush_size=100_000)
 
@@ -62,7 +62,7 @@ def test_what_is_no_whole_file_stays_in_the_source(archive: Site, spark: SparkSe
     assert files(archive) == ["orders+0+0000000000.avro", "orders+0+0000100000.avro"]
 
 
-def test_the_schedule_ends_a_file_though_no_record_comes(archive: Site, spark: SparkSession) -> None:
+def test_the_schedule_ends_a_file_though_no_record_comes(archive: Site, spark: SparkContext) -> None:
     """With a wall-clock schedule the remaining 70,000 are archived on time, without a new record."""
     archive.configure(flush_size=100_000, rotate_schedule_interval_ms=4_000)
 

@@ -27,7 +27,7 @@ from tests.integration.driving import driver_of
 from tests.integration.fault_proxy import Fault, FaultProxy, serving_s3
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -65,7 +65,7 @@ class Run:
     """A driver in a thread of its own, from opening the store to its end."""
 
     site: OnS3
-    spark: SparkSession
+    spark: SparkContext
     error: BaseException | None = None
     thread: threading.Thread = field(init=False)
 
@@ -168,7 +168,7 @@ def hit(proxy: FaultProxy) -> str | None:
 
 
 def lose_one(
-    spark: SparkSession, url: str, proxy: FaultProxy, topics: Path, arm: Callable[[Fault], None]
+    spark: SparkContext, url: str, proxy: FaultProxy, topics: Path, arm: Callable[[Fault], None]
 ) -> str | None:
     """One round: an answer is lost, a second driver starts, both end, and everything is as it must be.
 
@@ -196,7 +196,7 @@ def lose_one(
 
 
 def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
-    spark: SparkSession, server: tuple[str, FaultProxy], topics: Path
+    spark: SparkContext, server: tuple[str, FaultProxy], topics: Path
 ) -> None:
     """For each mutation of a run: bucket and source hold the same records, each once, and nothing leaks."""
     url, proxy = server

@@ -23,7 +23,7 @@ from sinksdk.sources import TopicDirectory, write_records
 from tests.integration.line_site import PATIENCE, LineSite, Watcher, await_so
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ RECORDS = 400_000  # forty Arrow batches
 class Site(LineSite):
     """Topics ``orders`` and ``ships`` in a topic directory."""
 
-    def __init__(self, folder: Path, spark: SparkSession) -> None:
+    def __init__(self, folder: Path, spark: SparkContext) -> None:
         self.topics = folder / "topics"
         self._aside = folder / "aside"
         super().__init__(
@@ -67,7 +67,7 @@ class Site(LineSite):
 
 
 @pytest.fixture
-def site(tmp_path: Path, spark: SparkSession) -> Site:
+def site(tmp_path: Path, spark: SparkContext) -> Site:
     return Site(tmp_path, spark)
 
 

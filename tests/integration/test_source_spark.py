@@ -25,13 +25,13 @@ from tests.integration.counting_source import CountingConfig, CountingSource
 from tests.runtime.running_sources import Watching
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 
 class Site:
-    """A driver in a thread, on the shared Spark session, that fills a topic directory."""
+    """A driver in a thread, on the shared Spark, that fills a topic directory."""
 
-    def __init__(self, folder: Path, spark: SparkSession, **settings: object) -> None:
+    def __init__(self, folder: Path, spark: SparkContext, **settings: object) -> None:
         self.folder, self.spark = folder, spark
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.store = open_store(self.url, create=True)
@@ -109,7 +109,7 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkContext) -> None:
     """Kill -9: Spark runs the task again, which fences itself; the other one is not disturbed."""
     site = Site(tmp_path, spark)
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
@@ -125,7 +125,7 @@ def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkSess
 
 
 def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, spark: SparkContext
 ) -> None:
     """Regression: Spark's next attempt waited for the dead one to close, for the whole graceful time."""
     site = Site(tmp_path, spark, **{"closing.poll.ms": 5_000, "task.shutdown.graceful.timeout.ms": 60_000})
@@ -148,7 +148,7 @@ def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
     site.expect_each_once()
 
 
-def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) -> None:
     """All close with a commit, and the next generation follows; likewise at a rebalance."""
     site = Site(tmp_path, spark, **{"fail.at": 55})
     eventually(lambda: len(site.listener.ends) == 1)
@@ -167,7 +167,7 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkSession) 
 
 @pytest.mark.parametrize("method", ["start", "poll"])
 def test_a_task_that_does_not_come_back_is_cut_off(
-    tmp_path: Path, spark: SparkSession, method: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, spark: SparkContext, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Hanging in start it has failed; a poll may wait, until somebody wants it to stop. Its worker is killed."""
     settings = {"hangs.in": method, "task.hang.timeout.ms": 1_000, "task.shutdown.graceful.timeout.ms": 3_000}

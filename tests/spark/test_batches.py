@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
-import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.spark.batches import TASK, InputError, ReadAhead, task_number
+from sinksdk.spark.batches import InputError, ReadAhead
 
 P0 = TopicPartition("t", 0)
 
 
 def records(offset: int) -> SinkRecords:
     return SinkRecords.of(P0, [SinkRecord(*P0, offset=offset)])
-
-
-def test_the_control_stream_is_read_to_its_end() -> None:
-    """Spark throws a worker away that has left something of its input."""
-    left = ["the end"]
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({TASK: [7]})
-        yield pa.RecordBatch.from_pydict({TASK: pa.array([], pa.int64())})
-        left.pop()
-
-    assert task_number(rows()) == 7
-    assert not left
 
 
 def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:

@@ -98,7 +98,7 @@ def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
     job._is_cancelled = False
     job._future = Future()
     job._future.set_exception(RuntimeError(MISSING))
-    job._spark = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="/usr/bin/python3"))  # type: ignore[assignment]  # all of a session that is asked
+    job._spark = SimpleNamespace(pythonExec="/usr/bin/python3")  # type: ignore[assignment]  # all that is asked of it
 
     with pytest.raises(
         ConfigException, match=r"Python, /usr/bin/python3, has no module 'sinksdk': install .*PYSPARK_PYTHON"

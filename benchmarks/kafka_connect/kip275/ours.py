@@ -1,7 +1,7 @@
 """sinksdk plays the scene: a partition fails, and its driver is told to rebalance.
 
 ``python -m benchmarks.kafka_connect.kip275.ours BOOTSTRAP ENDPOINT TOPIC JOURNAL`` is the driver, with a
-Spark session of its own; it prints the offsets that the second generation begins at, as JSON.
+Spark of its own; it prints the offsets that the second generation begins at, as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from sinksdk.runtime.driver import ConnectorDriver
 
@@ -86,7 +86,7 @@ def _config(endpoint: str, topic: str, journal: str) -> dict[str, str]:
     }
 
 
-def _drive(spark: SparkSession, bootstrap: str, s3: NullS3, raw: Mapping[str, str]) -> dict[int, int]:
+def _drive(spark: SparkContext, bootstrap: str, s3: NullS3, raw: Mapping[str, str]) -> dict[int, int]:
     """Archive the topic, with one rebalance; where the generation after it began."""
     from benchmarks.kafka_connect.kip275.paced import PacedArchiver
     from sinksdk.runtime.driver import ConnectorDriver
@@ -112,9 +112,9 @@ def _drive(spark: SparkSession, bootstrap: str, s3: NullS3, raw: Mapping[str, st
 
 
 def _main(bootstrap: str, endpoint: str, topic: str, journal: str) -> None:
-    from sinksdk.spark.session import create_session
+    from sinksdk.spark.context import start_spark
 
-    spark = create_session(_NAME, f"local[{TASKS}]")
+    spark = start_spark(_NAME, f"local[{TASKS}]")
     try:
         starts = _drive(spark, bootstrap, NullS3(endpoint, None), _config(endpoint, topic, journal))
         print(json.dumps(starts))

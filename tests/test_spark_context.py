@@ -13,8 +13,8 @@ import pytest
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark import jvm, worker_daemon
+from sinksdk.spark.context import _environment, _own_signal_handlers, _variables, spark_conf, start_spark
 from sinksdk.spark.master import check_master, is_loopback, with_attempts, with_places
-from sinksdk.spark.session import _environment, _own_signal_handlers, _variables, create_session, session_conf
 
 THIS_HOST = [
     "local",
@@ -98,18 +98,18 @@ def test_only_masters_on_the_loopback_interface_bind_to_it() -> None:
     """A master under the host's name may have workers elsewhere, which must reach the driver."""
     for master in ("local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077"):
         assert is_loopback(master)
-        assert session_conf("x", master, {})["spark.driver.bindAddress"] == "127.0.0.1"
+        assert spark_conf("x", master, {})["spark.driver.bindAddress"] == "127.0.0.1"
         assert _variables(master)["SPARK_LOCAL_IP"] == "127.0.0.1"
     for master in (f"spark://{socket.gethostname()}:7077", "yarn", "k8s://localhost"):
         assert not is_loopback(master)
-        assert "spark.driver.bindAddress" not in session_conf("x", master, {})
+        assert "spark.driver.bindAddress" not in spark_conf("x", master, {})
         assert "SPARK_LOCAL_IP" not in _variables(master)
 
 
 def test_own_configuration_wins() -> None:
     """Keys given replace those set here; the JVM's own options are kept besides ours."""
     key = "spark.driver.defaultJavaOptions"
-    conf = session_conf("x", "local", {"spark.ui.enabled": "true", "spark.x": "y", key: "-Da=b"})
+    conf = spark_conf("x", "local", {"spark.ui.enabled": "true", "spark.x": "y", key: "-Da=b"})
     assert conf["spark.ui.enabled"] == "true"
     assert conf["spark.x"] == "y"
     assert conf[key] == f'"-Dlog4j2.configurationFile={jvm.LOG_CONFIGURATION.as_uri()}" -Da=b'
@@ -122,21 +122,20 @@ def test_the_jvm_of_a_local_master_is_small(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"):
         monkeypatch.delenv(name, raising=False)
 
-    small = session_conf("app", "local[2]", {})[key]
+    small = spark_conf("app", "local[2]", {})[key]
     assert " -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m -Xmn24m " in small
-    assert "-XX" not in session_conf("app", "spark://host:7077", {})[key]
-    own = session_conf("app", "local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
+    assert "-XX" not in spark_conf("app", "spark://host:7077", {})[key]
+    own = spark_conf("app", "local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
     assert "Serial" not in own[key]
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss1m -XX:+UseZGC")
-    assert "Serial" not in session_conf("app", "local[2]", {})[key]
+    assert "Serial" not in spark_conf("app", "local[2]", {})[key]
 
 
-def test_what_tasks_depend_on_cannot_be_set_otherwise() -> None:
-    """A session with other settings would bring records to the wrong task; it is not started."""
-    for conf in ({"spark.sql.unionOutputPartitioning": "true"}, {"spark.master": "yarn"}, {"x": "y"}):
+def test_settings_that_are_none_of_spark_start_nothing() -> None:
+    """The master is named by itself; a key of nobody's would be ignored."""
+    for conf in ({"spark.master": "yarn"}, {"x": "y"}):
         with pytest.raises(ConfigException, match="the Spark setting"):
-            create_session("x", "local", extra_conf=conf)
-    assert session_conf("x", "local", {})["spark.sql.unionOutputPartitioning"] == "false"
+            start_spark("x", "local", extra_conf=conf)
 
 
 def test_workers_run_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +175,7 @@ def test_a_missing_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     """The extra is named."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(ConfigException, match=r"install sinksdk\[spark\]"):
-        create_session("x", "local")
+        start_spark("x", "local")
 
 
 def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +252,7 @@ def test_what_workers_print_goes_to_stderr(caplog: pytest.LogCaptureFixture, cap
 @pytest.mark.parametrize(("master", "is_warm"), [("local[2]", True), ("yarn", False)])
 def test_workers_of_this_host_begin_with_everything_imported(master: str, is_warm: bool) -> None:
     """A connector that needs one more worker does not wait for its imports; other hosts have a Python of their own."""
-    conf = session_conf("app", master, {})
+    conf = spark_conf("app", master, {})
     assert (conf.get("spark.python.daemon.module") == worker_daemon.__name__) is is_warm
 
 

@@ -12,35 +12,33 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark.session import create_session
+from sinksdk.spark.context import start_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 pytestmark = pytest.mark.spark
 
 DRIVER = """
 import signal, sys, threading, time
 from pathlib import Path
-import pyarrow as pa
-from sinksdk.spark.session import create_session
+from sinksdk.spark.context import start_spark
+from sinksdk.spark.generation_job import run_tasks
 
 folder, master = Path(sys.argv[1]), sys.argv[2]
 seen = []
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
-spark = create_session("driver", master, extra_conf={"spark.executor.memory": "512m"})
+spark = start_spark("driver", master, extra_conf={"spark.executor.memory": "512m"})
 
-def task(batches):
-    rows = sum(batch.num_rows for batch in batches)
+def task(number):
     (folder / "running").touch()
     while not (folder / "finish").exists():
         time.sleep(0.05)
-    yield pa.RecordBatch.from_pydict({"rows": [rows], "python": [sys.executable]})
+    return number, sys.executable
 
 def run():
-    frame = spark.range(1000, numPartitions=1).mapInArrow(task, "rows long, python string")
-    print(*frame.collect()[0], flush=True)
+    print(*run_tasks(spark, 1, task)[0], flush=True)
 
 job = threading.Thread(target=run)
 job.start()
@@ -101,7 +99,7 @@ def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> No
         driver.await_task()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             driver.signal_group(number)
-        assert driver.finish() == [f"1000 {sys.executable}", "SIGINT SIGTERM SIGHUP"]
+        assert driver.finish() == [f"0 {sys.executable}", "SIGINT SIGTERM SIGHUP"]
     finally:
         driver.close()
 
@@ -112,7 +110,7 @@ def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
     try:
         driver.await_task()
         driver.signal_group(signal.SIGINT)
-        assert driver.finish() == [f"1000 {sys.executable}", "SIGINT"]
+        assert driver.finish() == [f"0 {sys.executable}", "SIGINT"]
     finally:
         driver.close()
 
@@ -129,7 +127,7 @@ def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
     )
     try:
         driver.await_task()
-        assert driver.finish() == [f"1000 {sys.executable}", ""]
+        assert driver.finish() == [f"0 {sys.executable}", ""]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "finish", "running"]
     finally:
         driver.close()
@@ -140,7 +138,7 @@ def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone_ma
     driver = Driver(tmp_path, standalone_master)
     try:
         driver.await_task()
-        assert driver.finish() == [f"1000 {sys.executable}", ""]
+        assert driver.finish() == [f"0 {sys.executable}", ""]
     finally:
         driver.close()
 
@@ -162,33 +160,33 @@ def test_the_jvm_ends_with_the_driver(tmp_path: Path) -> None:
         driver.close()
 
 
-def test_a_session_listens_on_the_loopback_interface_only(spark: SparkSession) -> None:
+def test_a_session_listens_on_the_loopback_interface_only(spark: SparkContext) -> None:
     """No port of the JVM can be reached from another host."""
-    addresses = _listening(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr] # it has started
+    addresses = _listening(spark._gateway.proc.pid)  # type: ignore[union-attr] # it has started
     assert addresses
     loopback = {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}
     assert addresses <= loopback
 
 
-def test_a_second_session_is_refused(spark: SparkSession) -> None:
+def test_a_second_session_is_refused(spark: SparkContext) -> None:
     """It would silently be the first one with another configuration."""
     with pytest.raises(ConfigException, match="runs in this process already"):
-        create_session("another", "local[1]")
-    assert not spark.sparkContext._jsc.sc().isStopped()
+        start_spark("another", "local[1]")
+    assert not spark._jsc.sc().isStopped()
 
 
-def test_the_signal_handler_stays_our_own(spark: SparkSession) -> None:
+def test_the_signal_handler_stays_our_own(spark: SparkContext) -> None:
     """The SIGINT handler of pytest is still there, not that of pyspark; in the background SIGINT is ignored."""
-    assert spark.sparkContext.appName == "sinksdk-tests"
+    assert spark.appName == "sinksdk-tests"
     assert signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_IGN}
 
 
 def test_a_configuration_that_spark_refuses_is_a_config_error(tmp_path: Path) -> None:
     """One sentence with Spark's own reason, no stack trace."""
     script = (
-        "from sinksdk.spark.session import create_session\n"
+        "from sinksdk.spark.context import start_spark\n"
         "from sinksdk import ConfigException\n"
-        "try: create_session('x', 'local[1]', extra_conf={'spark.executor.heartbeatInterval': '1000s'})\n"
+        "try: start_spark('x', 'local[1]', extra_conf={'spark.executor.heartbeatInterval': '1000s'})\n"
         "except ConfigException as error: print(error)\n"
     )
     run = subprocess.run(

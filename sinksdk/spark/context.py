@@ -1,4 +1,4 @@
-"""The Spark session that generations run in."""
+"""The Spark that generations run on."""
 
 from __future__ import annotations
 
@@ -12,31 +12,23 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark.conf import check_conf, needed_conf
+from sinksdk.spark.conf import check_conf
 from sinksdk.spark.jvm import LOG_CONFIGURATION, launch
 from sinksdk.spark.master import check_master, is_local, is_loopback, with_attempts
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
-__all__ = ["check_master", "create_session", "session_conf"]
+__all__ = ["check_master", "spark_conf", "start_spark"]
 
 _CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Rows that leave the session keep their instants, whatever zone the host is in.
-    "spark.sql.session.timeZone": "UTC",
     # Connectors share the places: each has a pool (of one connector alone it makes no difference).
     "spark.scheduler.mode": "FAIR",
-    # Our job has no shuffle that could adapt.
-    "spark.sql.adaptive.enabled": "false",
     # A second copy takes its task over and fences the first: safe, but the work is done twice.
     "spark.speculation": "false",
-    # Records and bytes of an Arrow batch: rows of 1 MB come a few at a time.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
     "spark.python.worker.reuse": "true",
     # A worker that crashes says where.
     "spark.python.worker.faulthandler.enabled": "true",
@@ -64,9 +56,7 @@ _JVM_ENVIRONMENT: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMI
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
 
-def create_session(
-    app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None
-) -> SparkSession:
+def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None) -> SparkContext:
     """Start Spark for running connectors; the one session of this process.
 
     Executors run this interpreter (``sys.executable``), whatever ``python3`` is on the PATH. On masters
@@ -84,39 +74,38 @@ def create_session(
         extra_conf: Spark's configuration keys; they win over what is set here.
 
     Raises:
-        ConfigException: pyspark or Java is not there, a session is running already, a setting cannot be
+        ConfigException: pyspark or Java is not there, Spark runs here already, a setting cannot be
             used, or Spark cannot start with this master and configuration.
     """
     check_master(master, store_is_local_file=False)
     check_conf(extra_conf or {})
     context_class = _spark_context_class()
-    conf = session_conf(app_name, master, extra_conf or {})
+    conf = spark_conf(app_name, master, extra_conf or {})
     with _environment(_variables(master)), _own_signal_handlers():
-        # A process has one JVM; it outlives the sessions.
+        # A process has one JVM; it outlives the Spark that was started in it.
         gateway = None if context_class._gateway else launch(conf)  # noqa: SLF001 - pyspark has no public way to ask
         return _start(conf, gateway)
 
 
-def is_alive(spark: SparkSession) -> bool:
-    """Whether a session's JVM runs and its application has not been ended, by its cluster for example."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - whoever has a session has it
+def is_alive(spark: SparkContext) -> bool:
+    """Whether its JVM runs and its application has not been ended, by its cluster for example."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - whoever has a context has it
 
-    context = spark.sparkContext
-    jvm = getattr(context._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
+    jvm = getattr(spark._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
     if jvm is not None and jvm.poll() is not None:
         return False
     try:
-        return not context._jsc.sc().isStopped()  # noqa: SLF001 - pyspark does not tell that its application ended
+        return not spark._jsc.sc().isStopped()  # noqa: SLF001 - pyspark does not tell that its application ended
     except (Py4JError, OSError, AttributeError):
         return False
 
 
-def forget_dead_session() -> None:
-    """Let go of a session whose JVM or application has ended, so that another one can be started.
+def forget_dead_spark() -> None:
+    """Let go of a Spark whose JVM or application has ended, so that another one can be started.
 
     pyspark keeps both for as long as the process lives: its own ``stop`` asks a JVM that does not answer.
     """
-    from pyspark import SparkContext, sql  # noqa: PLC0415 - there was a session
+    from pyspark import SparkContext, sql  # noqa: PLC0415 - there was one
 
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way
     if gateway is not None:
@@ -131,9 +120,9 @@ def forget_dead_session() -> None:
     sql.SparkSession._instantiatedSession = None  # noqa: SLF001 - else the builder returns the dead one
 
 
-def session_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:
-    """Spark's configuration for a session; arguments as for :func:`create_session`."""
-    conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **needed_conf(), **_CONF}
+def spark_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's configuration; arguments as for :func:`start_spark`."""
+    conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **_CONF}
     if is_loopback(master):
         conf |= _LOOPBACK
     if is_local(master):
@@ -167,13 +156,12 @@ def _spark_context_class() -> type[SparkContext]:
     return SparkContext
 
 
-def _start(conf: Mapping[str, str], gateway: JavaGateway | None) -> SparkSession:
+def _start(conf: Mapping[str, str], gateway: JavaGateway | None) -> SparkContext:
     from py4j.protocol import Py4JError  # noqa: PLC0415 - the caller has made sure that it is there
-    from pyspark import SparkConf, SparkContext, errors, sql  # noqa: PLC0415 - the same
+    from pyspark import SparkConf, SparkContext, errors  # noqa: PLC0415 - the same
 
     try:
-        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=gateway)
-        return sql.SparkSession.builder.getOrCreate()
+        return SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=gateway)
     except (Py4JError, errors.PySparkException) as error:
         cause = getattr(error, "java_exception", None) or error
         raise ConfigException(f"Spark could not start on master {conf['spark.master']}: {cause}") from error
