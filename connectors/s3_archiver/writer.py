@@ -169,7 +169,7 @@ class PartitionWriter:
         offsets = batch.column("offset")
         if not batch.num_rows or offsets[0].as_py() >= self._next_offset:
             return batch
-        seen = int(np.searchsorted(offsets.to_numpy(), self._next_offset))
+        seen = int(np.searchsorted(np.from_dlpack(offsets), self._next_offset))
         return batch.slice(seen)
 
     def _take(self, batch: pa.RecordBatch) -> None:
