@@ -61,8 +61,9 @@ test: install ## What check does, then all other tests: Spark, servers, crashes,
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS) $(SPARK_ARCHIVE)
 	$(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 -m '(slow or spark) and not nightly' $(ALL)
 
+# Ten thousand schedules are one test.
 nightly: install $(SPARK_ARCHIVE) ## Every test at full depth: all kills, all positions, 10,000 schedules of each kind, long pipelines
-	SINKSDK_TEST_DEPTH=nightly $(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 $(ALL)
+	SINKSDK_TEST_DEPTH=nightly $(BIN)/pytest $(PYTEST_OPTIONS) --timeout 1800 --durations 30 $(ALL)
 
 coverage: install $(SPARK_ARCHIVE) ## What the tests of make test run of engine, store and runtime, line by line
 	$(BIN)/coverage erase

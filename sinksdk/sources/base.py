@@ -161,8 +161,8 @@ class Reader(Protocol):
                 task resolves them.
 
         Yields:
-            Batches of at most some 10,000 records and 4 MB, or one larger record; None whenever none came
-            for 0.1 seconds; and of a range that cannot be read to its end, why.
+            Batches of at most some 10,000 records and 4 MB, or one larger record; None at least every
+            0.1 seconds while none comes; and of a range that cannot be read to its end, why.
 
         Raises:
             RetriableException, ConnectException: as :meth:`Source.partitions`.
