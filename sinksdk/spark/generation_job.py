@@ -124,6 +124,7 @@ class SparkGeneration(Generic[R]):
             self._spark.addJobTag(self._tag)
             # A place that becomes free is first offered to the connector that has the fewest.
             self._spark.setLocalProperty(POOL, spec.connector)
+            self._spark.setJobDescription(f"connector {spec.connector}, generation {spec.generation}")
             rows = run_tasks(self._spark, self._tasks, task, keeps_workers=self._keeps_workers)
             self._future.set_result(from_rows(self._kind, rows))
         except BaseException as error:  # noqa: BLE001 - it is raised where the results are asked for

@@ -33,10 +33,17 @@ def running_stuck(spark: SparkContext, generation: int) -> SparkGeneration[TaskR
     return SparkGeneration(spark, 1, spec, stuck, TaskResult)
 
 
+def descriptions(spark: SparkContext) -> set[str]:
+    """What Spark's own pages call the jobs that run."""
+    stages = spark._jsc.sc().statusStore().activeStages()
+    return {stages.apply(at).description().get() for at in range(stages.size())}
+
+
 def test_a_cancelled_generation_ends_at_once(spark: SparkContext) -> None:
-    """Its tasks are killed whatever they do; others of the same session go on."""
+    """Its tasks are killed whatever they do; others go on. Spark's own pages say whose they are."""
     one, other = running_stuck(spark, 1), running_stuck(spark, 2)
     assert not one.wait(5), "it should be running"
+    assert descriptions(spark) == {"connector lines, generation 1", "connector lines, generation 2"}
 
     one.cancel()
 
