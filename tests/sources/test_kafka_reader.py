@@ -205,6 +205,24 @@ def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> Non
     assert "has sent nothing for 60 s" in str(told.error)
 
 
+def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_a_minute(
+    cluster: MockCluster, topic: str
+) -> None:
+    """It leads many: after the first one the others have ten seconds. What other brokers send is read."""
+    moments = itertools.count(0.0, 2.0)
+    silent, again, there = (TopicPartition(topic, number) for number in range(3))
+    with Consumer({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101), again: OffsetRange(100, 101), there: OffsetRange(0, 100)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        found = [item for item in reading.items() if item is not None]
+    first, second = (str(item.error) for item in found if isinstance(item, Unread))
+    assert f"{silent} at" in first
+    assert "nothing for 60 s" in first
+    assert f"{again} at" in second
+    assert "nothing for 10 s" in second
+    assert sum(len(item) for item in found if isinstance(item, SinkRecords)) == 100
+
+
 def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) -> None:
     """Regression: a range that began with more than a minute of aborted records was never read."""
     moments = itertools.count(0.0, 10.0)

@@ -24,6 +24,7 @@ _PATIENCE: Final = 0.05  # seconds until whoever waits is told that nothing came
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
 _KEPT: Final = 2  # consumers that nobody uses; each has a connection and a thread for each broker
 _SILENCE: Final = 60.0  # seconds of waiting in vain, as default.api.timeout.ms of Java's clients
+_SILENT_AGAIN: Final = 10.0  # the same, once another range has had all of it: a broker leads many partitions
 _REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
 PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
@@ -112,6 +113,7 @@ class Reading:
         self._ranges = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
         self._waiting = iter(self._ranges)
         self._silent = 0.0  # seconds that were waited since a record or the end of a transaction came
+        self._patience = _SILENCE
         self._position = -1  # of the partition that is read, as the consumer has it
         self._complaint = ""
         self._refusal = ""
@@ -199,11 +201,12 @@ class Reading:
                 f"{where}: the Kafka cluster at {self._cluster} cannot be read: {self._refusal}; check the "
                 f"client properties and the user's rights"
             )
-        if self._silent < _SILENCE:
+        if self._silent < self._patience:
             return None
+        silence, self._patience = self._patience, _SILENT_AGAIN
         said = f"; the last that was heard: {self._complaint}" if self._complaint else ""
         return RetriableException(
-            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {_SILENCE:g} s{said}"
+            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {silence:g} s{said}"
         )
 
 
