@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo pipeline check lint types fast format test nightly coverage soak soak-kafka soak-server kafka bench wheel docs clean
+.PHONY: help install demo pipeline check lint types fast format test nightly coverage soak soak-kafka soak-server kafka bench dist docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -87,7 +87,7 @@ kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars throug
 bench: install ## Measure, in one table of ratios
 	$(BIN)/python -m benchmarks
 
-wheel: install ## Build the wheel of this machine, with what is compiled, into dist/
+dist: install ## Build a source distribution, and from it the wheel of this machine, into dist/
 	rm -rf dist
 	$(BIN)/hatchling build --target sdist
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz

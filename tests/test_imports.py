@@ -28,10 +28,10 @@ LAYERS: dict[str, set[str]] = {
     "writers": {"engine", "store", "sources"},
     "spark": {"engine", "store", "sources", "writers"},
     "runtime": {"engine", "store", "sources", "writers", "spark"},
-    "testing": {"engine", "store", "sources", "writers", "spark", "runtime"},
+    "testing": {"engine", "store", "writers"},
     "metrics": {"store", "spark", "runtime"},
-    "server": {"engine", "store", "sources", "writers", "spark", "runtime", "testing", "metrics"},
-    "cli": {"engine", "store", "sources", "writers", "spark", "runtime", "testing", "metrics", "server"},
+    "server": {"engine", "store", "sources", "writers", "spark", "runtime", "metrics"},
+    "cli": {"engine", "store", "sources", "writers", "spark", "runtime", "metrics", "server"},
     "__main__": {"cli"},
 }
 """What each part may import besides itself and the author API."""

@@ -1,34 +1,123 @@
-"""What is installed: one top-level package, with the connectors inside it."""
+"""What is installed: one top-level package, with the connectors inside it, and nothing that only tests use."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import entry_points
+import zipfile
 from pathlib import Path
 
-from sinksdk.plugins import GROUP, connector_class
+import pytest
+
+from sinksdk.plugins import connector_class
+
+ROOT = Path(__file__).parents[1]
 
 
-def test_a_folder_of_the_users_own_does_not_hide_the_archiver(tmp_path: Path) -> None:
-    """A project with a package called connectors runs the bundled archiver all the same."""
-    (tmp_path / "connectors").mkdir()
-    (tmp_path / "connectors" / "__init__.py").write_text("")
-    code = "from sinksdk.plugins import connector_class; print(connector_class('s3-archiver').__name__)"
+def built(target: str, project: Path, folder: Path) -> Path:
+    """What ``make dist`` builds, without an environment of its own."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
+    subprocess.run(command, cwd=project, capture_output=True, timeout=60, check=True)
+    (made,) = folder.iterdir()
+    return made
 
+
+@pytest.fixture(scope="module")
+def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the source distribution, as ``make dist`` and pip do."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(source_distribution) as opened:
+        opened.extractall(unpacked, filter="data")
+    (project,) = unpacked.iterdir()
+    return built("wheel", project, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what is installed of the wheel."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(folder)  # noqa: S202 - built a moment ago
+    return folder
+
+
+def python(site: Path, folder: Path, *arguments: str) -> str:
+    """What Python prints in a working directory, with the wheel's sinksdk."""
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_a_wheel_has_one_top_level_name(wheel: Path) -> None:
+    """Wheel: sinksdk, and what pip reads."""
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names} == {"sinksdk", "sinksdk-0.1.0.dist-info"}
+
+
+def test_a_wheel_holds_what_users_use(wheel: Path) -> None:
+    """Wheel: every file of sinksdk and of the archiver, but what is compiled and C sources; nothing of tests."""
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("sinksdk/")}
+
+    files = [
+        path for folder in ("sinksdk", "connectors") for path in (ROOT / folder).rglob("*") if path.is_file()
+    ]
+    there = {str(path.relative_to(ROOT)) for path in files if path.suffix not in {".c", ".so", ".pyc"}}
+    assert {name for name in held if not name.endswith(".so")} == {
+        f"sinksdk/{name}" if name.startswith("connectors/") else name for name in there
+    }
+    assert [name for name in held if re.search(r"[/_](tests?|zoo|simulation)[/_.]", name)] == []
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+def test_a_folder_of_the_users_own_does_not_hide_the_archiver(
+    site: Path, tmp_path: Path, *, is_package: bool
+) -> None:
+    """A project with connectors/s3_archiver.py of its own, a package or not, runs the bundled archiver all the same."""
+    (tmp_path / "connectors").mkdir()
+    (tmp_path / "connectors/s3_archiver.py").write_text("raise ImportError('the user\\'s own')")
+    if is_package:
+        (tmp_path / "connectors/__init__.py").write_text("")
+    code = (
+        "import sys; from sinksdk.plugins import connector_class;"
+        "print(sys.modules[connector_class('s3-archiver').__module__].__file__)"
     )
 
-    assert done.stdout.strip() == "S3ArchiverConnector"
+    assert python(site, tmp_path, "-c", code) == str(site / "sinksdk/connectors/s3_archiver/connector.py")
 
 
-def test_every_bundled_connector_is_below_sinksdk() -> None:
-    """Entry points: no top-level name besides sinksdk is needed."""
-    (archiver,) = entry_points(group=GROUP, name="s3-archiver")
+def test_the_users_own_connector_of_that_module_is_found(site: Path, tmp_path: Path) -> None:
+    """connector.class: connectors.s3_archiver:Mine is the user's own, beside the bundled archiver."""
+    (tmp_path / "connectors").mkdir()
+    (tmp_path / "connectors/s3_archiver.py").write_text(
+        "from sinksdk import SinkConnector\nclass Mine(SinkConnector): ..."
+    )
+    code = (
+        "from sinksdk.plugins import connector_class;"
+        "print(*(connector_class(n).__name__ for n in ('connectors.s3_archiver:Mine', 's3-archiver')))"
+    )
 
-    assert archiver.value == "sinksdk.connectors.s3_archiver:S3ArchiverConnector"
+    assert python(site, tmp_path, "-c", code) == "Mine S3ArchiverConnector"
+
+
+def test_the_command_line_is_a_module(site: Path, tmp_path: Path) -> None:
+    """``python -m sinksdk`` is ``sinksdk``, where no script is installed."""
+    assert "s3-archiver" in python(site, tmp_path, "-m", "sinksdk", "plugins")
 
 
 def test_what_named_the_archiver_by_its_old_path_still_finds_it() -> None:
@@ -39,15 +128,12 @@ def test_what_named_the_archiver_by_its_old_path_still_finds_it() -> None:
     assert connector_class("connectors.s3_archiver.S3ArchiverConnector") is found
 
 
-def test_a_source_distribution_holds_the_bundled_connectors(tmp_path: Path) -> None:
+def test_a_source_distribution_holds_the_bundled_connectors(source_distribution: Path) -> None:
     """Also those that are elsewhere in the repository; what is compiled is compiled where it is installed."""
-    built = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
-    subprocess.run(built, cwd=Path(__file__).parents[1], capture_output=True, timeout=60, check=True)
-
-    (archive,) = tmp_path.iterdir()
-    with tarfile.open(archive) as opened:
+    with tarfile.open(source_distribution) as opened:
         held = {name.partition("/")[2] for name in opened.getnames()}
     needed = {"__init__.py", "task.py", "_datums.c"}
     assert {f"sinksdk/connectors/s3_archiver/{name}" for name in needed} <= held
     assert "hatch_build.py" in held
     assert not any(name.endswith(".so") for name in held)
+    assert {name.partition("/")[0] for name in held if "/" in name} == {"sinksdk", "docs"}

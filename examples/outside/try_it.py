@@ -1,10 +1,9 @@
-"""A sink in a package of its own, from its source to records in files: ``python examples/outside/try_it.py``.
+"""sinksdk as users have it, installed from its wheel: ``python examples/outside/try_it.py``.
 
-Builds wheels of sinksdk and of the sink, installs both into a fresh environment, checks the sink with the
-test kit, and runs it on a standalone Spark master from another working directory. Everything is in a
-temporary folder and on the loopback interface, and ends with the script.
-
-The other packages are those of the interpreter that runs this; with --from-pypi they are installed anew.
+Installs the wheel, and that of a sink in a package of its own, with all they need into an empty environment
+that knows nothing of the repository. There it runs the README's connector by the README's commands, checks
+the other sink with the test kit, and runs that one on a standalone Spark master. Everything is in a temporary
+folder and on the loopback interface, and ends with the script. Other packages come from pip's cache or PyPI.
 """
 
 import argparse
@@ -23,78 +22,80 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parent.parent
-TOPIC_SCRIPT = HERE.parent / "make_topic.py"  # writes topic "readings"
-PARTITIONS, RECORDS = 2, 5_000  # what it writes
+EXAMPLES = HERE.parent
+REPOSITORY = EXAMPLES.parent
+README_NEEDS = ("folder_sink.py", "folder_sink.json", "make_topic.py")  # of examples/
+PARTITIONS, RECORDS = 2, 5_000  # what make_topic.py writes
 PATIENCE = 90.0  # seconds until a daemon that does not start is an error
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--from-pypi", action="store_true", help="install all other packages too (minutes)")
+    parser.add_argument("--wheel", type=Path, help="sinksdk's (default: one is built of the repository)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="outside-") as name:
         folder = Path(name)
-        project = folder / "project"
+        project, elsewhere = folder / "project", folder / "elsewhere"
         shutil.copytree(HERE, project, ignore=shutil.ignore_patterns("try_it.py", "__pycache__"))
-        wheels = build(project, folder / "wheels")
-        python = install(wheels, folder / "environment", from_pypi=options.from_pypi)
-        check(python, project, folder / "elsewhere")
+        elsewhere.mkdir()
+        own = options.wheel.resolve() if options.wheel else build(REPOSITORY, folder / "wheels")
+        python = install(own, build(project, folder / "wheels"), elsewhere / ".venv")
+        follow_the_readme(elsewhere)
+        check(python, project, elsewhere)
         with standalone_spark(python, folder / "spark") as master:
             run(python, folder, master)
     print("done: nothing is left")
 
 
-def build(project: Path, wheels: Path) -> list[Path]:
-    """Wheels of sinksdk and of the sink."""
-    call(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        wheels,
-        REPOSITORY,
-        project,
-    )
-    built = sorted(wheels.glob("*.whl"))
-    print("built:", ", ".join(wheel.name for wheel in built))
-    return built
+def build(project: Path, folder: Path) -> Path:
+    """A project's wheel."""
+    before = set(folder.glob("*.whl"))
+    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, project)
+    (wheel,) = {*folder.glob("*.whl")} - before
+    print(f"built: {wheel.name}")
+    return wheel
 
 
-def install(wheels: list[Path], folder: Path, *, from_pypi: bool) -> Path:
+def install(own: Path, package: Path, folder: Path) -> Path:
     """A fresh environment with both wheels: its interpreter."""
-    venv.create(folder, with_pip=True)
+    started = time.monotonic()
+    venv.create(folder, with_pip=False)  # a pip from outside installs as well, and is there already
     python = folder / "bin/python"
-    if from_pypi:
-        extras = {"sinksdk": "[spark,cli,testing]", "csv_folder_sink": "[test]"}
-        wanted = [f"{wheel}{extras[wheel.name.partition('-')[0]]}" for wheel in wheels]
-        call(python, "-m", "pip", "install", "--quiet", *wanted)
-    else:
-        site = Path(output(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
-        others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-        (site / "other-packages.pth").write_text("".join(f"{path}\n" for path in others))
-        call(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", *wheels)
+    wanted = (f"{own}[spark,cli,testing]", f"{package}[test]")
+    call(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", *wanted)
     for module in ("sinksdk", "csv_folder_sink"):
         where = output(python, "-c", f"import {module}; print({module}.__file__)")
         if not Path(where).is_relative_to(folder):
             sys.exit(f"{module} was imported from {where}, not from its wheel")
         print(f"installed: {where}")
+    print(f"installed in {time.monotonic() - started:.0f} s")
     return python
+
+
+def follow_the_readme(folder: Path) -> None:
+    """Run the README's commands for its connector, but for ``make install``, and read what it wrote."""
+    (folder / "examples").mkdir()
+    for name in README_NEEDS:
+        shutil.copy(EXAMPLES / name, folder / "examples" / name)
+    blocks = re.findall(
+        r"^```bash\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (commands,) = (block for block in blocks if "sinksdk run examples/folder_sink.json" in block)
+    call("bash", "-euxc", commands.replace("make install\n", ""), cwd=folder)
+    for partition in range(PARTITIONS):
+        files = sorted((folder / "build/lines").glob(f"readings-{partition}+*.jsonl"))
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        compare(partition, [json.loads(line)["offset"] for line in lines])
 
 
 def check(python: Path, project: Path, working_directory: Path) -> None:
     """The package's own test: the kit's check."""
-    working_directory.mkdir()
     arguments = ["-q", "-s", "-p", "no:cacheprovider", "--rootdir", project, project / "tests"]
     call(python, "-m", "pytest", *arguments, cwd=working_directory)
 
 
 def run(python: Path, folder: Path, master: str) -> None:
-    """Write a topic, run the sink on it, and read what it made."""
-    call(python, TOPIC_SCRIPT, folder / "topics")
+    """Run the sink on the README's topic, and read what it made."""
     config = {
         "connector.class": "csv-folder",
         "topics": "readings",
@@ -104,13 +105,15 @@ def run(python: Path, folder: Path, master: str) -> None:
     }
     (folder / "readings.json").write_text(json.dumps({"name": "readings-to-csv", "config": config}))
     command = [python.with_name("sinksdk"), "run", folder / "readings.json", "--until-caught-up"]
-    command += ["--source-directory", folder / "topics", "--store", f"sqlite:///{folder}/commits.sqlite"]
+    command += [
+        "--source-directory",
+        folder / "elsewhere/build/topics",
+        "--store",
+        f"sqlite:///{folder}/commits.sqlite",
+    ]
     call(*command, "--master", master, cwd=folder / "elsewhere")
     for partition in range(PARTITIONS):
-        found = list(offsets(folder / "csv", partition))
-        if found != list(range(RECORDS)):
-            sys.exit(f"readings-{partition}: {len(found)} records are in the files, {RECORDS} in the topic")
-        print(f"readings-{partition}: {RECORDS} records, each once")
+        compare(partition, list(offsets(folder / "csv", partition)))
 
 
 def offsets(folder: Path, partition: int) -> Iterator[int]:
@@ -118,6 +121,13 @@ def offsets(folder: Path, partition: int) -> Iterator[int]:
     for path in sorted(folder.glob(f"readings-{partition}+*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
             yield from (int(row[0]) for row in csv.reader(file))
+
+
+def compare(partition: int, found: list[int]) -> None:
+    """Offsets that were found must be the topic's, each once."""
+    if found != list(range(RECORDS)):
+        sys.exit(f"readings-{partition}: {len(found)} records are in the files, {RECORDS} in the topic")
+    print(f"readings-{partition}: {RECORDS} records, each once")
 
 
 # -- processes -----------------------------------------------------------------------------------------

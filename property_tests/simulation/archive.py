@@ -14,6 +14,9 @@ from typing import Any, ClassVar, TypeVar
 import fastavro
 from pydantic import Field
 
+from property_tests.simulation.sink_cluster import LateRow, SinkCluster
+from property_tests.simulation.store import Bystander
+from property_tests.simulation.world import Process, World
 from sinksdk import (
     ClosingReason,
     OffsetAndMetadata,
@@ -48,9 +51,6 @@ from sinksdk.store.records import (
     TaskRecord,
     Value,
 )
-from sinksdk.testing.simulation.sinks import LateRow, SinkCluster
-from sinksdk.testing.simulation.store import Bystander
-from sinksdk.testing.simulation.world import Process, World
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, denied, no_answer, slow_down
 

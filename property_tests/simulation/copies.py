@@ -8,8 +8,11 @@ from typing import Final, NamedTuple
 
 from property_tests.simulation.places import Place
 from property_tests.simulation.reader import Attempt, Reader
+from property_tests.simulation.source_cluster import SourceCluster
+from property_tests.simulation.store import Bystander
 from property_tests.simulation.tables import Tables, TablesConnector, is_taken_back
 from property_tests.simulation.watched import WatchedTarget
+from property_tests.simulation.world import Process, World
 from sinksdk.store import table
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import (
@@ -20,9 +23,6 @@ from sinksdk.store.keys import (
 from sinksdk.store.records import (
     GenerationPlan,
 )
-from sinksdk.testing.simulation.sources import SourceCluster
-from sinksdk.testing.simulation.store import Bystander
-from sinksdk.testing.simulation.world import Process, World
 
 CONNECTOR: Final = "copy"
 MOST_TASKS: Final = 4

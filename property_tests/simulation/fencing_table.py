@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from property_tests.simulation.copies import Copies
 from property_tests.simulation.places import Memory
 from property_tests.simulation.seeds import run_until, told
+from property_tests.simulation.world import Chaos, Process, World
 from sinksdk import ClosingReason
-from sinksdk.testing.simulation.world import Chaos, Process, World
 
 _TABLES: Final = 4
 _FROZEN_FOR: Final = 500.0  # seconds: until long after all others have ended

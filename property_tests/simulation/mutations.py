@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from property_tests.simulation.archive import SimulatedTask
+from property_tests.simulation.store import SimulatedStore
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.engine.committer import Committer
@@ -32,7 +33,6 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskRecord,
 )
-from sinksdk.testing.simulation.store import SimulatedStore
 
 Patch = pytest.MonkeyPatch
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 
+from property_tests.simulation.world import World
 from sinksdk import ConnectException, RetriableException, TopicPartition
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.source.positions import SourcePosition
@@ -20,7 +21,6 @@ from sinksdk.sources.topic_directory.disk import Disk
 from sinksdk.sources.topic_directory.layout import partition_of
 from sinksdk.sources.topic_directory.log import Entry, TransactionLog
 from sinksdk.sources.topic_directory.transactions import entry_name
-from sinksdk.testing.simulation.world import World
 from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
 

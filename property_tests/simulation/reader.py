@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from property_tests.simulation.places import Place, Row
 from property_tests.simulation.tables import TOPIC, Tables
+from property_tests.simulation.world import Process, World
 from sinksdk.source import SourceRecord
-from sinksdk.testing.simulation.world import Process, World
 
 
 class Attempt(NamedTuple):

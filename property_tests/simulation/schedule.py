@@ -9,8 +9,8 @@ from functools import partial
 
 from property_tests.simulation.archive import Archive
 from property_tests.simulation.seeds import run_until, told
+from property_tests.simulation.world import Chaos, Violation, World
 from sinksdk import ClosingReason
-from sinksdk.testing.simulation.world import Chaos, Violation, World
 
 MOST_DRIVERS = 6
 WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure")

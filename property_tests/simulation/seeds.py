@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from sinksdk.testing.simulation.cluster import Cluster
-from sinksdk.testing.simulation.world import Violation, World, in_words
+from property_tests.simulation.cluster import Cluster
+from property_tests.simulation.world import Violation, World, in_words
 
 ENOUGH = 40_000  # steps for all to end once nothing goes wrong any more
 

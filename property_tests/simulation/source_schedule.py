@@ -12,8 +12,8 @@ from pathlib import Path
 from property_tests.simulation.copies import MOST_TASKS, Copies
 from property_tests.simulation.places import Directory, Memory, Place
 from property_tests.simulation.seeds import run_until, told
+from property_tests.simulation.world import Chaos, Process, Violation, World
 from sinksdk import ClosingReason, ConnectException
-from sinksdk.testing.simulation.world import Chaos, Process, Violation, World
 
 MOST_DRIVERS = 6
 WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure", "configure")

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
+from property_tests.simulation.threads import SimulatedFlag
+from property_tests.simulation.world import Process, World
 from sinksdk import ConnectException, RetriableException
 from sinksdk.source import (
     SourceConnector,
@@ -16,8 +18,6 @@ from sinksdk.source import (
     SourceTask,
     SourceTaskContext,
 )
-from sinksdk.testing.simulation.threads import SimulatedFlag
-from sinksdk.testing.simulation.world import Process, World
 
 GROUP: Final = 3
 """Rows that belong together: with boundary ``connector`` each group is one transaction."""

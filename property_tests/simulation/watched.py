@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 from property_tests.simulation.places import Place
 from property_tests.simulation.reader import Reader
+from property_tests.simulation.world import Process, World
 from sinksdk import ConnectException, FencedException, RetriableException
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
 from sinksdk.source import SourceConnectorConfig, SourceOffset, SourcePartition, SourceRecord
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata
-from sinksdk.testing.simulation.world import Process, World
 
 
 class WatchedTarget:

@@ -53,10 +53,6 @@ class Metric:
         group: Connect's group (the ``type`` of its MBean), or of sinksdk's own metrics what they tell of.
         attribute: its name in that group.
         kind: Prometheus's type.
-        unit: what is counted.
-        description: what it means.
-        labels: names of its labels.
-        samples: its values.
     """
 
     group: str
@@ -83,8 +79,6 @@ class TaskView:
     """All that is known of one task number.
 
     Args:
-        connector: whose task it is.
-        number: its number.
         total: what it has measured in all generations.
         last: what it has measured in the newest one it took part in.
         task: what it does in the newest generation; None if that has no such task.

@@ -49,7 +49,6 @@ class StoreCollector(Collector):
     """Reads the store whenever Prometheus asks; nothing is kept in between.
 
     Args:
-        herder: of the store.
         places: of this process's Spark, if it runs one.
     """
 
@@ -67,7 +66,6 @@ def exposition(herder: Herder, accept: str, places: Places | None = None) -> tup
     """What is answered to Prometheus.
 
     Args:
-        herder: of the store.
         accept: the request's ``Accept`` header: which of Prometheus's formats it reads.
         places: of this process's Spark, if it runs one.
 

@@ -66,7 +66,6 @@ class Partitions(dict[TopicPartition, OffsetRange]):
     """What a source holds of each partition, without those that cannot be read for now.
 
     Args:
-        found: what it holds.
         unavailable: partitions that are there and cannot be asked, because they have no leader, say. They
             are neither empty nor missing.
     """
@@ -154,7 +153,6 @@ class Reader(Protocol):
         the iterator ends it before.
 
         Args:
-            ranges: what to read of each partition.
             columns: names of :data:`~sinksdk.records.RECORD_COLUMNS` that are wanted. ``offset`` always
                 comes; others may be missing where the source has none.
             overrides: settings of the reading client that the connector has (``consumer.override.*``), as the

@@ -181,10 +181,6 @@ def _written(
 def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a connector has committed, read-only.
 
-    Args:
-        store: the store, or its URL.
-        connector: the connector's name.
-
     Returns:
         Per topic partition the next offset to read; ``publish`` holds tokens that are committed and
         not published yet.

@@ -158,8 +158,6 @@ class Store(ABC):
         """Write a value if the key still has the given version (None: if it has no value).
 
         Args:
-            key: where.
-            value: what.
             if_version: the version that is replaced.
             version: of the value's format: a sinksdk that does not know it reads nothing of the value.
 
@@ -228,7 +226,6 @@ class Store(ABC):
 
         Args:
             request: makes it, through this store. Called by several threads.
-            items: what each of them is about.
 
         Returns:
             What each of them gave, in the items' order.

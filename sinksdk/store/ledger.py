@@ -44,7 +44,6 @@ class _Held(NamedTuple):
     """A token that no commit covers, and that nobody has discarded.
 
     Args:
-        token: the token.
         is_noted: whether a task of this generation noted it; else the plan lists it.
         is_own: whether this attempt did.
     """
@@ -62,7 +61,6 @@ class _Content:
     """What a task record says, by partition.
 
     Args:
-        entries: commits.
         held: tokens that are neither committed nor discarded, by id. What the plan lists as stale and is
             not held any more is settled: nobody discards it.
     """
@@ -260,9 +258,6 @@ class TaskLedger(Ledger):
     segment is written first, then the record that names it.
 
     Args:
-        store: where.
-        connector: the connector's name.
-        task: the task's number.
         taken: its record as taken over.
         stale: tokens of predecessors that are to be discarded, as noted in the plan.
         apart: commits in the record's segments.

@@ -18,11 +18,11 @@ class MemoryStore(Store):
 
     @property
     def url(self) -> str:
-        """See :attr:`Store.url`; nobody else can open it."""
+        """Nobody else can open it."""
         return "memory:"
 
     def snapshot(self, prefix: str) -> Store:
-        """See :meth:`Store.snapshot`."""
+        """A copy, made under the lock."""
         with self._lock:
             found = {key: stored for key, stored in self._records.items() if key.startswith(prefix)}
         return Snapshot(self.url, found)

@@ -82,8 +82,6 @@ class ConnectorRecord(Lasting):
         config: the configuration as written, references unresolved.
         version: counts its changes.
         incarnation: new each time the name is created.
-        target_state: what the operator wants.
-        orders: what else was asked for.
         claimed: the newest generation whose driver has brought its own configuration.
         deleted: being deleted: outside resources are cleaned up before this record goes.
         forced: the deletion gives up what is committed and cannot be published.
@@ -243,7 +241,6 @@ class Closing(Lasting):
     """A running generation shall close.
 
     Args:
-        reason: why.
         timeout: seconds the tasks have for it, from when they see it.
         successor: the driver that waits to take over; whoever runs the generation ends after it.
         answered: it has ended, and its driver does nothing more.
@@ -289,12 +286,7 @@ class Undecided(Lasting):
 
 
 class Dropped(Lasting):
-    """Commits of topics that a connector is not subscribed to any more: it may be again, and goes on there.
-
-    Args:
-        committed: the commits.
-        topic_ids: ids of these topics.
-    """
+    """Commits and ids of topics that a connector is not subscribed to any more; it may be again."""
 
     committed: tuple[Entry, ...]
     topic_ids: dict[str, str] = Field(default_factory=dict)
@@ -342,7 +334,6 @@ class TaskRecord(Lasting):
         attempt: which attempt at the task; 0 when it was only fenced.
         written: the generation whose task wrote what stands below; fencing leaves it as it is. None:
             ``generation``.
-        entries: commits.
         prepared: tokens noted that no commit covers.
         discarded: ids of tokens of the plan's ``stale`` that are discarded.
         segments: names of the values that hold further commits of its generation, oldest first; of two

@@ -45,7 +45,6 @@ class PartitionStatus(Value):
 
     Args:
         seen: when its unread records were first seen.
-        tail: what was read and kept back.
         failures: how often in a row it has failed.
         error: why, the last time.
         end: where the source ended when it was last asked.
@@ -84,7 +83,6 @@ class TaskStatus(Value):
     """What is remembered of a source's task from one generation to the next.
 
     Args:
-        task: its number.
         failures: how often in a row it has failed.
         failed_at: when it failed lately, in a row or not, in seconds since the epoch.
         error: why, the last time.
@@ -204,7 +202,6 @@ class Remembered(Value):
     """What a connector's driver remembers from one generation to the next.
 
     Args:
-        partitions: those it has seen.
         tasks: of a source: those that have failed.
     """
 
@@ -219,7 +216,6 @@ class PartitionProgress(Value):
         position: offset after the last record the task accepted.
         committed: next offset to read after the last commit.
         records: records accepted in this generation.
-        counts: what the task counted.
         failure: why it ended early.
         rate: records per second, lately.
         tail: of ``records``, those above the commit.
@@ -251,7 +247,6 @@ class SourcePartitionOffset(Value):
     """How far a source partition is read.
 
     Args:
-        partition: which part of the source.
         offset: where to read on after it.
         committed: whether the task that tells of it has committed it; else it has only asked for it.
     """
@@ -291,7 +286,6 @@ class TaskProgress(Value):
 
     Args:
         hangs: its author's code has not come back for too long: where it is.
-        measures: what this attempt has measured.
         source: how far it is, if it is a source's; it has no partitions then.
     """
 
@@ -307,7 +301,6 @@ class TaskTotals(Value):
     """One task number's measures.
 
     Args:
-        task: which.
         total: of all generations together.
         last: of the newest one it took part in.
     """
@@ -365,10 +358,8 @@ class PastFailure(Value):
 
     Args:
         topic: of the last partition that ended so; empty if it was a task of a source.
-        partition: its number.
         at: when that was, in seconds since the epoch.
         times: how often one did.
-        message: what the exception said.
         trace: the end of its stack trace.
         task: number of the task, if it was one of a source.
     """

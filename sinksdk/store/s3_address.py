@@ -34,8 +34,6 @@ class S3Address:
         region: AWS region, or whatever the endpoint signs for; empty for boto3's default.
         is_path_style: the bucket stands in the path, not in the host's name.
         access_key_id: with the next two, credentials; empty for boto3's default chain.
-        secret_access_key: see above.
-        session_token: see above.
     """
 
     bucket: str

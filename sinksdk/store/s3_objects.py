@@ -46,9 +46,6 @@ class Objects:
     """Requests on objects by their names below the prefix. Each is made once, whatever becomes of it.
 
     All raise :class:`Lost` when there was no answer, or one that passes, and :class:`StoreRefused`.
-
-    Args:
-        address: bucket, prefix and how to reach them.
     """
 
     def __init__(self, address: S3Address) -> None:

@@ -109,7 +109,7 @@ class SqlStore(Store):
         return 1 if self.is_local_file else MOST_CONNECTIONS
 
     def snapshot(self, prefix: str) -> Store:
-        """See :meth:`Store.snapshot`: one statement sees one state of the table."""
+        """One statement sees one state of the table."""
         query = sa.select(_records).where(_records.c.key.startswith(prefix, autoescape=True))
         rows = self._ask(
             lambda: self._transact(lambda connection: connection.execute(query).all()), f"reading {prefix}"
@@ -124,7 +124,7 @@ class SqlStore(Store):
         _dispose(self._engines)
 
     def recent_version(self, key: str) -> str | None:
-        """See :meth:`Store.recent_version`: a server's connectors look together."""
+        """A server's connectors look together."""
         return self._glances.version(key)
 
     def _read(self, key: str) -> Stored | None:

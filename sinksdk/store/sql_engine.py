@@ -45,7 +45,6 @@ def create_engine(url: URL, *, create: bool) -> Engine:
     """An engine for the calling process; a forked one needs its own.
 
     Args:
-        url: the database.
         create: make SQLite's file where it is missing.
     """
     return _sqlite(url, create=create) if url.get_backend_name() == SQLITE else _postgresql(url)

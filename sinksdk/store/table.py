@@ -32,10 +32,6 @@ def read_again(
     """As :func:`read`, of a value that was read before: while its version stands, only that is read.
 
     Args:
-        store: where it is.
-        key: of the value.
-        model: its type.
-        known: what was read before.
         is_recent_enough: whether it does that the version stood a moment ago.
     """
     if known is not None:

@@ -75,7 +75,6 @@ def check_sink(
         read_back: topic, partition and offset (and value, if you like) of every record that a reader of
             the destination sees now. It must not fail, and not depend on any task.
         settings: how many cases, how many steps; by default the same 200 cases of up to 30 steps each time.
-        options: see :class:`SinkOptions`.
 
     Returns:
         What was shown, and how often each fault was met. It is also printed.
@@ -142,7 +141,6 @@ def replay(
         schedule: steps, as printed with the failure.
         make_task: as for :func:`check_sink`.
         read_back: as for :func:`check_sink`.
-        options: see :class:`SinkOptions`.
 
     Raises:
         SinkContractError: the sink still does not keep its promise.

@@ -14,11 +14,7 @@ from sinksdk.store.records import Entry, TaskRecord, by_partition
 
 
 class MemoryCommitLog(Ledger):
-    """What one attempt at a task has committed, kept in memory.
-
-    Args:
-        committed: commits to start with.
-    """
+    """What one attempt at a task has committed, kept in memory."""
 
     def __init__(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
         entries = tuple(Entry.of(p, offset, 0) for p, offset in (committed or {}).items())

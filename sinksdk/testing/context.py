@@ -21,10 +21,6 @@ class FakeContext(SinkTaskContext):
         task.pre_commit({tp: OffsetAndMetadata(3)})
 
     Args:
-        assignment: partitions that are open.
-        committed: their last commits.
-        configs: the configuration as written.
-        generation: number of the generation.
         tolerates_errors: whether errant records are tolerated (``errors.tolerance``).
     """
 
@@ -64,35 +60,28 @@ class FakeContext(SinkTaskContext):
         self._reporter = _Reporter(self.reported, tolerates_errors)
 
     def is_closing(self) -> bool:
-        """See :meth:`SinkTaskContext.is_closing`."""
         return self.closing is not None
 
     def closing_reason(self) -> ClosingReason | None:
-        """See :meth:`SinkTaskContext.closing_reason`."""
         return self.closing
 
     def deadline(self) -> float | None:
-        """See :meth:`SinkTaskContext.deadline`."""
         return self.seconds_left if self.is_closing() else None
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """See :meth:`SinkTaskContext.assignment`."""
         return frozenset(self.open)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """See :meth:`SinkTaskContext.committed`."""
         return self.commits.get(partition)
 
     def configs(self) -> Mapping[str, str]:
-        """See :meth:`SinkTaskContext.configs`."""
         return self._configs
 
     def generation(self) -> int:
-        """See :meth:`SinkTaskContext.generation`."""
         return self._generation
 
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
-        """See :meth:`SinkTaskContext.prepared`. Raises ConnectException for a partition that is not open."""
+        """Raises ConnectException for a partition that is not open."""
         strangers = sorted(set(tokens) - self.open)
         if strangers:
             raise ConnectException(f"tokens were noted for {', '.join(map(str, strangers))}: not open here")
@@ -100,27 +89,21 @@ class FakeContext(SinkTaskContext):
             self.tokens[partition] += map(as_token, given)
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`SinkTaskContext.offset`."""
         self.moves.update(offsets)
 
     def timeout(self, seconds: float) -> None:
-        """See :meth:`SinkTaskContext.timeout`."""
         self.timeouts.append(seconds)
 
     def request_commit(self) -> None:
-        """See :meth:`SinkTaskContext.request_commit`."""
         self.requested_commits += 1
 
     def fail(self, partition: TopicPartition, error: BaseException) -> None:
-        """See :meth:`SinkTaskContext.fail`."""
         self.failures.setdefault(partition, error)
 
     def count(self, partition: TopicPartition, **amounts: int) -> None:
-        """See :meth:`SinkTaskContext.count`."""
         self.counts[partition].update(amounts)
 
     def errant_record_reporter(self) -> ErrantRecordReporter:
-        """See :meth:`SinkTaskContext.errant_record_reporter`."""
         return self._reporter
 
 
@@ -132,7 +115,6 @@ class _Reporter(ErrantRecordReporter):
         self._tolerates = tolerates
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
-        """See :meth:`ErrantRecordReporter.report`."""
         self._reported.append((record, error))
         if not self._tolerates:
             raise ConnectException(

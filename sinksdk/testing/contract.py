@@ -63,7 +63,6 @@ class ContractError(AssertionError):
     """A connector broke its promise.
 
     Args:
-        problem: what is wrong.
         story: what happened until then, sentence by sentence.
         steps: the same, to be replayed.
     """

@@ -18,9 +18,6 @@ class MemoryDestination:
     yours has: objects that are overwritten (:meth:`write`), logs that are appended to (:meth:`append`),
     rows with keys (:meth:`upsert`), uploads or transactions (:meth:`begin`, :meth:`fill`,
     :meth:`publish`, :meth:`discard`).
-
-    Args:
-        faults: what goes wrong.
     """
 
     def __init__(self, faults: FaultPlan | None = None) -> None:

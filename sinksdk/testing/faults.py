@@ -59,7 +59,6 @@ class Fault:
     Args:
         where: which operations are counted; :data:`DESTINATION` unless said otherwise.
         at: how many of them go well before it.
-        kind: how it goes wrong.
     """
 
     where: str = DESTINATION
@@ -77,7 +76,6 @@ class FaultPlan:
         plan.run("destination", write_second)  # takes effect and raises RetriableException
 
     Args:
-        faults: what goes wrong from now on.
         clock: what slow operations move on.
     """
 

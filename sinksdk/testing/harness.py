@@ -37,10 +37,7 @@ class Call:
     """One call the task has seen.
 
     Args:
-        name: the method.
-        arguments: what it was given.
         is_closing: what ``context.is_closing()`` said on entry.
-        raised: what it raised.
     """
 
     name: str
@@ -67,7 +64,6 @@ class SinkTaskHarness:
         config: what ``start`` is given: a validated model, or anything the task likes.
         committed: commits to start with: offsets, or offsets with metadata and tokens.
         options: intervals, retries, converters of the engine.
-        dead_letters: where errant records go.
         generation: what ``context.generation()`` says.
         log: a commit log to take over instead of ``committed``.
         clock: a clock to share with what else lives in the test.
@@ -145,7 +141,6 @@ class SinkTaskHarness:
         """Open partitions at their commits; those already open stay (incremental).
 
         Args:
-            partitions: which.
             limits: the range each is read in; None leaves the end open, from offset 0 or the commit.
         """
         self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits)))
@@ -162,7 +157,6 @@ class SinkTaskHarness:
         The task gets them in portions of at most ``max.poll.records``, until it asks to be left alone.
 
         Args:
-            partition: whose they are.
             records: whole records; or values, which get the next offsets.
         """
         batch = records if isinstance(records, SinkRecords) else self._batch(partition, list(records))

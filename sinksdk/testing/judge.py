@@ -18,12 +18,7 @@ Seen = Mapping[TopicPartition, Sequence[int]]
 
 
 class Judge:
-    """Remembers what happened, and finds what must not be.
-
-    Args:
-        capabilities: what the sink promises.
-        source: what was produced.
-    """
+    """Remembers what happened, and finds what must not be."""
 
     def __init__(self, capabilities: Capabilities, source: EndlessSource) -> None:
         self._promise = capabilities

@@ -23,12 +23,7 @@ PORTION: Final = 3
 
 
 class FaultyCommitLog(MemoryCommitLog):
-    """A commit log whose writes may fail as planned: then the attempt is over, whatever the write did.
-
-    Args:
-        faults: what goes wrong.
-        judge: told of every write.
-    """
+    """A commit log whose writes may fail as planned: then the attempt is over, whatever the write did."""
 
     def __init__(self, faults: FaultPlan, judge: Judge) -> None:
         super().__init__()
@@ -55,10 +50,6 @@ class Process(SinkTaskHarness):
     """A harness that tells the judge what its task is asked and what it answers.
 
     Args:
-        subject: the sink under test.
-        destination: what it writes to.
-        faults: what goes wrong with the calls.
-        judge: who is told.
         see: reads back what is at the destination now.
         tell: is told what the task raises, for the story.
     """

@@ -20,7 +20,6 @@ class Report:
     """A run in which the sink kept its promise. Its text says what was shown.
 
     Args:
-        capabilities: what was promised, and held.
         exercised: how often each step was done and each fault was met.
     """
 

@@ -17,7 +17,6 @@ def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
     """The failure of a shorter schedule: none of its steps can be left out or made smaller.
 
     Args:
-        failure: of a schedule that may be long.
         run: does the steps of a schedule, and says what was wrong.
     """
     tries = 0

@@ -13,7 +13,6 @@ class EndlessSource:
     """Topic partitions that grow as they are read.
 
     Args:
-        partitions: which.
         record: makes the record at an offset.
     """
 

@@ -24,8 +24,6 @@ def sweep(subject: Subject[Any], exercised: Counter[str], most: int) -> SinkCont
     """Try the small run with one fault, or one mishap, at a time.
 
     Args:
-        subject: the sink under test.
-        exercised: counts what happened.
         most: runs at most so many, evenly chosen.
 
     Returns:

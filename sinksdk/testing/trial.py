@@ -26,12 +26,7 @@ _MOST_ATTEMPTS: Final = 100
 
 
 class Trial(Generic[D]):
-    """Runs one attempt at the task after the other, as the runtime would, and judges after each step.
-
-    Args:
-        subject: the sink under test.
-        exercised: counts what happened.
-    """
+    """Runs one attempt at the task after the other, as the runtime would, and judges after each step."""
 
     def __init__(self, subject: Subject[D], exercised: Counter[str] | None = None) -> None:
         self.subject = subject

@@ -93,13 +93,7 @@ class MemoryTopics:
 
 
 class MemoryWriter:
-    """Writes to topics in memory. See :class:`~sinksdk.engine.writer.TransactionalWriter`.
-
-    Args:
-        topics: where.
-        transactional_id: as whom.
-        connector: whose offsets.
-    """
+    """Writes to topics in memory. See :class:`~sinksdk.engine.writer.TransactionalWriter`."""
 
     def __init__(self, topics: MemoryTopics, transactional_id: str, connector: str) -> None:
         self._topics = topics
@@ -112,25 +106,21 @@ class MemoryWriter:
         """Whether :meth:`close` was called."""
 
     def init(self) -> None:
-        """See :meth:`TransactionalWriter.init`."""
         self._epoch = self._topics.operate(
             f"{self._id} fences its predecessors", lambda: self._topics.take_over(self._id)
         )
 
     def begin(self) -> None:
-        """See :meth:`TransactionalWriter.begin`."""
         self._number += 1
         self._sent = []
 
     def send(self, record: SourceRecord) -> None:
-        """See :meth:`TransactionalWriter.send`."""
         self._topics.operate(f"{self._id} sends", lambda: self._topics.check(self._id, self._epoch))
         self._sent.append(record)
 
     def commit(
         self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
     ) -> Sequence[RecordMetadata]:
-        """See :meth:`TransactionalWriter.commit`."""
         transaction = _Transaction(self._id, self._epoch, self._number)
         return self._topics.operate(
             f"{self._id} commits {len(self._sent)} records",
@@ -138,35 +128,26 @@ class MemoryWriter:
         )
 
     def abort(self) -> None:
-        """See :meth:`TransactionalWriter.abort`."""
         self._topics.operate(f"{self._id} aborts", lambda: self._topics.check(self._id, self._epoch))
         self._sent = []
 
     def close(self) -> None:
-        """See :meth:`TransactionalWriter.close`."""
         self._sent = []
         self.is_closed = True
 
 
 class MemoryOffsets(CommittedOffsets):
-    """Reads source offsets from memory.
-
-    Args:
-        topics: where.
-        connector: whose.
-    """
+    """Reads source offsets from memory."""
 
     def __init__(self, topics: MemoryTopics, connector: str) -> None:
         self._topics = topics
         self._connector = connector
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
-        """See :meth:`OffsetStorageReader.offsets`."""
         keys = [partition_key(partition) for partition in partitions]
         return self._topics.operate(f"offsets of {self._connector} are read", lambda: self._read(keys))
 
     def positions(self) -> Sequence[SourcePosition]:
-        """See :meth:`CommittedOffsets.positions`."""
         return self._topics.operate(
             f"all offsets of {self._connector} are read",
             lambda: list(self._topics.positions[self._connector].values()),
@@ -178,19 +159,13 @@ class MemoryOffsets(CommittedOffsets):
 
 
 class MemoryTarget:
-    """Topics in memory as where sources write. See :class:`~sinksdk.engine.writer.Target`.
-
-    Args:
-        topics: which.
-    """
+    """Topics in memory as where sources write. See :class:`~sinksdk.engine.writer.Target`."""
 
     def __init__(self, topics: MemoryTopics) -> None:
         self._topics = topics
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> MemoryWriter:
-        """See :meth:`Target.writer`."""
         return MemoryWriter(self._topics, transactional_id(config.group_id, name), name.connector)
 
     def offsets(self, config: SourceConnectorConfig) -> MemoryOffsets:
-        """See :meth:`Target.offsets`."""
         return MemoryOffsets(self._topics, config.name)

@@ -82,10 +82,7 @@ class TopicDirectoryWriter:
 
     Args:
         path: the topic directory; it is created where it is not there.
-        transactional_id: as whom.
-        connector: whose source offsets.
         now: seconds since the epoch, for records without a timestamp.
-        disk: the file system.
 
     Raises:
         ConfigException: a URL of another file system.
@@ -112,7 +109,6 @@ class TopicDirectoryWriter:
         self._sent: list[SourceRecord] = []
 
     def init(self) -> None:
-        """See :meth:`TransactionalWriter.init`."""
         with _on_disk(self._root):
             self._log.create()
             while True:
@@ -123,18 +119,15 @@ class TopicDirectoryWriter:
             self._sweep(before)
 
     def begin(self) -> None:
-        """See :meth:`TransactionalWriter.begin`."""
         self._sent = []
 
     def send(self, record: SourceRecord) -> None:
-        """See :meth:`TransactionalWriter.send`."""
         stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
         self._sent.append(replace(record, timestamp=stamp))
 
     def commit(
         self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
     ) -> Sequence[RecordMetadata]:
-        """See :meth:`TransactionalWriter.commit`."""
         parts = self._by_partition()
         with _on_disk(self._root):
             while not self._is_committed(state := self._owned()):
@@ -147,14 +140,13 @@ class TopicDirectoryWriter:
         return written
 
     def abort(self) -> None:
-        """See :meth:`TransactionalWriter.abort`."""
         with _on_disk(self._root):
             if not self._is_committed(self._owned()):
                 self._forget_attempt()
         self._sent = []
 
     def close(self) -> None:
-        """See :meth:`TransactionalWriter.close`. Nothing is held; a file that nobody named stays."""
+        """Nothing is held; a file that nobody named stays."""
         self._sent = []
 
     def _owned(self) -> LogState:
@@ -265,10 +257,6 @@ class TopicDirectoryWriter:
 class TopicDirectoryOffsets(CommittedOffsets):
     """Reads source offsets from a topic directory's transactions.
 
-    Args:
-        path: the topic directory.
-        connector: whose.
-
     Raises:
         ConfigException: a URL of another file system.
     """
@@ -278,14 +266,12 @@ class TopicDirectoryOffsets(CommittedOffsets):
         self._connector = connector
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
-        """See :meth:`OffsetStorageReader.offsets`."""
         keys = [partition_key(partition) for partition in partitions]
         with _on_disk(self._log.root):
             known = self._log.refresh().positions.get(self._connector, {})
         return [dict(known[key].offset) if key in known else None for key in keys]
 
     def positions(self) -> Sequence[SourcePosition]:
-        """See :meth:`CommittedOffsets.positions`."""
         with _on_disk(self._log.root):
             return list(self._log.refresh().positions.get(self._connector, {}).values())
 
@@ -301,11 +287,9 @@ class TopicDirectoryTarget:
     path: str
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> TopicDirectoryWriter:
-        """See :meth:`Target.writer`."""
         return TopicDirectoryWriter(self.path, transactional_id(config.group_id, name), name.connector)
 
     def offsets(self, config: SourceConnectorConfig) -> TopicDirectoryOffsets:
-        """See :meth:`Target.offsets`."""
         return TopicDirectoryOffsets(self.path, config.name)
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,11 +38,13 @@ from sinksdk.testing import (
     check_sink,
     replay,
     sink_machine,
-    zoo,
 )
 from sinksdk.testing.machine import DEFAULTS
+from tests.testing import zoo
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
 
 FEW = settings(DEFAULTS, max_examples=10, stateful_step_count=10)
 read_back = MemoryDestination.read_back
@@ -516,11 +519,11 @@ def test_the_doubles_work_without_hypothesis() -> None:
 import sys
 sys.modules["hypothesis"] = None
 from sinksdk.testing import MemoryDestination, replay
-from sinksdk.testing.zoo import RangeSink
+from tests.testing.zoo import RangeSink
 replay([("deliver", 0, 2), ("rebalance",)], RangeSink, read_back=MemoryDestination.read_back)
 print("fine")
 """
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert ran.stdout == "fine\n"
 
 

@@ -17,7 +17,7 @@ from sinksdk.testing import (
     check_source,
     replay_source,
 )
-from sinksdk.testing.source_kit.zoo import PartSource, QueueSource, share
+from tests.testing.source_zoo import PartSource, QueueSource, share
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, SinkRecord, Token, TopicPartition
 from sinksdk.testing import FakeContext, MemoryDestination
-from sinksdk.testing.zoo import TwoPhaseSink
 from tests.engine.sinks import rows
+from tests.testing.zoo import TwoPhaseSink
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

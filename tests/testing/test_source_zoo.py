@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sinksdk.testing import MemoryOrigin, SourceContractError, check_source, replay_source
-from sinksdk.testing.source_kit import zoo
+from tests.testing import source_zoo as zoo
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, RetriableException, SinkRecords, TopicPartition
-from sinksdk.testing import Capabilities, Guarantee, MemoryDestination, SinkContractError, Trial, zoo
+from sinksdk.testing import Capabilities, Guarantee, MemoryDestination, SinkContractError, Trial
 from sinksdk.testing.contract import PARTITIONS, Subject
+from tests.testing import zoo
 
 P0, P1, _ = PARTITIONS
 

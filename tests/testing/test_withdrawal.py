@@ -20,12 +20,12 @@ from sinksdk.testing import (
     check_machine,
     replay,
     sink_machine,
-    zoo,
 )
 from sinksdk.testing.contract import PARTITIONS, json_record
 from sinksdk.testing.judge import Judge
 from sinksdk.testing.machine import DEFAULTS
 from sinksdk.testing.source import EndlessSource
+from tests.testing import zoo
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 
 from sinksdk import SinkRecord
-from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay, zoo
+from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay
 from sinksdk.testing.machine import DEFAULTS
 from tests.depth import DEPTH
+from tests.testing import zoo
 
 pytestmark = pytest.mark.slow
 

@@ -80,7 +80,6 @@ def bystander(
 
     Args:
         properties: of confluent-kafka's clients.
-        group: whose name it needs.
         further: settings of librdkafka that only this consumer has.
 
     Raises:

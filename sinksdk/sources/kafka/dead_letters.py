@@ -56,11 +56,6 @@ class KafkaDeadLetters:
 
     The producer connects with the first of them: most tasks have none. A context manager: what nobody
     waits for any more is given a few seconds at its end.
-
-    Args:
-        topic: which.
-        properties: of the producer.
-        make_producer: makes one of them.
     """
 
     def __init__(

@@ -27,7 +27,6 @@ class ConsumerGroup:
     """A consumer group whose offsets are read and written from outside; nobody ever joins it.
 
     Args:
-        cluster: where it is.
         name: its name; Connect's for a sink is ``connect-<connector>``.
     """
 

@@ -52,8 +52,6 @@ class Order(NamedTuple):
     """What a loop over messages is to do.
 
     Args:
-        functions: librdkafka's.
-        queue: where it is.
         held: where :class:`~sinksdk.sources.kafka.rdkafka.Held` of the queue are.
         timeout_ms: milliseconds to wait for the first message.
         end: see :func:`fill`.
@@ -180,10 +178,8 @@ def fill(
     with the queue: a later call with a higher ``end`` begins with it. Other threads run meanwhile.
 
     Args:
-        queue: of the partition.
         timeout: seconds to wait for the first message.
         end: the offset after the last one that is wanted.
-        max_rows: how many rows at most.
         max_bytes: of keys, values and wanted headers; the row that reaches it is the last one.
         columns: which ones are wanted; ``offset`` always is. The others are not copied.
         loop: what goes over the messages, if not the best there is.
@@ -332,7 +328,6 @@ class _Rows:
     """Messages as they are taken, column by column. Holds copies, no messages.
 
     Args:
-        call: librdkafka's functions.
         columns: bits of those that are wanted.
         limit: bytes that a column of bytes may have, and headers a batch.
     """

@@ -36,12 +36,10 @@ class OwnTopic:
 
     Args:
         what: it is, for messages.
-        name: its name.
         name_key: the configuration key that names it.
         partitions: how many it is created with.
         replicas: of each; -1 for the cluster's own default.
         replicas_key: the configuration key that says how many.
-        config: settings of the topic.
     """
 
     what: str

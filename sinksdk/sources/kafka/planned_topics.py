@@ -13,7 +13,9 @@ Overrides = tuple[tuple[str, str], ...]
 
 
 class PlannedTopics:
-    """Vouches for topics by their ids. Kafka's readers know names only: they go on in whatever has the name.
+    """Vouches for topics by their ids (:data:`~sinksdk.engine.vouching.Vouch`).
+
+    Kafka's readers know names only: they go on in whatever has the name.
 
     Args:
         ids: id of each topic as it was planned; of others nothing is known, and nothing is said.
@@ -28,7 +30,7 @@ class PlannedTopics:
         self._topic_ids = topic_ids
 
     def __call__(self, topics: Collection[str]) -> dict[str, ConnectException]:
-        """See :data:`sinksdk.engine.vouching.Vouch`."""
+        """The errors of topics that are not as planned; without an answer, of all that were asked about."""
         asked = sorted(self._ids.keys() & set(topics))
         if not asked:
             return {}
@@ -58,7 +60,6 @@ def planned_topics(
     """Vouches for a cluster's topics; nobody is connected to until somebody asks.
 
     Args:
-        client: how to reach the cluster.
         overrides: properties of its consumers, as of :class:`~sinksdk.sources.kafka.source.KafkaSource`.
         ids: as of :class:`PlannedTopics`.
 

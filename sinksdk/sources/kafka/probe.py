@@ -35,8 +35,6 @@ def first_offsets(
     One consumer asks about all of them together: a broker gets one request for all its partitions.
 
     Args:
-        properties: of the consumer.
-        ranges: offsets of each partition.
         clock: seconds on a clock that never jumps.
 
     Returns:

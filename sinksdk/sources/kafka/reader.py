@@ -53,16 +53,13 @@ _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"}
 class KafkaReader:
     """Reads ranges of one cluster's partitions, up to the last stable offset unless told otherwise.
 
-    Its consumer is kept for the next generation that this process reads of the cluster.
-
-    Args:
-        client: how to reach the cluster.
+    A :class:`~sinksdk.sources.base.Reader`. Its consumer is kept for the next generation that this process
+    reads of the cluster.
     """
 
     client: KafkaClient
 
     def of(self, partitions: Collection[TopicPartition]) -> KafkaReader:  # noqa: ARG002 - whichever they are
-        """See :meth:`sinksdk.sources.base.Reader.of`."""
         return self
 
     def read(
@@ -71,11 +68,7 @@ class KafkaReader:
         columns: Collection[str],
         overrides: Mapping[str, str],
     ) -> Generator[SinkRecords | Unread | None]:
-        """See :meth:`sinksdk.sources.base.Reader.read`.
-
-        Raises:
-            ConfigException: librdkafka does not accept the properties.
-        """
+        """Raises ConfigException too: librdkafka does not accept the properties."""
         properties = {**PROPERTIES, **self.client.librdkafka(overrides)}
         with ExitStack() as stack:
             lent = stack.enter_context(_CONSUMERS.lend(properties))
@@ -92,8 +85,6 @@ class Reading:
     Args:
         consumer: which has no partitions.
         cluster: its address, for messages.
-        ranges: what to read of each partition.
-        columns: that are wanted.
         clock: seconds on a clock that never jumps.
     """
 

@@ -17,10 +17,9 @@ _ISOLATION: Final = "isolation.level"
 
 
 class KafkaSource:
-    """Topics of one Kafka cluster, read up to the last stable offset.
+    """Topics of one Kafka cluster (:class:`~sinksdk.sources.base.Source`), read up to the last stable offset.
 
     Args:
-        client: how to reach the cluster.
         overrides: properties of the reading clients, without the ``consumer.override.`` they have in a
             connector's configuration; ``isolation.level`` is ``read_committed`` unless they say otherwise.
 
@@ -33,7 +32,7 @@ class KafkaSource:
         self.cluster = Cluster({_ISOLATION: "read_committed", **client.librdkafka(overrides)})
 
     def partitions(self, subscription: Subscription) -> Partitions:
-        """See :meth:`sinksdk.sources.base.Source.partitions`. Kafka's own topics match no regex."""
+        """Kafka's own topics match no regex."""
         topics = self._topics(subscription)
         return self.cluster.available(partition for found in topics.values() for partition in found)
 
@@ -46,7 +45,6 @@ class KafkaSource:
         return first_offsets(self.cluster.properties, ranges)
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> KafkaReader:  # noqa: ARG002 - whichever they are
-        """See :meth:`sinksdk.sources.base.Source.reader`."""
         return KafkaReader(self._client)
 
     def _topics(self, subscription: Subscription) -> dict[str, list[TopicPartition]]:

@@ -29,7 +29,6 @@ class DataFile:
         first: its lowest offset.
         last: its highest offset.
         size: bytes of its records, uncompressed.
-        columns: those of records that it has.
     """
 
     path: str

@@ -99,11 +99,7 @@ def partition_of(path: str) -> TopicPartition:
 
 
 class Layout:
-    """Finds topics, partitions and files.
-
-    Args:
-        root: the directory.
-    """
+    """Finds topics, partitions and files."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

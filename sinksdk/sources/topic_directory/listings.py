@@ -30,8 +30,6 @@ class _Listed:
         seen_at: when it had this stamp first.
         at: when it was listed.
         compared_at: when its names were last compared.
-        names: what was in it.
-        value: what was made of it.
     """
 
     stamp: tuple[int, ...]
@@ -67,10 +65,6 @@ class Listings:
 
     def of(self, folder: str, read: Callable[[], T]) -> T:
         """What a folder holds.
-
-        Args:
-            folder: its path.
-            read: lists it.
 
         Returns:
             What ``read`` has returned now or before: the same object for as long as it is equal.

@@ -41,10 +41,7 @@ class Extent(_Model):
     """Offsets that a transaction appended to a partition.
 
     Args:
-        topic: the partition's topic.
-        partition: its number.
-        start: the first offset.
-        end: the one after the last.
+        end: the offset after the last.
     """
 
     topic: str
@@ -71,8 +68,6 @@ class Position(_Model):
     """How far a source was read.
 
     Args:
-        connector: whose source.
-        partition: which part of it.
         offset: where to read on; None: as if nothing of it had been read.
     """
 
@@ -168,12 +163,7 @@ class LogState:
 
 
 class TransactionLog:
-    """A topic directory's transactions, read on from where they were read before. Raises OSError too.
-
-    Args:
-        root: the topic directory.
-        disk: the file system.
-    """
+    """A topic directory's transactions, read on from where they were read before. Raises OSError too."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root

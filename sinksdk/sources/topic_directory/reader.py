@@ -27,7 +27,7 @@ _OPTIONAL: Final = frozenset({"timestampType", "headers"})
 
 @dataclass(frozen=True, slots=True)
 class TopicDirectoryReader:
-    """Reads ranges in a task.
+    """Reads ranges in a task (:class:`~sinksdk.sources.base.Reader`).
 
     Args:
         files: those of each partition that hold something of its range, in the order of their offsets, as
@@ -37,7 +37,6 @@ class TopicDirectoryReader:
     files: Mapping[TopicPartition, Sequence[DataFile]] = field(default_factory=dict)
 
     def of(self, partitions: Collection[TopicPartition]) -> TopicDirectoryReader:
-        """See :meth:`sinksdk.sources.base.Reader.of`."""
         return TopicDirectoryReader({partition: self.files.get(partition, ()) for partition in partitions})
 
     def read(
@@ -46,7 +45,6 @@ class TopicDirectoryReader:
         columns: Collection[str],
         overrides: Mapping[str, str],  # noqa: ARG002 - there is no client
     ) -> Generator[SinkRecords | Unread | None]:
-        """See :meth:`sinksdk.sources.base.Reader.read`."""
         for partition, offsets in ranges.items():
             if offsets.start >= offsets.end:
                 continue

@@ -60,7 +60,8 @@ class _Seen:
 class TopicDirectory:
     """Reads topics that are folders of Parquet files; the package's docstring describes them.
 
-    Looking is cheap: a file is opened once, afterwards only its size and time of change are read.
+    A :class:`~sinksdk.sources.base.Source`. Looking is cheap: a file is opened once, afterwards only its size
+    and time of change are read.
 
     Args:
         path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Where
@@ -94,7 +95,6 @@ class TopicDirectory:
         self._last_look: dict[TopicPartition, Sequence[DataFile]] = {}
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        """See :meth:`sinksdk.sources.base.Source.partitions`."""
         try:
             return self._look(subscription)
         except MissingSourceTopicException:
@@ -153,7 +153,6 @@ class TopicDirectory:
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
-        """See :meth:`sinksdk.sources.base.Source.reader`."""
         visibility = self._transactions.look()
         topics = self._layout.topics()
         wanted = {}

@@ -77,12 +77,7 @@ _ALL: Final = Visibility(None)
 
 
 class Transactions:
-    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same.
-
-    Args:
-        root: the topic directory.
-        unfinished: judges entries that cannot be read yet.
-    """
+    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
 
     def __init__(self, root: Path, unfinished: Unfinished) -> None:
         self._root = root

@@ -29,7 +29,6 @@ class Unfinished:
         """The error to raise for a file: retriable while it may still be written, fatal afterwards.
 
         Args:
-            stat: the file as it is now.
             problem: what is wrong with it, as a sentence that begins with its path.
         """
         now = self._clock()

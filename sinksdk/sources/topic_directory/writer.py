@@ -24,7 +24,6 @@ def write_records(path: str | os.PathLike[str], partition: TopicPartition, recor
 
     Args:
         path: the topic directory; it is created where it is not there.
-        partition: the topic partition the records belong to.
         records: rows with at least the columns ``offset``, ``key`` and ``value``; offsets ascend and
             are above all earlier ones of the partition (which is not checked here).
 
@@ -53,7 +52,6 @@ def write_transaction(
     written either with this function or with :func:`write_records`, never with both.
 
     Args:
-        path: the topic directory.
         records: what to write, as for :func:`write_records`.
 
     Returns:

@@ -52,7 +52,6 @@ class Call:
     """A call of the author's that runs now.
 
     Args:
-        name: the method.
         since: when it began, or went on.
     """
 
@@ -70,7 +69,6 @@ class ObservedWriter(MemoryWriter):
     def commit(
         self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
     ) -> Sequence[RecordMetadata]:
-        """See :meth:`TransactionalWriter.commit`."""
         written = super().commit(positions, forget)
         for position in positions:
             self._judge.moved(position)
@@ -89,7 +87,6 @@ class ObservedOffsets(MemoryOffsets):
         self._told = told
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
-        """See :meth:`OffsetStorageReader.offsets`."""
         found = super().offsets(partitions)
         self._told(partitions, found)
         return found
@@ -99,15 +96,9 @@ class Attempt:
     """Runs one task, once.
 
     Args:
-        subject: the source under test.
-        origin: what it reads from.
         number: which of its connector's tasks.
-        config: what ``start`` is given.
-        topics: where its records go.
         moments: what happens before, and goes wrong with, its operations.
-        judge: who looks on.
         boundary: where transactions end.
-        tell: adds to the story.
         at_poll: called before each ``poll``, with this attempt.
     """
 

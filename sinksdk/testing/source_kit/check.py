@@ -74,7 +74,6 @@ def check_source(
             or a function of the origin that reads it there.
         cases: how many schedules are tried.
         seed: what chooses those that are put together at random; the same seed, the same cases.
-        options: see :class:`SourceOptions`.
 
     Returns:
         What was shown, and how often each fault was met. It is also printed.
@@ -107,7 +106,6 @@ def replay_source(
         schedule: steps, as printed with the failure.
         make_task: as for :func:`check_source`.
         expected: as for :func:`check_source`.
-        options: see :class:`SourceOptions`.
 
     Raises:
         SourceContractError: the source still does not keep its promise.

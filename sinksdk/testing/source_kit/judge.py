@@ -14,11 +14,7 @@ _SHOWN: Final = 5
 
 
 class SourceJudge:
-    """Looks on while a case runs, and at the topics when it is over. The first problem is what counts.
-
-    Args:
-        promise: what the source promises.
-    """
+    """Looks on while a case runs, and at the topics when it is over. The first problem is what counts."""
 
     def __init__(self, promise: SourceCapabilities) -> None:
         self._promise = promise

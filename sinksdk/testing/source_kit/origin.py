@@ -15,11 +15,7 @@ _PARTS: Final[Mapping[str, int]] = {"a": 6, "b": 4, "c": 3}
 
 
 class MemoryOrigin:
-    """Parts with lines, which can be read from any place, or be taken and acknowledged as from a queue.
-
-    Args:
-        faults: what goes wrong.
-    """
+    """Parts with lines, which can be read from any place, or be taken and acknowledged as from a queue."""
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
         self.faults = faults or FaultPlan()

@@ -16,7 +16,6 @@ class SourceReport:
     """A run in which the source kept its promise. Its text says what was shown.
 
     Args:
-        capabilities: what was promised, and held.
         exercised: how often each step was done, each fault was met, each end was reached.
     """
 

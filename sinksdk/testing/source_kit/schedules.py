@@ -33,7 +33,6 @@ def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
     """The small run with one fault or one event in it: at each of its first operations, then at the others.
 
     Args:
-        subject: the source under test.
         most: schedules, at most, evenly chosen from those of later operations.
     """
     steps = small_run(subject)

@@ -39,8 +39,6 @@ class SourceTrial:
     ended from outside, by the caller's thread.
 
     Args:
-        subject: the source under test.
-        exercised: counts what happened.
         looks_at_what_is_left: not in a process's first case, in which libraries open what they keep.
     """
 

@@ -43,8 +43,6 @@ class KafkaOffsets(CommittedOffsets):
 
     Args:
         properties: of confluent-kafka's clients.
-        connector: whose.
-        topic: where they are kept.
         patience: seconds for transactions that are open.
     """
 
@@ -74,13 +72,11 @@ class KafkaOffsets(CommittedOffsets):
         return cls(properties, config.name, config.offsets_storage_topic)
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
-        """See :meth:`OffsetStorageReader.offsets`."""
         keys = [partition_key(partition) for partition in partitions]
         known = self._read()
         return [dict(known[key]) if key in known else None for key in keys]
 
     def positions(self) -> Sequence[SourcePosition]:
-        """See :meth:`CommittedOffsets.positions`."""
         return [SourcePosition(json.loads(key), offset) for key, offset in sorted(self._read().items())]
 
     def _read(self) -> Mapping[str, SourceOffset]:
@@ -94,7 +90,6 @@ class KafkaOffsets(CommittedOffsets):
             return dict(self._known)
 
     def close(self) -> None:
-        """See :meth:`CommittedOffsets.close`."""
         with self._reading:
             self._is_closed = True
             cluster, self._cluster = self._cluster, None

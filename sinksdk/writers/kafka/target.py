@@ -22,9 +22,7 @@ class KafkaTarget:
     client: KafkaClient
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> KafkaWriter:
-        """See :meth:`Target.writer`."""
         return KafkaWriter.of(config, self.client, name)
 
     def offsets(self, config: SourceConnectorConfig) -> KafkaOffsets:
-        """See :meth:`Target.offsets`."""
         return KafkaOffsets.of(config, self.client)

@@ -57,10 +57,7 @@ class KafkaWriter:
 
     Args:
         properties: of confluent-kafka's producer.
-        transactional_id: as whom.
-        connector: whose source offsets.
-        offsets_topic: where these go; it must be there.
-        make_producer: makes one of them.
+        offsets_topic: where source offsets go; it must be there.
         now: seconds on a clock that never jumps.
     """
 
@@ -101,7 +98,6 @@ class KafkaWriter:
         return cls(properties, identity, name.connector, config.offsets_storage_topic)
 
     def init(self) -> None:
-        """See :meth:`TransactionalWriter.init`."""
         if self._producer is None:
             self._producer = self._made()
         self._begun = self._now()
@@ -109,14 +105,13 @@ class KafkaWriter:
             self._producer.init_transactions(_TIMEOUT)
 
     def begin(self) -> None:
-        """See :meth:`TransactionalWriter.begin`."""
         self._begun = self._now()
         self._written, self._has_offsets, self._lost = [], False, None
         with self._telling("begin a transaction"):
             self._live.begin_transaction()
 
     def send(self, record: SourceRecord) -> None:
-        """See :meth:`TransactionalWriter.send`. Waits while too many are on their way."""
+        """Waits while too many are on their way."""
         if self._lost is not None:
             raise self._refused(self._lost, "write a record")
         if record.topic == self._offsets_topic:
@@ -145,7 +140,6 @@ class KafkaWriter:
     def commit(
         self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
     ) -> Sequence[RecordMetadata]:
-        """See :meth:`TransactionalWriter.commit`."""
         if not self._has_offsets:
             records = [OffsetRecord.of(self._connector, position) for position in positions]
             records += [OffsetRecord.forgetting(self._connector, partition) for partition in forget]
@@ -157,12 +151,11 @@ class KafkaWriter:
         return [written for written in self._written if written is not None]
 
     def abort(self) -> None:
-        """See :meth:`TransactionalWriter.abort`."""
         with self._telling("abort a transaction"):
             self._live.abort_transaction(_TIMEOUT)
 
     def close(self) -> None:
-        """See :meth:`TransactionalWriter.close`. The broker aborts what is open when its time is over."""
+        """The broker aborts what is open when its time is over."""
         producer, self._producer = self._producer, None
         if producer is None:
             return

@@ -137,7 +137,7 @@ class World:
     @property
     def current(self) -> Process:
         """Whose code is running."""
-        assert self._running is not None, "no process is running"  # noqa: S101 - a mistake of the caller's
+        assert self._running is not None, "no process is running"
         return self._running
 
     def operate(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from property_tests.simulation.store import Bystander, Records, SimulatedStore
+from property_tests.simulation.world import Process, World
 from sinksdk.connector import Connector
 from sinksdk.context import ClosingReason
 from sinksdk.errors import ConnectException, FencedException
@@ -19,8 +21,6 @@ from sinksdk.runtime.tenure import Settings
 from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
-from sinksdk.testing.simulation.store import Bystander, Records, SimulatedStore
-from sinksdk.testing.simulation.world import Process, World
 
 _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
 
@@ -256,7 +256,7 @@ class Cluster(ABC):
         """The connector, made anew to be deleted."""
         raise NotImplementedError
 
-    def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG002 - there is one, or none
+    def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:
         """Where its commits are mirrored to."""
         return None
 
@@ -308,7 +308,7 @@ class Cluster(ABC):
 
     def abandon(self, process: Process) -> None:
         """A task's process that nobody waits for any more: killed, or cut off and frozen for a while."""
-        if self.world.dice.random() < 0.5:  # noqa: PLR2004 - half of them
+        if self.world.dice.random() < 0.5:
             self._orphans.append(process)
         else:
             self.world.happened["task left behind"] += 1

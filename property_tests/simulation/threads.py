@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sinksdk.testing.simulation.world import Process, World
+from property_tests.simulation.world import Process, World
 
 
 class SimulatedThreads:

@@ -166,12 +166,12 @@ class TwoPhaseSink(SinkTask):
         """What is committed with a finished upload."""
         return OffsetAndMetadata(offset.offset, publish=[token])
 
-    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """Make uploads visible; twice is as good as once."""
         for token in tokens:
             self.destination.publish(token.id)
 
-    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """Remove uploads that no commit covers."""
         for token in tokens:
             self.destination.discard(token.id)
@@ -269,7 +269,7 @@ class LetsOffsetsGoBack(BufferingSink):
 class ClosesEverything(BufferingSink):
     """Forgets all partitions when it is asked to close one."""
 
-    def close(self, partitions: Collection[TopicPartition]) -> None:  # noqa: ARG002 - that is the mistake
+    def close(self, partitions: Collection[TopicPartition]) -> None:
         """Forget everything."""
         self.waiting.clear()
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from property_tests.simulation.cluster import Cluster, SimulatedLauncher
+from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
@@ -26,8 +28,6 @@ from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
-from sinksdk.testing.simulation.cluster import Cluster, SimulatedLauncher
-from sinksdk.testing.simulation.world import Process, World
 
 
 class LateRow(NamedTuple):
@@ -74,11 +74,11 @@ class Log:
         ]
         self.ends[partition] = first + count + gap // 2
 
-    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:  # noqa: ARG002 - there are no others
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """See :meth:`sinksdk.sources.Source.partitions`."""
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - whichever they are
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """None: no topic of the simulation is ever made again."""
         return {}
 
@@ -100,7 +100,7 @@ class Log:
         self,
         world: World,
         ranges: Mapping[TopicPartition, OffsetRange],
-        overrides: Mapping[str, str],  # noqa: ARG002 - there is no client
+        overrides: Mapping[str, str],
     ) -> Iterator[Iterator[SinkRecords | None]]:
         """A task's input, as a reader gives it."""
         yield self.batches(world, ranges)
@@ -120,7 +120,7 @@ class Log:
 
     def _hold_back(self, rows: list[SinkRecord]) -> tuple[SinkRecord | None, list[SinkRecord]]:
         """Take one row out, maybe, and those that come after it when it comes."""
-        if len(rows) < 2 or self.dice.random() >= self.breaks_order:  # noqa: PLR2004 - it takes two
+        if len(rows) < 2 or self.dice.random() >= self.breaks_order:
             return None, []
         place = self.dice.randrange(len(rows) - 1)
         late = rows.pop(place)
@@ -134,7 +134,7 @@ class Log:
 def _in_batches(world: World, rows: Sequence[SinkRecord]) -> Iterator[SinkRecords | None]:
     """Rows in batches of any size; now and then nothing comes for a while."""
     while rows:
-        if world.dice.random() < 0.1:  # noqa: PLR2004 - now and then
+        if world.dice.random() < 0.1:
             world.sleep(0.1)
             yield None
         count = world.dice.choice((1, 3, 9, 30))
@@ -187,7 +187,7 @@ class SinkCluster(Cluster):
         connector = self._connector()
         return connector, connector.config_class.parse(record.config)
 
-    def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG002 - whatever it says
+    def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:
         """See :meth:`Cluster.group_of`."""
         return self._group
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from property_tests.simulation.world import World
 from sinksdk.store import Conflict, MemoryStore, Store, StoreUnavailable
 from sinksdk.store.base import FORMAT, Lost, Stored
-from sinksdk.testing.simulation.world import World
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class Bystander(MemoryStore):
         super().__init__()
         self._records = stored
 
-    def _ask(self, request: Callable[[], T], what: str) -> T:  # noqa: ARG002 - there is no second attempt
+    def _ask(self, request: Callable[[], T], what: str) -> T:
         return request()
 
 

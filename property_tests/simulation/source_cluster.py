@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from property_tests.simulation.cluster import Cluster, SimulatedLauncher
+from property_tests.simulation.threads import SimulatedThreads
+from property_tests.simulation.world import Process, World
 from sinksdk.engine.threads import Threads
 from sinksdk.engine.writer import Target
 from sinksdk.runtime.author import AtOnce
@@ -15,9 +18,6 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
-from sinksdk.testing.simulation.cluster import Cluster, SimulatedLauncher
-from sinksdk.testing.simulation.threads import SimulatedThreads
-from sinksdk.testing.simulation.world import Process, World
 
 
 class SourceCluster(Cluster):
