@@ -67,7 +67,7 @@ def run_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.run import RunOptions, run
-        from sinksdk.cli.source import SourceOptions
+        from sinksdk.launch.topics import SourceOptions
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
         logs = log_settings(
@@ -136,7 +136,7 @@ def server_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.server import ServerOptions, serve
-        from sinksdk.cli.source import SourceOptions
+        from sinksdk.launch.topics import SourceOptions
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
         serve(

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from sinksdk.cli.formatting import moment, number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
-from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
-from sinksdk.cli.startup import absolute_store_url, connector_to_delete, group_to_delete
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.launch.prepare import absolute_store_url, connector_to_delete, group_to_delete
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo

@@ -11,9 +11,9 @@ from typing import Any, Final
 from sinksdk.cli.control import herding
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import sink_source, source_target
 from sinksdk.errors import ConfigException, DataException
+from sinksdk.launch.prepare import sink_source, source_target
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.sink_offsets import opened_sink

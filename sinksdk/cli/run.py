@@ -15,13 +15,13 @@ from sinksdk.cli.driving import drive
 from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress
 from sinksdk.cli.output import stdout, write
-from sinksdk.cli.patience import WarnedOnce, patiently
 from sinksdk.cli.plain import PlainProgress, lines_on
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startable import Startable, StartableSource
-from sinksdk.cli.startup import prepare
+from sinksdk.launch.connectors import Startable, StartableSource
+from sinksdk.launch.patience import WarnedOnce, patiently
+from sinksdk.launch.prepare import prepare
+from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.logs import WARNINGS, LogSettings, configure_logging
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.waits import Waits

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.cli.output import stdout, write
-from sinksdk.cli.patience import patiently
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startup import Place, prepare_place
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.launch.patience import patiently
+from sinksdk.launch.prepare import Place, prepare_place
+from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.clock import SystemWallClock

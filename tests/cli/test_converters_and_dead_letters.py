@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from sinksdk import ConnectorConfig
-from sinksdk.cli.spark import columns_read
-from sinksdk.cli.startup import Startable
+from sinksdk.launch.prepare import Startable
+from sinksdk.launch.spark import columns_read
 from sinksdk.records import RECORD_COLUMNS
 from tests.cli.support import Here
 

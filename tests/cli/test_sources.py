@@ -14,10 +14,10 @@ from sinksdk import ConfigException
 from sinksdk.cli.live import render
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.run import summary
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startable import StartableSource
-from sinksdk.cli.startup import prepare
 from sinksdk.context import ClosingReason
+from sinksdk.launch.connectors import StartableSource
+from sinksdk.launch.prepare import prepare
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.runtime.events import SourceTaskView
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock

@@ -14,9 +14,9 @@ from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.driving import drive
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import LauncherOnDemand, SparkOnDemand
-from sinksdk.cli.startup import absolute_store_url, prepare_sink
+from sinksdk.launch.prepare import absolute_store_url, prepare_sink
+from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.logs import LogSettings
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store.records import GenerationPlan

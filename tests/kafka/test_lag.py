@@ -19,9 +19,9 @@ from sinksdk import (
     SinkRecords,
     SinkTask,
 )
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startable import Startable
-from sinksdk.cli.startup import Place
+from sinksdk.launch.connectors import Startable
+from sinksdk.launch.prepare import Place
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo

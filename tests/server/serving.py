@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.cli.server import RestServer, ServerOptions
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import Place
+from sinksdk.launch.prepare import Place
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.logs import WARNINGS
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations

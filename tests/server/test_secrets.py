@@ -17,10 +17,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk import ClosingReason, ConfigException, ConnectorConfig
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import Place
 from sinksdk.confidential import WithoutSecrets
 from sinksdk.engine.outcome import Failure
+from sinksdk.launch.prepare import Place
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Silent

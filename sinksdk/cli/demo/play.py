@@ -19,11 +19,11 @@ from sinksdk.cli.formatting import number
 from sinksdk.cli.output import stdout, write
 from sinksdk.cli.run import progress_on, summary
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startable import Startable
-from sinksdk.cli.startup import prepare_sink
 from sinksdk.errors import ConnectException
+from sinksdk.launch.connectors import Startable
+from sinksdk.launch.prepare import prepare_sink
+from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.topics import SourceOptions
 from sinksdk.logs import LogSettings, configure_logging
 
 NAME: Final = "flights-archive"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sinksdk.cli.source import OpenedSource
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.engine.writer import Target
+from sinksdk.launch.topics import OpenedSource
 from sinksdk.runtime.checks import Checked
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
 from sinksdk.runtime.events import Listener, SourceListener
@@ -18,7 +18,7 @@ from sinksdk.source.connector import SourceConnector
 from sinksdk.store import Store
 
 if TYPE_CHECKING:
-    from sinksdk.cli.startup import Place
+    from sinksdk.launch.prepare import Place
     from sinksdk.sources.kafka import KafkaClient
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sinksdk.cli.source import SourceOptions
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException
+from sinksdk.launch.topics import SourceOptions
 
 if TYPE_CHECKING:
     from sinksdk.sources.kafka import KafkaClient

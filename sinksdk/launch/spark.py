@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from sinksdk.cli.startable import Startable, StartableSource
-from sinksdk.cli.startup import Place
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.launch.connectors import Startable, StartableSource
+from sinksdk.launch.prepare import Place
 from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sinksdk.cli.dead_letters import prepare_dead_letters
 from sinksdk.cli.output import warn
-from sinksdk.cli.source import OpenedSource, SourceOptions, open_group, open_source, open_target
-from sinksdk.cli.startable import Launchers, Startable, StartableSource, Watcher
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
+from sinksdk.launch.connectors import Launchers, Startable, StartableSource, Watcher
+from sinksdk.launch.dead_letters import prepare_dead_letters
+from sinksdk.launch.topics import OpenedSource, SourceOptions, open_group, open_source, open_target
 from sinksdk.records import TopicPartition
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
 from sinksdk.runtime.checks import Checked, check_config, check_file
