@@ -50,7 +50,7 @@ def run_command(
     bootstrap_servers: BootstrapServers = "",
     kafka_config: KafkaConfig = "",
     store: StoreUrl = DEFAULT_STORE,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     until_caught_up: Annotated[
         bool,
@@ -67,7 +67,7 @@ def run_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.run import RunOptions, run
-        from sinksdk.launch.topics import SourceOptions
+        from sinksdk.cli.source import SourceOptions
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
         logs = log_settings(
@@ -83,7 +83,7 @@ def server_command(
     bootstrap_servers: BootstrapServers = "",
     kafka_config: KafkaConfig = "",
     store: StoreUrl = DEFAULT_STORE,
-    master: Master = "local[*]",
+    master: Master = None,
     places: Annotated[
         int | None,
         typer.Option(
@@ -136,7 +136,7 @@ def server_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.server import ServerOptions, serve
-        from sinksdk.launch.topics import SourceOptions
+        from sinksdk.cli.source import SourceOptions
 
         source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
         serve(

@@ -143,7 +143,7 @@ def delete_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.control import delete
-        from sinksdk.launch.topics import SourceOptions
+        from sinksdk.cli.source import SourceOptions
 
         source = SourceOptions("", bootstrap_servers, kafka_config)
         delete(store, name, source, force=force, as_json=as_json)
@@ -166,7 +166,7 @@ def show_offsets_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.offsets import show_offsets
-        from sinksdk.launch.topics import SourceOptions
+        from sinksdk.cli.source import SourceOptions
 
         topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
         show_offsets(store, name, topics, as_json=as_json)
@@ -191,7 +191,7 @@ def alter_offsets_command(
     """
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.offsets import alter_offsets
-        from sinksdk.launch.topics import SourceOptions
+        from sinksdk.cli.source import SourceOptions
 
         topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
         alter_offsets(store, name, changes, topics, as_json=as_json)
@@ -211,7 +211,7 @@ def reset_offsets_command(
     """Forget everything that is committed, of a connector that is stopped."""
     with exit_on_error(verbose=verbose):
         from sinksdk.cli.offsets import reset_offsets
-        from sinksdk.launch.topics import SourceOptions
+        from sinksdk.cli.source import SourceOptions
 
         topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
         reset_offsets(store, name, topics, as_json=as_json)

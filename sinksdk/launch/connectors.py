@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.engine.writer import Target
-from sinksdk.launch.topics import OpenedSource
-from sinksdk.runtime.checks import Checked
+from sinksdk.errors import ConfigException
+from sinksdk.launch.summary import Watcher
+from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
+from sinksdk.references import ConfigProviders
+from sinksdk.runtime.checks import Checked, check_config
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
-from sinksdk.runtime.events import Listener, SourceListener
 from sinksdk.runtime.source_driver import SourceDriver, SourceLauncher
-from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.source.connector import SourceConnector
+from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store import Store
 
 if TYPE_CHECKING:
-    from sinksdk.launch.prepare import Place
     from sinksdk.sources.kafka import KafkaClient
 
 
+class Launchers(Protocol):
+    """Makes what launches the generations of connectors."""
+
+    def launcher(self, ready: PreparedSink) -> Launcher:
+        """Of a sink."""
+        ...
+
+    def source_launcher(self, ready: PreparedSource) -> SourceLauncher:
+        """Of a source."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Startable:
+class PreparedSink:
     """A sink.
 
     Args:
-        place: where it runs.
         checked: its configuration, which has no problems.
         connector: what ``checked`` names.
         config: its validated configuration.
@@ -35,7 +47,6 @@ class Startable:
         dead_letters: the cluster that takes its dead letters, if it has any.
     """
 
-    place: Place
     checked: Checked
     connector: SinkConnector
     config: ConnectorConfig
@@ -45,39 +56,32 @@ class Startable:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    @property
-    def store(self) -> Store:
-        """Where its commits are kept."""
-        return self.place.store
-
-    def driver(self, launcher: Launcher, listener: Listener, **more: Any) -> ConnectorDriver:
+    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> ConnectorDriver:
         """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
         return ConnectorDriver(
-            store=self.store,
+            store=store,
             source=self.opened.source,
             group=self.opened.group,
             connector=self.connector,
             config=self.config,
             raw=self.checked.raw,
-            launcher=launcher,
+            launcher=launchers.launcher(self),
             listener=listener,
             **more,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class StartableSource:
+class PreparedSource:
     """A source.
 
     Args:
-        place: where it runs.
         checked: its configuration, which has no problems.
         connector: what ``checked`` names.
         config: its validated configuration.
         target: where its records go.
     """
 
-    place: Place
     checked: Checked
     connector: SourceConnector
     config: SourceConnectorConfig
@@ -86,36 +90,51 @@ class StartableSource:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    @property
-    def store(self) -> Store:
-        """Where its plans and states are kept."""
-        return self.place.store
-
-    def driver(self, launcher: SourceLauncher, listener: SourceListener, **more: Any) -> SourceDriver:
+    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> SourceDriver:
         """What runs it with this very configuration; ``more`` as :class:`SourceDriver` takes it."""
         return SourceDriver(
-            store=self.store,
+            store=store,
             connector=self.connector,
             config=self.config,
             raw=self.checked.raw,
             target=self.target,
-            launcher=launcher,
+            launcher=launchers.source_launcher(self),
             listener=listener,
             **more,
         )
 
 
-class Launchers(Protocol):
-    """Makes what launches the generations of connectors."""
-
-    def launcher(self, ready: Startable) -> Launcher:
-        """Of a sink."""
-        ...
-
-    def source_launcher(self, ready: StartableSource) -> SourceLauncher:
-        """Of a source."""
-        ...
+PreparedConnector = PreparedSink | PreparedSource
 
 
-class Watcher(Listener, SourceListener, Protocol):
-    """Watches a connector of either kind."""
+def prepare_connector(
+    topics: Topics, checked: Checked, opened: OpenedSource | None = None
+) -> PreparedConnector:
+    """Open what a connector needs besides its store.
+
+    Args:
+        topics: where its records come from or go.
+        checked: its configuration, which has no problems.
+        opened: where a sink's records come from, if that is opened already.
+
+    Raises:
+        ConfigException: something it needs is not there, or does not answer.
+        ConnectException: the source cannot be read.
+    """
+    connector, config = checked.connector, checked.config
+    if isinstance(connector, SourceConnector):
+        assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
+        return PreparedSource(checked, connector, config, open_target(topics, config))
+    assert connector is not None  # noqa: S101 - there are no problems
+    assert isinstance(config, ConnectorConfig)  # noqa: S101 - its config_class says so
+    opened = opened or open_source(topics, config)
+    assert opened is not None  # noqa: S101 - there is a configuration
+    return PreparedSink(checked, connector, config, opened, prepare_dead_letters(topics, config))
+
+
+def prepare_written(topics: Topics, raw: Mapping[str, str], providers: ConfigProviders) -> PreparedConnector:
+    """As :func:`prepare_connector`, of a configuration as written: it is checked first."""
+    checked = check_config(raw, providers)
+    if checked.problems:
+        raise ConfigException(checked.problems)
+    return prepare_connector(topics, checked)

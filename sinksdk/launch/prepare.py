@@ -3,262 +3,61 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from sinksdk.cli.output import warn
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
-from sinksdk.launch.connectors import Launchers, Startable, StartableSource, Watcher
-from sinksdk.launch.dead_letters import prepare_dead_letters
-from sinksdk.launch.topics import OpenedSource, SourceOptions, open_group, open_source, open_target
-from sinksdk.records import TopicPartition
-from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
-from sinksdk.runtime.checks import Checked, check_config, check_file
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.lookout import look_at_ends
-from sinksdk.runtime.mirror import OffsetGroup
-from sinksdk.runtime.sink_offsets import OpenedSink, opened_sink
-from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.source_offsets import OpenedTarget
-from sinksdk.runtime.waits import Waits
-from sinksdk.runtime.wishes import Wishes
-from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.source.connector import SourceConnector
+from sinksdk.launch.connectors import PreparedConnector, prepare_connector
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.spark_options import SparkOptions, SparkSettings
+from sinksdk.launch.topics import Topics, open_source
+from sinksdk.references import ConfigProviders
+from sinksdk.runtime.checks import Checked, check_file
 from sinksdk.sources import Source, Subscription
-from sinksdk.spark.conf import parse_conf
-from sinksdk.spark.master import check_master, with_places
-from sinksdk.store import Store, open_store, s3_address
-from sinksdk.store.records import ConnectorRecord
-from sinksdk.store.sql_address import SQLITE, sql_address
+from sinksdk.store import open_store
+from sinksdk.store.absolute import absolute_store_url
 
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
+
+Warn = Callable[[Sequence[str]], None]
+"""Takes what should be looked at and keeps nothing from starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where connectors run, whatever their configurations.
+    """Where connectors are to run, not checked yet.
 
     Args:
-        source: where records come from.
-        store: opened, created where it was missing.
-        store_url: its URL as executors need it: absolute; references unresolved, but of a file.
-        master: Spark's master URL.
-        spark_conf: Spark's own settings.
-        providers: what configurations may refer to.
+        topics: makes what says where topics are. Raises ConfigException.
+        store: the store's URL.
+        spark: which Spark.
     """
 
-    source: SourceOptions
-    store: Store
-    store_url: str
-    master: str
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    providers: ConfigProviders = ALL_PROVIDERS
-
-    def startable(self, raw: Mapping[str, str]) -> Startable | StartableSource:
-        """A connector that runs here: checked, and what it needs opened.
-
-        Args:
-            raw: its configuration as written.
-
-        Raises:
-            ConfigException: every problem at once.
-        """
-        checked = check_config(raw, self.providers)
-        if checked.problems:
-            raise ConfigException(checked.problems)
-        return checked_for(self.source, checked)(self)
-
-    def source_target(self, raw: Mapping[str, str]) -> OpenedTarget:
-        """A source that does not run, and where its records go.
-
-        Raises:
-            ConfigException: every problem at once.
-        """
-        return source_target(self.source, raw, self.providers)
-
-    def opened_sink(self, raw: Mapping[str, str]) -> OpenedSink:
-        """A sink that does not run, and opens its source when it is asked. Raises ConfigException."""
-        return opened_sink(raw, partial(sink_source, self.source), self.providers)
-
-    def worker(
-        self,
-        name: str,
-        launchers: Launchers,
-        listener: Watcher,
-        *,
-        first: Startable | StartableSource | None = None,
-        signal: ClosingSignal | None = None,
-    ) -> WorkerConnector:
-        """What runs a connector here as its operator wants.
-
-        Args:
-            name: the connector's.
-            launchers: make what launches its generations.
-            listener: watches.
-            first: the configuration that this process brings; None: the store has it, and the connector is
-                watched over when it has failed, too.
-            signal: asks for the end.
-        """
-        signal = signal or ClosingSignal()
-        waits = Waits(f"connector {name}", SystemWallClock())
-        brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
-
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver | SourceDriver:
-            if record is None and brought:
-                ready = brought.pop()
-            else:  # what was started before, and failed, is not started again: another one is
-                ready = self.startable(raw if record is None else record.config)
-            more = {"signal": signal, "wishes": wishes, "record": record, "waits": waits}
-            if isinstance(ready, StartableSource):
-                return ready.driver(launchers.source_launcher(ready), listener, **more)
-            return ready.driver(launchers.launcher(ready), listener, **more)
-
-        return WorkerConnector(
-            self.store,
-            name,
-            driver,
-            partial(connector_to_delete, providers=self.providers),
-            groups=partial(group_to_delete, self.source, providers=self.providers),
-            brings_config=first is not None,
-            stays=first is None,
-            signal=signal,
-            ends=self._ends_of,
-            waits=waits,
-        )
-
-    def _ends_of(self, record: ConnectorRecord) -> Callable[[], Mapping[TopicPartition, int]]:
-        """Asks where a connector's source ends that nobody drives; it is opened by the first look."""
-        opened: list[Callable[[], Mapping[TopicPartition, int]]] = []
-
-        def look() -> Mapping[TopicPartition, int]:
-            if not opened:
-                opened.append(self._open_ends(record))
-            return opened[0]()
-
-        return look
-
-    def _open_ends(self, record: ConnectorRecord) -> Callable[[], Mapping[TopicPartition, int]]:
-        config = _of_sink(check_config(record.config, self.providers))
-        read = None if config is None else open_source(self.source, config)
-        if config is None or read is None:
-            return dict  # a source has no end, and of a sink that cannot be configured nothing is known
-        return partial(look_at_ends, read.source, Subscription(config.topics, config.topics_regex))
+    topics: Callable[[], Topics]
+    store: str
+    spark: SparkOptions
 
 
-def sink_source(source: SourceOptions, config: ConnectorConfig) -> Source:
-    """Where a sink's records come from. Raises ConfigException: it is not there, or does not answer."""
-    opened = open_source(source, config)
-    assert opened is not None  # noqa: S101 - there is a configuration
-    return opened.source
+class Prepared(NamedTuple):
+    """A connector that can be started, and where."""
+
+    deployment: Deployment
+    connector: PreparedConnector
 
 
-def source_target(
-    source: SourceOptions, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
-) -> OpenedTarget:
-    """A source that does not run, and where its records go.
-
-    Args:
-        source: where topics are.
-        raw: its configuration as written.
-        providers: what that may refer to.
-
-    Raises:
-        ConfigException: every problem at once.
-    """
-    checked = check_config(raw, providers)
-    if checked.problems:
-        raise ConfigException(checked.problems)
-    connector, config = checked.connector, checked.config
-    if not isinstance(connector, SourceConnector) or not isinstance(config, SourceConnectorConfig):
-        raise ConfigException(f"connector '{raw.get('name')}' is no source")
-    config.keep_secrets()
-    return OpenedTarget(connector, config, open_target(source, config))
-
-
-def checked_for(
-    source: SourceOptions, checked: Checked, opened: OpenedSource | None = None
-) -> Callable[[Place], Startable | StartableSource]:
-    """Open what a connector needs besides its place.
-
-    Args:
-        source: where topics are.
-        checked: its configuration, which has no problems.
-        opened: where a sink's records come from, if that is opened already.
-
-    Returns:
-        The connector, once its place is known.
-
-    Raises:
-        ConfigException: something it needs is not there, or does not answer.
-        ConnectException: the source cannot be read.
-    """
-    connector, config = checked.connector, checked.config
-    if isinstance(connector, SourceConnector):
-        assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
-        target = open_target(source, config)
-        return lambda place: StartableSource(place, checked, connector, config, target)
-    assert connector is not None  # noqa: S101 - there are no problems
-    assert isinstance(config, ConnectorConfig)  # noqa: S101 - its config_class says so
-    opened = opened or open_source(source, config)
-    assert opened is not None  # noqa: S101 - there is a configuration
-    read = opened
-    dead_letters = prepare_dead_letters(source, config)
-    return lambda place: Startable(place, checked, connector, config, read, dead_letters)
-
-
-def connector_to_delete(
-    record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
-) -> tuple[SinkConnector | SourceConnector, ConnectorConfig | SourceConnectorConfig]:
-    """A connector that does not run, and is to clean up. Raises ConfigException."""
-    checked = check_config(record.config, providers)
-    if checked.connector is None or checked.config is None:
-        raise ConfigException(checked.problems)
-    checked.config.keep_secrets()
-    return checked.connector, checked.config
-
-
-def group_to_delete(
-    source: SourceOptions | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
-) -> OffsetGroup | None:
-    """The group that a connector's commits are mirrored to, if they are, and it is known where.
-
-    Raises:
-        ConfigException: Kafka's client is not installed.
-    """
-    config = check_config(record.config, providers).config
-    if source is None or not source.is_kafka or not isinstance(config, ConnectorConfig):
-        return None
-    return open_group(source, config) if config.offset_mirror else None
-
-
-def prepare(
-    config: Path,
-    source: SourceOptions,
-    store: str,
-    master: str,
-    spark_conf: Sequence[str] = (),
-    *,
-    tell: Callable[[Sequence[str]], None] = warn,
-) -> Startable | StartableSource:
+def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, warn: Warn) -> Prepared:
     """Check everything, tell of warnings, and open the store.
 
     Args:
-        config: the configuration file.
-        source: where topics are.
-        store: the store's URL.
-        master: Spark's master URL.
-        spark_conf: Spark's own settings, each ``KEY=VALUE``.
-        tell: takes warnings.
+        config: a mapping, a text of JSON, or a file's path.
+        place: where it is to run.
+        warn: takes warnings.
 
     Raises:
         ConfigException: every problem at once.
@@ -266,64 +65,35 @@ def prepare(
         ConnectException: the source cannot be read.
     """
     problems, away = list[str](), list[RetriableException]()
-    checked, opened = Checked({}), None
+    checked, topics, opened = Checked({}), None, None
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
-        _tell(checked, tell)
-    is_source = isinstance(checked.connector, SourceConnector)
+        _tell(checked, warn)
+    sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
     with _collecting(problems, away):
-        if is_source:
-            source.check()
-        else:
-            opened = open_source(source, _of_sink(checked))
-    store_url, conf = _check_spark(store, master, spark_conf, problems)
-    if (sink := _of_sink(checked)) is not None and sink.needs_registry() and not _has(_AVRO):
+        topics = place.topics()
+        if sink is not None or checked.config is None:
+            opened = open_source(topics, sink)
+    store_url, spark = _check(place, problems)
+    if sink is not None and sink.needs_registry() and not _has(_AVRO):
         problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
-    if problems:
-        raise ConfigException(problems)
-    if away:
+    if away and not problems:
         raise away[0]
+    if problems or topics is None or spark is None:
+        raise ConfigException(problems)
     if sink is not None and opened is not None:
-        _check_topics(opened.source, sink, tell)
-    ready = checked_for(source, checked, opened)
-    place = Place(source, open_store(store_url, create=True), store_url, master, conf)
-    return ready(place)
+        _check_topics(opened.source, sink, warn)
+    ready = prepare_connector(topics, checked, opened)
+    return Prepared(Deployment(topics, open_store(store_url, create=True), store_url, spark), ready)
 
 
-def prepare_sink(
-    config: Path, source: SourceOptions, store: str, master: str, spark_conf: Sequence[str] = ()
-) -> Startable:
-    """As :func:`prepare`, of a connector that is known to be a sink."""
-    ready = prepare(config, source, store, master, spark_conf)
-    assert isinstance(ready, Startable)  # noqa: S101 - the caller's file names one
-    return ready
-
-
-def _of_sink(checked: Checked) -> ConnectorConfig | None:
-    """The configuration, if it is a sink's and a good one."""
-    return checked.config if isinstance(checked.config, ConnectorConfig) else None
-
-
-def prepare_place(
-    source: SourceOptions,
-    store: str,
-    master: str,
-    spark_conf: Sequence[str] = (),
-    *,
-    providers: ConfigProviders = ALL_PROVIDERS,
-    places: int | None = None,
-) -> Callable[[], Place]:
-    """Check where connectors shall run.
+def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Deployment]:
+    """Check where all connectors of a store are to run.
 
     Args:
-        source: where records come from.
-        store: the store's URL.
-        master: Spark's master URL.
-        spark_conf: Spark's own settings, each ``KEY=VALUE``.
+        place: where.
         providers: what configurations may refer to.
-        places: how many tasks of all connectors run at the same time on a local master; None: more than
-            it has cores.
 
     Returns:
         Opens the store.
@@ -332,32 +102,27 @@ def prepare_place(
         ConfigException: every problem at once.
     """
     problems: list[str] = []
+    topics: Topics | None = None
     with _collecting(problems):
-        open_source(source, None)
-    store_url, conf = _check_spark(store, master, spark_conf, problems)
-    with _collecting(problems):
-        master = with_places(master, places)
+        topics = place.topics()
+        open_source(topics, None)
+    store_url, spark = _check(place, problems)
     if not _has(["fastapi", "uvicorn"]):
         problems.append("the server is not installed: pip install 'sinksdk[server]'")
-    if problems:
+    if problems or topics is None or spark is None:
         raise ConfigException(problems)
-    return lambda: Place(source, open_store(store_url, create=True), store_url, master, conf, providers)
+    found = partial(Deployment, topics, store_url=store_url, spark=spark, providers=providers)
+    return lambda: found(open_store(store_url, create=True))
 
 
-def _check_spark(
-    store: str, master: str, spark_conf: Sequence[str], problems: list[str]
-) -> tuple[str, dict[str, str]]:
-    """The store's URL as executors need it, and Spark's settings; what is wrong joins the problems."""
-    store_url, conf = store, dict[str, str]()
+def _check(place: Place, problems: list[str]) -> tuple[str, SparkSettings | None]:
+    """The store's URL as executors need it, and which Spark; what is wrong joins the problems."""
+    store_url, spark = place.store, None
     with _collecting(problems):
-        store_url = absolute_store_url(store)
+        store_url = absolute_store_url(place.store)
     with _collecting(problems):
-        check_master(master, store_is_local_file=store_url.startswith("sqlite"))
-    with _collecting(problems):
-        conf = parse_conf(spark_conf)
-    if not _has(["pyspark"]):
-        problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
-    return store_url, conf
+        spark = place.spark.settings(store_is_local_file=store_url.startswith("sqlite"))
+    return store_url, spark
 
 
 def _has(packages: Sequence[str]) -> bool:
@@ -376,15 +141,15 @@ def _collecting(problems: list[str], away: list[RetriableException] | None = Non
         away.append(error)
 
 
-def _tell(checked: Checked, tell: Callable[[Sequence[str]], None]) -> None:
-    tell(checked.warnings)
-    tell([option.sentence for option in checked.having(Meaning.UNKNOWN)])
+def _tell(checked: Checked, warn: Warn) -> None:
+    warn(checked.warnings)
+    warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
     if ignored := checked.having(Meaning.IGNORED):
         names = ", ".join(f"'{option.key}'" for option in ignored)
-        tell([f"no effect here: {names} ('sinksdk validate' says why)"])
+        warn([f"no effect here: {names} ('sinksdk validate' says why)"])
 
 
-def _check_topics(source: Source, config: ConnectorConfig, tell: Callable[[Sequence[str]], None]) -> None:
+def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:
     try:
         source.partitions(Subscription(config.topics, config.topics_regex))
     except RetriableException:
@@ -392,27 +157,4 @@ def _check_topics(source: Source, config: ConnectorConfig, tell: Callable[[Seque
     except MissingSourceTopicException as error:
         # The driver decides: the topic may have been created a moment ago, or may be waited for.
         grace = config.missing_topic_grace_ms / 1000
-        tell([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])
-
-
-def absolute_store_url(text: str) -> str:
-    """A store's URL that means the same in another working directory.
-
-    Raises:
-        ConfigException: it is no URL, or the folder of its file is not there.
-    """
-    url = resolve_references(text) if text.startswith("${") else text
-    if "://" not in url:
-        message = f"'{text}' is no store; name one as sqlite:///FILE"
-        raise ConfigException(message)
-    if url.startswith(s3_address.SCHEME):
-        s3_address.S3Address.parse(url)
-        return text
-    address = sql_address(url)
-    if address.get_backend_name() != SQLITE:
-        return text
-    path = Path(str(address.database))
-    if not path.parent.is_dir():
-        message = f"the store {text} cannot be made: there is no folder {path.parent}"
-        raise ConfigException(message)
-    return address.render_as_string(hide_password=False)
+        warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.launch.connectors import Startable, StartableSource
-from sinksdk.launch.prepare import Place
+from sinksdk.launch.connectors import PreparedSink, PreparedSource
+from sinksdk.launch.deployment import Deployment
 from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration
@@ -26,16 +26,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CHANGING: Final = threading.Lock()
+"""Held while Spark is started or ended: a process has one."""
+_STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
+"""The Spark that was started here, if it runs, and who uses it."""
+
 
 class SparkOnDemand:
-    """Launches generations on a Spark that is started for the first of them.
+    """Launches generations on a Spark that is started for the first of them, unless there is one to be used.
 
     By then the connector has been started: what it finds wrong (no bucket, no access) is said within
-    a second. A context manager: Spark ends with it.
+    a second. A context manager: what was started here ends with it, once nobody else here uses it.
 
     Args:
-        place: where.
-        name: of Spark's application.
+        deployment: where.
+        name: of Spark's application, if it is started here.
         python_path: folders executors import the connector from, besides the installed packages.
         logs: how executors log.
         is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
@@ -44,7 +49,7 @@ class SparkOnDemand:
 
     def __init__(
         self,
-        place: Place,
+        deployment: Deployment,
         name: str,
         *,
         python_path: tuple[str, ...],
@@ -52,51 +57,61 @@ class SparkOnDemand:
         is_stopping: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
-        self._place = place
+        self._deployment = deployment
         self._name = name
         self._python_path = python_path
         self._logs = logs
         self._is_stopping = is_stopping
         self._tell = tell
         self._spark: SparkContext | None = None
-        self._starting = threading.Lock()
+        self._is_ours = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._spark is not None and self._is_alive(self._spark):
-            self._spark.stop()
+        with _CHANGING:
+            spark = self._spark
+            if spark is None or spark not in _STARTED:
+                return  # somebody else's
+            _STARTED[spark].discard(self)
+            if not _STARTED[spark]:
+                del _STARTED[spark]
+                if self._is_alive(spark):
+                    spark.stop()
 
-    def launcher(self, ready: Startable) -> LauncherOnDemand:
+    def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         """Launches the generations of one sink with one configuration."""
         spec = self._spec(ready.config.name, kafka=ready.dead_letters, source=ready.opened.client)
         return LauncherOnDemand(self, ready, spec)
 
-    def source_launcher(self, ready: StartableSource) -> SourceLauncherOnDemand:
+    def source_launcher(self, ready: PreparedSource) -> SourceLauncherOnDemand:
         """Launches the generations of one source with one configuration."""
         return SourceLauncherOnDemand(self, self._spec(ready.config.name, target=ready.target))
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
         """What the tasks of all its generations must know."""
-        place = self._place
-        store_id = identify(place.store)
-        return GenerationSpec(place.store_url, store_id, connector, 0, self._python_path, self._logs, **more)
+        url, store_id = self._deployment.store_url, identify(self._deployment.store)
+        return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
 
     def context(self) -> SparkContext | None:
-        """Spark, started if need be; None when the end was asked for meanwhile. Raises ConfigException."""
+        """Spark, started if need be; None when the end was asked for meanwhile.
+
+        Raises:
+            ConfigException: it cannot be started.
+            ConnectException: somebody else's has ended.
+        """
         if self._is_stopping():
             return None
-        with self._starting:  # connectors have threads of their own, and one Spark
+        with _CHANGING:  # connectors have threads of their own, and one Spark
             if self._spark is not None and not self._is_alive(self._spark):
-                self._bury()
+                self._bury(self._spark)
             if self._spark is None:
                 try:
-                    self._spark = self._start()
+                    self._spark = self._find_or_start()
                 except ConnectException:
-                    if (
-                        not self._is_stopping()
-                    ):  # a signal to the process group may end a JVM that just starts
+                    # A signal to the process group may end a JVM that just starts.
+                    if not self._is_stopping():
                         raise
         return None if self._is_stopping() else self._spark
 
@@ -112,28 +127,43 @@ class SparkOnDemand:
             return None
 
     def has_died(self) -> bool:
-        """Whether the Spark that was started runs no more."""
-        with self._starting:
+        """Whether the Spark that was used runs no more."""
+        with _CHANGING:
             return self._spark is None or not self._is_alive(self._spark)
 
     def _is_alive(self, spark: SparkContext) -> bool:
-        from sinksdk.spark.context import is_alive  # noqa: PLC0415 - loads pyspark
+        from sinksdk.spark.context import is_alive  # noqa: PLC0415 - loads py4j
 
         return is_alive(spark)
 
-    def _bury(self) -> None:
+    def _bury(self, spark: SparkContext) -> None:
         from sinksdk.spark.context import forget_dead_spark  # noqa: PLC0415 - loads pyspark
 
-        log.error("Spark on %s has died; what ran is read again from its commits", self._place.master)
-        forget_dead_spark()
+        master = self._deployment.spark.master
+        if not self._is_ours:
+            raise ConnectException(
+                f"the Spark session that {self._name} was to use, on {master}, has ended, and sinksdk starts "
+                f"no other in its place: run it again with a new session; what was committed stays committed"
+            )
         self._spark = None
+        if _STARTED.pop(spark, None) is not None:  # nobody else here has found out before
+            log.error("Spark on %s has died; what ran is read again from its commits", master)
+            forget_dead_spark()
 
-    def _start(self) -> SparkContext:
+    def _find_or_start(self) -> SparkContext:
+        from sinksdk.spark.active import active_spark  # noqa: PLC0415 - loads pyspark
         from sinksdk.spark.context import start_spark  # noqa: PLC0415 - loads pyspark, which takes a second
 
-        place = self._place
-        self._tell(f"starting Spark on {place.master}")
-        return start_spark(f"sinksdk {self._name}", place.master, extra_conf=place.spark_conf)
+        settings = self._deployment.spark
+        spark = settings.context or (active_spark() if settings.joins else None)
+        if spark is None:
+            self._tell(f"starting Spark on {settings.master}")
+            spark = start_spark(f"sinksdk {self._name}", settings.master, extra_conf=settings.conf)
+            _STARTED[spark] = set()
+        self._is_ours = spark in _STARTED
+        if self._is_ours:
+            _STARTED[spark].add(self)
+        return spark
 
 
 class LauncherOnDemand:
@@ -145,7 +175,7 @@ class LauncherOnDemand:
         spec: what each of them has in common.
     """
 
-    def __init__(self, spark: SparkOnDemand, ready: Startable, spec: GenerationSpec) -> None:
+    def __init__(self, spark: SparkOnDemand, ready: PreparedSink, spec: GenerationSpec) -> None:
         self._spark = spark
         self._ready = ready
         self._spec = spec
@@ -207,7 +237,7 @@ def _telling_of_death(spark: SparkOnDemand, plan: GenerationPlan) -> Iterator[No
         raise RetriableException(message) from error
 
 
-def columns_read(ready: Startable) -> Collection[str]:
+def columns_read(ready: PreparedSink) -> Collection[str]:
     """What is read of each record: a dead letter is the whole of it, whatever the task uses."""
     if ready.config.dead_letter_topic:
         return tuple(RECORD_COLUMNS)

@@ -1,10 +1,11 @@
-"""Where topics are, which sinks read and sources write: a topic directory or a Kafka cluster."""
+"""Where topics are, which sinks read and sources write: a Kafka cluster or a topic directory."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,62 +14,100 @@ from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.sources import Source, TopicDirectory
+from sinksdk.sources import Source
+from sinksdk.sources import TopicDirectory as TopicDirectorySource
 from sinksdk.sources.topic_directory.layout import local_root
 from sinksdk.writers.topic_directory import TopicDirectoryTarget
 
 if TYPE_CHECKING:
-    from sinksdk.sources.kafka import KafkaClient
+    from sinksdk.sources.kafka import KafkaClient, KafkaSource
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]]+):(\d{1,5})")
 _PORTS: Final = range(1, 65_536)
+_KAFKA: Final = "kafka://"
 
 
 @dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """What the command was told of the source.
+class KafkaTopics:
+    """The topics of a Kafka cluster; as a URL ``kafka://HOST:PORT``, several brokers separated by commas.
 
     Args:
-        directory: a topic directory.
-        bootstrap_servers: a Kafka cluster, instead.
-        kafka_config: a file with properties of its clients.
+        bootstrap_servers: ``host:port``, several separated by commas.
+        properties: of its clients, as Kafka's own tools take them (``security.protocol``,
+            ``sasl.jaas.config`` …): a properties file, or a mapping. References (``${env:NAME}``,
+            ``${file:/path:key}``) are resolved by each process that makes a client, executors included.
+            A secret that a mapping spells out travels to the executors: refer to it instead.
+
+    Raises:
+        ConfigException: an address is no ``host:port``.
     """
 
-    directory: str = ""
-    bootstrap_servers: str = ""
-    kafka_config: str = ""
+    bootstrap_servers: str
+    properties: str | os.PathLike[str] | Mapping[str, str] | None = field(default=None, repr=False)
 
-    @property
-    def is_kafka(self) -> bool:
-        """Whether records come from Kafka."""
-        return bool(self.bootstrap_servers)
-
-    @property
-    def absolute_config(self) -> str:
-        """The file of properties, as processes with other working directories find it."""
-        return str(Path(self.kafka_config).absolute()) if self.kafka_config else ""
-
-    def check(self) -> None:
-        """Raise ConfigException unless exactly one source is named, in words that can be understood."""
-        if bool(self.directory) == bool(self.bootstrap_servers):
-            message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
-            raise ConfigException(message)
-        if self.directory and self.kafka_config:
-            message = "--kafka-config goes with --bootstrap-servers"
-            raise ConfigException(message)
-        if self.is_kafka and (problems := list(_problems(self.bootstrap_servers))):
+    def __post_init__(self) -> None:
+        if problems := list(address_problems(self.bootstrap_servers, "bootstrap_servers")):
             raise ConfigException(problems)
 
 
-def _problems(servers: str) -> Iterator[str]:
-    """Addresses that are none: librdkafka makes one up of them, and tries that for ever."""
+@dataclass(frozen=True, slots=True)
+class TopicDirectory:
+    """Topics that are folders of Parquet files, ``topic=<t>/partition=<p>/*.parquet``.
+
+    Args:
+        path: the directory, or its ``file:`` URL. Executors on other hosts must see the same files under the
+            same path.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        # Another working directory does not change what it means.
+        object.__setattr__(self, "path", str(local_root(self.path)))
+
+
+Topics = KafkaTopics | TopicDirectory
+
+
+def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
+    """The topics that a URL or a path names: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
+
+    Raises:
+        ConfigException: it names none.
+    """
+    if isinstance(source, KafkaTopics | TopicDirectory):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigException(
+            f"the source is a {type(source).__name__}: give KafkaTopics, TopicDirectory, or the URL of one"
+        )
+    text = os.fspath(source)
+    if text.startswith(_KAFKA):
+        return KafkaTopics(text.removeprefix(_KAFKA))
+    if _ADDRESS.fullmatch(text):
+        raise ConfigException(f"the source '{text}' is no URL: of a Kafka cluster write {_KAFKA}{text}")
+    if not text:
+        raise ConfigException(f"the source is empty: name one as {_KAFKA}HOST:PORT, or a topic directory")
+    return TopicDirectory(text)
+
+
+def address_problems(servers: str, what: str) -> Iterator[str]:
+    """Addresses that are none: librdkafka makes one up of them, and tries that for ever.
+
+    Args:
+        servers: as they were written.
+        what: where that is, for messages.
+    """
     addresses = [address.strip() for address in servers.split(",") if address.strip()]
     if not addresses:
-        yield "--bootstrap-servers names no broker: HOST:PORT, several separated by commas"
+        yield f"{what} names no broker: HOST:PORT, several separated by commas"
     for address in addresses:
         parts = _ADDRESS.fullmatch(address)
         if not parts or int(parts[1]) not in _PORTS:
-            yield f"--bootstrap-servers: '{address}' is no HOST:PORT, as in broker.example:9092"
+            yield f"{what}: '{address}' is no HOST:PORT, as in broker.example:9092"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,92 +125,130 @@ class OpenedSource:
     client: KafkaClient | None = None
 
 
-def open_source(options: SourceOptions, config: ConnectorConfig | None) -> OpenedSource | None:
-    """Open what the options name; None for Kafka as long as there is no configuration.
+def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource | None:
+    """Open what a sink reads; None for Kafka as long as there is no configuration.
 
     Raises:
-        ConfigException: not exactly one source is named, it is not there, or it lets this client not in.
+        ConfigException: it is not there, or it lets this client not in.
         RetriableException: it does not answer.
     """
-    options.check()
-    if options.is_kafka:
-        return None if config is None else _kafka(options, config)
+    if isinstance(topics, KafkaTopics):
+        return None if config is None else _open_kafka(topics, config)
     if config is not None and config.offset_source == "group":
         message = "'offset.source' is 'group', but a topic directory has no consumer groups"
         raise ConfigException(message)
-    source = TopicDirectory(options.directory)
+    source = TopicDirectorySource(topics.path)
     if not source.root.is_dir():
         message = f"the source directory {source.root} is not there, or is no folder"
         raise ConfigException(message)
     return OpenedSource(source)
 
 
-def open_target(options: SourceOptions, config: SourceConnectorConfig) -> Target:
+def sink_source(topics: Topics, config: ConnectorConfig) -> Source:
+    """Where a sink's records come from. Raises as :func:`open_source`."""
+    opened = open_source(topics, config)
+    assert opened is not None  # noqa: S101 - there is a configuration
+    return opened.source
+
+
+def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
     """Open where a source's records go: what sinks that are run so read from.
 
     Raises:
-        ConfigException: not exactly one place is named, it is not there, or it refuses.
+        ConfigException: it is not there, or it refuses.
         RetriableException: it does not answer.
     """
-    options.check()
-    if not options.is_kafka:
-        root = local_root(options.directory)
+    if isinstance(topics, TopicDirectory):
+        root = Path(topics.path)
         if not root.parent.is_dir():
             message = f"the topic directory {root} cannot be made: there is no folder {root.parent}"
             raise ConfigException(message)
-        return TopicDirectoryTarget(str(root.absolute()))
-    try:
-        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - an extra
-        from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - the same
-    except ImportError as error:
-        raise _needs_kafka(error) from error
-    client = KafkaClient(options.bootstrap_servers, options.absolute_config)
+        return TopicDirectoryTarget(str(root))
+    client = _client(topics)
+    from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - an extra
+
     ensure_offsets_topic(config, client)
     return KafkaTarget(client)
 
 
-def open_group(options: SourceOptions, config: ConnectorConfig) -> OffsetGroup:
-    """The consumer group of a connector in the cluster that the options name; nothing is asked yet.
+def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
+    """The consumer group of a connector in its cluster; nothing is asked yet.
 
     Raises:
         ConfigException: Kafka's client is not installed.
     """
+    return _group(_source(topics, config), config)
+
+
+def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | None:
+    """Find or make the topic of a connector's dead letters.
+
+    Args:
+        topics: where records come from: their cluster takes the dead letters, too.
+        config: of the connector.
+
+    Returns:
+        How its tasks reach the cluster; None where no dead letters are asked for.
+
+    Raises:
+        ConfigException: there is no cluster, or the topic cannot be made.
+        RetriableException: the cluster does not answer.
+    """
+    if not config.dead_letter_topic:
+        return None
     try:
-        from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource  # noqa: PLC0415 - an extra
+        from sinksdk.sources.kafka.dead_letter_topic import ensure_topic  # noqa: PLC0415 - an extra
+        from sinksdk.sources.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
     except ImportError as error:
-        raise _needs_kafka(error) from error
-    overrides = config.overrides(CONSUMER_OVERRIDES)
-    source = KafkaSource(KafkaClient(options.bootstrap_servers, options.absolute_config), overrides)
-    return ConsumerGroup(source.cluster, _group_id(overrides, config))
+        raise ConfigException(
+            f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    client = dead_letter_client(config, _client(topics) if isinstance(topics, KafkaTopics) else None)
+    ensure_topic(config, client)
+    return client
 
 
-def _group_id(overrides: Mapping[str, str], config: ConnectorConfig) -> str:
-    return overrides.get("group.id", f"connect-{config.name}")
-
-
-def _needs_kafka(error: ImportError) -> ConfigException:
-    return ConfigException(f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'")
-
-
-def _kafka(options: SourceOptions, config: ConnectorConfig) -> OpenedSource:
-    try:
-        from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise _needs_kafka(error) from error
-    overrides = config.overrides(CONSUMER_OVERRIDES)
-    client = KafkaClient(options.bootstrap_servers, options.absolute_config)
-    source = KafkaSource(client, overrides)
+def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:
+    source = _source(topics, config)
     try:
         source.cluster.topic_names()
     except RetriableException as error:
         if refusal := source.cluster.refusal():
             raise ConfigException(
-                f"the Kafka cluster at {options.bootstrap_servers} lets this client not in: "
-                f"{refusal}; check the login and the certificates in --kafka-config"
+                f"the Kafka cluster at {topics.bootstrap_servers} lets this client not in: {refusal}; check "
+                f"the login and the certificates in its client properties (--kafka-config)"
             ) from error
         raise RetriableException(
-            f"no Kafka broker answers at {options.bootstrap_servers}: check --bootstrap-servers, the network "
-            f"and, where the cluster wants SASL or TLS, --kafka-config ({error})"
+            f"no Kafka broker answers at {topics.bootstrap_servers}: check that address, the network and, "
+            f"where the cluster wants SASL or TLS, its client properties (--kafka-config) ({error})"
         ) from error
-    group = ConsumerGroup(source.cluster, _group_id(overrides, config))
-    return OpenedSource(source, group, client)
+    return OpenedSource(source, _group(source, config), _client(topics))
+
+
+def _source(topics: KafkaTopics, config: ConnectorConfig) -> KafkaSource:
+    client = _client(topics)
+    from sinksdk.sources.kafka import KafkaSource  # noqa: PLC0415 - an extra
+
+    return KafkaSource(client, config.overrides(CONSUMER_OVERRIDES))
+
+
+def _group(source: KafkaSource, config: ConnectorConfig) -> OffsetGroup:
+    from sinksdk.sources.kafka import ConsumerGroup  # noqa: PLC0415 - an extra
+
+    group_id = config.overrides(CONSUMER_OVERRIDES).get("group.id", f"connect-{config.name}")
+    return ConsumerGroup(source.cluster, group_id)
+
+
+def _client(topics: KafkaTopics) -> KafkaClient:
+    """How processes reach the cluster. Raises ConfigException: Kafka's client is not installed."""
+    try:
+        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigException(
+            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    properties = topics.properties
+    if isinstance(properties, Mapping):
+        return KafkaClient(topics.bootstrap_servers, properties=tuple(properties.items()))
+    file = str(Path(properties).absolute()) if properties else ""  # executors have other working directories
+    return KafkaClient(topics.bootstrap_servers, file)
