@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sinksdk.config import ConnectorConfig
-from sinksdk.connector import SinkConnector
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector
 from sinksdk.engine.writer import Target
-from sinksdk.errors import ConfigException
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
 from sinksdk.references import ConfigProviders

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from sinksdk.config import ConnectorConfig
-from sinksdk.connector import SinkConnector
-from sinksdk.errors import ConfigException
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
 from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target
-from sinksdk.records import TopicPartition
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.lookout import look_at_ends

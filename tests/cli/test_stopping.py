@@ -14,8 +14,9 @@ from sinksdk.cli.driving import drive
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.launch.connectors import PreparedSink
+from sinksdk.launch.launchers import LauncherOnDemand
 from sinksdk.launch.prepare import Place, prepare
-from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
+from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.logs import LogSettings
