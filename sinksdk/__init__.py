@@ -11,11 +11,13 @@ What a connector author imports is here; everything below (``engine``, ``store``
     writers    where source tasks write to
     spark      the session and the job of one generation
     runtime    plans generations, runs them, fences their predecessors
+    launch     from a configuration to a running connector
     testing    doubles and a harness for connector authors
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from sinksdk.compatibility import Meaning, Option, Verdict
@@ -45,6 +47,10 @@ from sinksdk.records import (
 from sinksdk.task import SinkTask
 
 if TYPE_CHECKING:
+    from sinksdk.launch.run import run, start
+    from sinksdk.launch.running import RunningConnector
+    from sinksdk.launch.summary import Summary
+    from sinksdk.launch.topics import KafkaTopics, TopicDirectory
     from sinksdk.store import committed_offsets
 
 __version__ = "0.1.0"
@@ -60,6 +66,7 @@ __all__ = [
     "ErrantRecordReporter",
     "FencedException",
     "Header",
+    "KafkaTopics",
     "Meaning",
     "MissingSourceTopicException",
     "OffsetAndMetadata",
@@ -67,25 +74,39 @@ __all__ = [
     "OffsetRange",
     "Option",
     "RetriableException",
+    "RunningConnector",
     "SinkConnector",
     "SinkRecord",
     "SinkRecords",
     "SinkTask",
     "SinkTaskContext",
+    "Summary",
     "Token",
+    "TopicDirectory",
     "TopicPartition",
     "UnpublishableException",
     "Verdict",
     "committed_offsets",
     "read_config_file",
+    "run",
+    "start",
 ]
+
+_LOADED_WHEN_ASKED_FOR = {
+    "KafkaTopics": "sinksdk.launch.topics",
+    "RunningConnector": "sinksdk.launch.running",
+    "Summary": "sinksdk.launch.summary",
+    "TopicDirectory": "sinksdk.launch.topics",
+    "committed_offsets": "sinksdk.store",
+    "run": "sinksdk.launch.run",
+    "start": "sinksdk.launch.run",
+}
+"""What tasks on executors have no use for: they need not pay for a database library."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load ``committed_offsets`` when it is asked for: a task need not pay for a database library."""
-    if name == "committed_offsets":
-        from sinksdk.store import committed_offsets  # noqa: PLC0415 - the point of this function
-
-        return committed_offsets
+    """Load what runs connectors when it is asked for."""
+    if name in _LOADED_WHEN_ASKED_FOR:
+        return getattr(importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

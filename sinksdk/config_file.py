@@ -11,6 +11,7 @@ Values become text, as written; references in them stay unresolved.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,23 @@ def read_config_file(path: Path) -> ConfigFile:
         raise ConfigException(message) from error
     if path.suffix == ".properties":
         return _from_properties(path, text)
-    return _from_json(path, text)
+    return _from_json(f"the configuration {path}", text)
+
+
+def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFile:
+    """Read a configuration that a program brings.
+
+    Args:
+        config: a mapping in any of the forms above, the same as a text of JSON, or the path of a file.
+
+    Raises:
+        ConfigException: a file cannot be read, or a text is no JSON object.
+    """
+    if isinstance(config, Mapping):
+        return _from_document(config, [])
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        return _from_json("the configuration", config)
+    return read_config_file(Path(config))
 
 
 def _from_properties(path: Path, text: str) -> ConfigFile:
@@ -66,7 +83,7 @@ def _from_properties(path: Path, text: str) -> ConfigFile:
     return ConfigFile({entry.key: entry.value for entry in found if entry.key}, problems)
 
 
-def _from_json(path: Path, text: str) -> ConfigFile:
+def _from_json(what: str, text: str) -> ConfigFile:
     repeated: list[str] = []
 
     def as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -78,15 +95,19 @@ def _from_json(path: Path, text: str) -> ConfigFile:
         # Numbers as they were written: 1e5 or 1.0 is for the configuration's model to judge.
         document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
     except ValueError as error:
-        message = f"the configuration {path} is no JSON document: {error}"
+        message = f"{what} is no JSON document: {error}"
         raise ConfigException(message) from error
     if not isinstance(document, dict):
         raise ConfigException(
-            f"the configuration {path} must be a JSON object: "
-            f'{{"name": "…", "config": {{"connector.class": "…", …}}}}'
+            f'{what} must be a JSON object: {{"name": "…", "config": {{"connector.class": "…", …}}}}'
         )
     # Comments are written as "_comment", more than once.
     problems = [f"'{key}' is there twice" for key in dict.fromkeys(repeated) if not key.startswith("_")]
+    return _from_document(document, problems)
+
+
+def _from_document(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
+    """Any of the forms that JSON has."""
     if document.get("kind") == _STRIMZI:
         return _from_strimzi(document, problems)
     if "config" not in document:
@@ -97,7 +118,7 @@ def _from_json(path: Path, text: str) -> ConfigFile:
 def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
     """The form with the name outside."""
     inner = document["config"]
-    if not isinstance(inner, dict):
+    if not isinstance(inner, Mapping):
         return ConfigFile({}, [*problems, "'config' must be an object of keys and values"])
     name = document.get("name", inner.get("name"))
     if "name" in inner and inner["name"] != name:
@@ -124,17 +145,18 @@ def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFil
 
 
 def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence[str] = ()) -> ConfigFile:
+    strange = [f"the key {key!r} must be a text" for key in values if not isinstance(key, str)]
     nested = [
         f"'{key}' must be a text, a number or a boolean"
         for key, value in values.items()
-        if isinstance(value, dict | list)
+        if isinstance(value, Mapping | list | tuple)
     ]
     config = {
         key: _as_text(value)
         for key, value in values.items()
-        if value is not None and not isinstance(value, dict | list)
+        if isinstance(key, str) and value is not None and not isinstance(value, Mapping | list | tuple)
     }
-    return ConfigFile(config, [*problems, *nested], warnings)
+    return ConfigFile(config, [*problems, *strange, *nested], warnings)
 
 
 def _as_text(value: Any) -> str:

@@ -21,7 +21,12 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
-EXECUTED = [DOCS / "test-harness.md", DOCS / "write-a-connector.md", DOCS / "write-a-source.md"]
+EXECUTED = [
+    DOCS / "run-from-python.md",
+    DOCS / "test-harness.md",
+    DOCS / "write-a-connector.md",
+    DOCS / "write-a-source.md",
+]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -70,6 +75,12 @@ def test_the_readmes_connector_is_the_example() -> None:
     """What the README shows is the file that is tested, to the letter."""
     shown = next(fence.code for fence in fences(README) if fence.language == "python")
     assert shown == (ROOT / "examples/folder_sink.py").read_text()
+
+
+def test_the_program_that_runs_a_connector_is_the_example() -> None:
+    """What the page shows is the file that its commands run, to the letter."""
+    shown = next(fence.code for fence in fences(DOCS / "run-from-python.md") if fence.language == "python")
+    assert shown == (ROOT / "examples/run_folder_sink.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,10 @@ class WarmJvm:
         if self._gateway is not None:
             self._gateway.proc.kill()
             self._gateway.proc.wait()
-        conf = SparkConf(loadDefaults=False).setAll(list(spark_conf("tests", "local[2]", {}).items()))
+        # What the JVM itself needs, and no more: it would count as what its user has told spark-submit.
+        needed = ("spark.driver.defaultJavaOptions", "spark.ui.showConsoleProgress")
+        settings = spark_conf("tests", "local[2]", {})
+        conf = SparkConf(loadDefaults=False).setAll([(key, settings[key]) for key in needed])
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         before = os.environ.get("SPARK_LOCAL_IP")
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -50,7 +50,7 @@ def run_command(
     bootstrap_servers: BootstrapServers = "",
     kafka_config: KafkaConfig = "",
     store: StoreUrl = DEFAULT_STORE,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     until_caught_up: Annotated[
         bool,
@@ -83,7 +83,7 @@ def server_command(
     bootstrap_servers: BootstrapServers = "",
     kafka_config: KafkaConfig = "",
     store: StoreUrl = DEFAULT_STORE,
-    master: Master = "local[*]",
+    master: Master = None,
     places: Annotated[
         int | None,
         typer.Option(

@@ -14,9 +14,9 @@ from sinksdk.cli.formatting import moment, number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
-from sinksdk.cli.startup import absolute_store_url, connector_to_delete, group_to_delete
 from sinksdk.config_file import read_config_file
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.checks import check_config
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo, TaskInfo
@@ -25,6 +25,7 @@ from sinksdk.runtime.registry import ConnectorNotFoundException, graceful_timeou
 from sinksdk.runtime.waits import told
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
+from sinksdk.store.absolute import absolute_store_url
 
 _LOOK: Final = 0.2  # seconds between looks whether a deletion is done
 _PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done
@@ -157,11 +158,13 @@ def delete(
         as_json: say it for programs.
 
     Raises:
+        ConfigException: the source's address is none; nothing was deleted.
         ConnectorNotFoundException: there is none of that name.
         UnpublishedException: no driver is alive, and what is committed could not be published here.
         ConnectException: a driver is alive, and has not done it.
     """
-    groups = partial(group_to_delete, source)
+    topics = source.topics() if source is not None and source.bootstrap_servers else None
+    groups = partial(group_to_delete, topics)
     with herding(store) as (herder, opened):
         record = herder.delete(name, force=force)
         give_up = time.monotonic() + graceful_timeout(record) + _PATIENCE

@@ -6,21 +6,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from json import JSONDecodeError, JSONDecoder
+from pathlib import Path
 from typing import Any, Final
 
 from sinksdk.cli.control import herding
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import sink_source, source_target
 from sinksdk.errors import ConfigException, DataException
+from sinksdk.launch.idle import source_target
+from sinksdk.launch.topics import TopicDirectory, sink_source
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.sink_offsets import opened_sink
 from sinksdk.runtime.source_offsets import Changes, SourceOffsets
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
-from sinksdk.sources.topic_directory.layout import local_root
 from sinksdk.store import Store
 
 _DECODER: Final = JSONDecoder()
@@ -86,8 +87,7 @@ def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool
 def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition, int | None]) -> Herder:
     """One that checks offsets against the source, where that is said."""
     if topics != SourceOptions():
-        topics.check()
-        return Herder(store, sinks=partial(opened_sink, source=partial(sink_source, topics)))
+        return Herder(store, sinks=partial(opened_sink, source=partial(sink_source, topics.topics())))
     if any(offset is not None for offset in offsets.values()):
         unchecked = "whether the source has these offsets is not checked: for that, say where it is: "
         warn([f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT"])
@@ -122,10 +122,10 @@ def _source_offsets(store: Store, name: str, topics: SourceOptions) -> SourceOff
             f"connector '{name}' is a source: its offsets are where its records go; say where that is, as "
             f"it is said to 'sinksdk run': --topic-directory DIR, or --bootstrap-servers HOST:PORT"
         )
-    topics.check()
-    if topics.directory and not (root := local_root(topics.directory)).is_dir():
-        raise ConfigException(f"the topic directory {root} is not there, or is no folder")
-    return SourceOffsets(store, partial(source_target, topics))
+    found = topics.topics()
+    if isinstance(found, TopicDirectory) and not Path(found.path).is_dir():
+        raise ConfigException(f"the topic directory {found.path} is not there, or is no folder")
+    return SourceOffsets(store, partial(source_target, found))
 
 
 def _change(text: str) -> tuple[TopicPartition, int | None]:

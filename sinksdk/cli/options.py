@@ -75,7 +75,14 @@ KafkaConfig = Annotated[
         show_default=False,
     ),
 ]
-Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master; by default the one of spark-submit or spark-defaults.conf, else local[*].",
+        show_default=False,
+    ),
+]
 Conf = Annotated[
     list[str] | None,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,17 +14,15 @@ from sinksdk.cli.board import FAILED, Snapshot
 from sinksdk.cli.driving import drive
 from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress
-from sinksdk.cli.output import stdout, write
-from sinksdk.cli.patience import WarnedOnce, patiently
+from sinksdk.cli.output import stdout, warn, write
 from sinksdk.cli.plain import PlainProgress, lines_on
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startable import Startable, StartableSource
-from sinksdk.cli.startup import prepare
+from sinksdk.launch.patience import WarnedOnce, patiently
+from sinksdk.launch.prepare import Place, Prepared, prepare
+from sinksdk.launch.running import RunningConnector
+from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.logs import WARNINGS, LogSettings, configure_logging
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ class RunOptions:
         config: the configuration file.
         source: where records come from.
         store: the store's URL.
-        master: Spark's master URL.
+        master: Spark's master URL; None: what Spark's own configuration says.
         until_caught_up: end when everything there is now is committed.
         logs: how it logs, and its tasks do.
         spark_conf: Spark's own settings, each ``KEY=VALUE``.
@@ -46,7 +44,7 @@ class RunOptions:
     config: Path
     source: SourceOptions
     store: str
-    master: str
+    master: str | None
     until_caught_up: bool = False
     logs: LogSettings = WARNINGS
     spark_conf: Sequence[str] = ()
@@ -62,59 +60,43 @@ def run(options: RunOptions) -> None:
         ConnectException: it failed for good; what was committed stays committed.
     """
     configure_logging(options.logs)
+    spark = SparkOptions(options.master, options.spark_conf)
+    place = Place(options.source.topics, options.store, spark)
     with ShutdownSignals() as signals:
-        waits = Waits(f"the start of {options.config.name}", SystemWallClock())
-        ready = patiently(_preparing(options), waits, signals)
-        if ready is None:
+        prepared = patiently(
+            partial(prepare, options.config, place, WarnedOnce(warn)),
+            f"the start of {options.config.name}",
+            lambda: signals.received is not None,
+        )
+        if prepared is None:
             write(stdout(), "stopped: nothing was started", "bold")
             return
-        _run_ready(ready, options, signals)
+        _run(prepared, options, signals)
 
 
-def _preparing(options: RunOptions) -> Callable[[], Startable | StartableSource]:
-    return partial(
-        prepare,
-        options.config,
-        options.source,
-        options.store,
-        options.master,
-        options.spark_conf,
-        tell=WarnedOnce(),
-    )
-
-
-def _run_ready(ready: Startable | StartableSource, options: RunOptions, signals: ShutdownSignals) -> None:
-    console = stdout()
-    write(console, f"{ready.config.name}: store {ready.store.url}, Spark on {ready.place.master}", "dim")
-    progress = progress_on(console, ready.config.name, options.logs)
+def _run(prepared: Prepared, options: RunOptions, signals: ShutdownSignals) -> None:
+    console, (deployment, ready) = stdout(), prepared
+    store, name = deployment.store.url, ready.config.name
+    write(console, f"{name}: store {store}, Spark on {deployment.spark.master}", "dim")
+    progress = progress_on(console, name, options.logs)
     try:
-        _run(ready, options, progress, signals)
+        with progress:
+            connector = RunningConnector(
+                prepared,
+                until_caught_up=options.until_caught_up,
+                listener=progress,
+                python_path=(str(Path.cwd()),),
+                logs=options.logs,
+                is_stopping=lambda: signals.received is not None,
+                tell=progress.note,
+            )
+            drive(connector, signals, progress)
     finally:
-        ready.store.close()
         shown = progress.snapshot()
         if shown.generation or shown.state != FAILED:
             write(console, f"{shown.state}: {summary(shown)}", "bold")
             if shown.total.lost:
                 write(console, lost(shown), "bold yellow")
-
-
-def _run(
-    ready: Startable | StartableSource,
-    options: RunOptions,
-    progress: LiveProgress | PlainProgress,
-    signals: ShutdownSignals,
-) -> None:
-    spark = SparkOnDemand(
-        ready.place,
-        ready.config.name,
-        python_path=(str(Path.cwd()),),
-        logs=options.logs,
-        is_stopping=lambda: signals.received is not None,
-        tell=progress.note,
-    )
-    with progress, spark:
-        worker = ready.place.worker(ready.config.name, spark, progress, first=ready)
-        drive(worker, signals, progress, until_caught_up=options.until_caught_up)
 
 
 def progress_on(

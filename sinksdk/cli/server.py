@@ -9,21 +9,26 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.cli.output import stdout, write
-from sinksdk.cli.patience import patiently
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startup import Place, prepare_place
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.idle import source_target
+from sinksdk.launch.patience import patiently
+from sinksdk.launch.prepare import Place, prepare_server
+from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.spark_options import SparkOptions
+from sinksdk.launch.topics import sink_source
 from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.waits import Waits, told
+from sinksdk.runtime.sink_offsets import opened_sink
+from sinksdk.runtime.waits import told
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.places import LookAtPlaces
@@ -48,7 +53,7 @@ class ServerOptions:
     Args:
         source: where records come from.
         store: the store's URL.
-        master: Spark's master URL.
+        master: Spark's master URL; None: what Spark's own configuration says.
         host: address to listen at.
         port: port to listen at.
         credentials: a file of tokens, and of users with passwords.
@@ -62,7 +67,7 @@ class ServerOptions:
 
     source: SourceOptions
     store: str
-    master: str
+    master: str | None
     host: str
     port: int
     credentials: Path | None
@@ -86,36 +91,32 @@ def serve(options: ServerOptions) -> None:
         ConfigException: something is wrong with the options; nothing was started.
         ConnectException: the port is taken; or connectors did not end in time and were left behind.
     """
-    opening = prepare_place(
-        options.source,
-        options.store,
-        options.master,
-        options.spark_conf,
-        providers=options.providers,
-        places=options.places,
-    )
+    spark = SparkOptions(options.master, options.spark_conf, is_shared=True, places=options.places)
+    opening = prepare_server(Place(options.source.topics, options.store, spark), options.providers)
     configure_logging(options.logs)
     rest = RestServer(options)
     with ShutdownSignals() as signals, ExitStack() as after, rest:
 
-        def begin() -> Place:
-            place = opening()
-            after.callback(place.store.close)
-            identify(place.store)
-            return place
+        def begin() -> Deployment:
+            deployment = opening()
+            after.callback(deployment.store.close)
+            identify(deployment.store)
+            return deployment
 
-        place = patiently(begin, Waits("the server", SystemWallClock()), signals, tell=rest.waits)
-        left = _serve(place, rest, options, signals) if place is not None else []
+        found = patiently(begin, "the server", lambda: signals.received is not None, tell=rest.waits)
+        left = _serve(found, rest, options, signals) if found is not None else []
     if left:
         message = f"these connectors did not end and were left behind: {', '.join(left)}"
         raise ConnectException(message)
     write(stdout(), "stopped")
 
 
-def _serve(place: Place, rest: RestServer, options: ServerOptions, signals: ShutdownSignals) -> list[str]:
+def _serve(
+    deployment: Deployment, rest: RestServer, options: ServerOptions, signals: ShutdownSignals
+) -> list[str]:
     console = stdout()
     spark = SparkOnDemand(
-        place,
+        deployment,
         "server",
         python_path=(str(Path.cwd()),),
         logs=options.logs,
@@ -124,12 +125,12 @@ def _serve(place: Place, rest: RestServer, options: ServerOptions, signals: Shut
     )
 
     def connector(name: str) -> WorkerConnector:
-        return place.worker(name, spark, PlainProgress(log.info, interval=math.inf))
+        return deployment.worker(name, spark, PlainProgress(log.info, interval=math.inf))
 
-    worker, left = Worker(place.store, connector), list[str]()
+    worker, left = Worker(deployment.store, connector), list[str]()
     with spark:
-        rest.serve(place, spark.places)
-        write(console, f"http://{options.host}:{options.port} · store {place.store.url}", "bold")
+        rest.serve(deployment, spark.places)
+        write(console, f"http://{options.host}:{options.port} · store {deployment.store.url}", "bold")
         thread = threading.Thread(target=lambda: left.extend(worker.run()), name="worker", daemon=True)
         thread.start()
         while signals.received is None:
@@ -186,17 +187,19 @@ class RestServer:
         """What the server waits for before it can serve anything."""
         self._waiting = waiting
 
-    def serve(self, place: Place, places: LookAtPlaces) -> None:
-        """From now on handle the connectors of this place's store. Raises StoreUnavailable."""
+    def serve(self, deployment: Deployment, places: LookAtPlaces) -> None:
+        """From now on handle the connectors of its store. Raises StoreUnavailable."""
         from sinksdk.server.app import create_app  # noqa: PLC0415 - needs fastapi, of an extra
 
         self._app = create_app(
-            place.store,
+            deployment.store,
             self._credentials,
             hosts=self._hosts,
             providers=self._providers,
-            targets=place.source_target,
-            sinks=place.opened_sink,
+            targets=partial(source_target, deployment.topics, providers=self._providers),
+            sinks=partial(
+                opened_sink, source=partial(sink_source, deployment.topics), providers=self._providers
+            ),
             places=places,
         )
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sinksdk.compatibility import Meaning, Option
 from sinksdk.confidential import Secrets
 from sinksdk.config import ConnectorConfig
-from sinksdk.config_file import read_config_file
+from sinksdk.config_file import read_config
 from sinksdk.config_model import ConfigModel
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
@@ -76,13 +77,16 @@ class Checked:
         return [option for option in self.options if option.verdict.meaning is meaning]
 
 
-def check_file(path: Path) -> Checked:
-    """Read and check a configuration: no I/O besides the file and the references in it.
+def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
+    """Read and check a configuration: no I/O besides its file and the references in it.
+
+    Args:
+        config: as :func:`~sinksdk.config_file.read_config` takes it.
 
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.
     """
-    file = read_config_file(path)
+    file = read_config(config)
     found = check_config(file.config)
     return replace(
         found,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark.conf import check_conf
+from sinksdk.spark.configured import configured, remember, settings_of
 from sinksdk.spark.jvm import LOG_CONFIGURATION, launch
 from sinksdk.spark.master import check_master, is_local, is_loopback, with_attempts
 
@@ -59,6 +60,9 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None) -> SparkContext:
     """Start Spark for running connectors; the one session of this process.
 
+    What Spark's own ways to configure it say (spark-submit, ``spark-defaults.conf``) counts: what is set
+    here besides is beneath it.
+
     Executors run this interpreter (``sys.executable``), whatever ``python3`` is on the PATH. On masters
     of other hosts that can be changed with the environment variable ``PYSPARK_PYTHON``; sinksdk, the
     connectors and pyspark must be installed there in the same versions, nothing is shipped.
@@ -68,10 +72,10 @@ def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | N
     ``sinksdk.spark.jvm`` (stack traces at level DEBUG).
 
     Args:
-        app_name: what the job is called in Spark's own pages.
+        app_name: what the job is called in Spark's own pages, unless spark-submit says that.
         master: Spark's master URL, for example ``local[*]``, ``local-cluster[2,1,1024]``,
             ``spark://host:7077``.
-        extra_conf: Spark's configuration keys; they win over what is set here.
+        extra_conf: Spark's configuration keys; they win over all others.
 
     Raises:
         ConfigException: pyspark or Java is not there, Spark runs here already, a setting cannot be
@@ -80,10 +84,16 @@ def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | N
     check_master(master, store_is_local_file=False)
     check_conf(extra_conf or {})
     context_class = _spark_context_class()
-    conf = spark_conf(app_name, master, extra_conf or {})
+    theirs = configured()
+    conf = spark_conf(app_name, master, extra_conf or {}, theirs)
     with _environment(_variables(master)), _own_signal_handlers():
         # A process has one JVM; it outlives the Spark that was started in it.
-        gateway = None if context_class._gateway else launch(conf)  # noqa: SLF001 - pyspark has no public way to ask
+        gateway = context_class._gateway  # noqa: SLF001 - pyspark has no public way to ask
+        if gateway is None:
+            gateway = launch(conf)
+            remember(gateway, {key: value for key, value in conf.items() if theirs.get(key) != value})
+            # What spark-submit has made of it: the jars of packages, for example.
+            conf = {**settings_of(gateway), "spark.master": conf["spark.master"]}
         return _start(conf, gateway)
 
 
@@ -120,24 +130,34 @@ def forget_dead_spark() -> None:
     sql.SparkSession._instantiatedSession = None  # noqa: SLF001 - else the builder returns the dead one
 
 
-def spark_conf(app_name: str, master: str, extra_conf: Mapping[str, str]) -> dict[str, str]:
-    """Spark's configuration; arguments as for :func:`start_spark`."""
-    conf = {"spark.app.name": app_name, "spark.master": with_attempts(master), **_CONF}
+def spark_conf(
+    app_name: str, master: str, extra_conf: Mapping[str, str], theirs: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Spark's configuration.
+
+    Args:
+        app_name, master, extra_conf: as for :func:`start_spark`.
+        theirs: what Spark's own ways to configure it say.
+    """
+    given = {**(theirs or {}), **extra_conf}
+    conf = {"spark.app.name": app_name, **_CONF}
     if is_loopback(master):
         conf |= _LOOPBACK
     if is_local(master):
         conf |= _WARM_WORKERS
-    conf |= extra_conf
-    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"', _small_jvm(master, extra_conf)]
-    return conf | {_JVM_OPTIONS: " ".join(filter(None, [*options, extra_conf.get(_JVM_OPTIONS, "")]))}
+    # A local master that somebody has named to Spark itself tries tasks as often as its URL says.
+    is_theirs = theirs is not None and theirs.get("spark.master") == master
+    conf |= {**given, "spark.master": master if is_theirs else with_attempts(master)}
+    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"', _small_jvm(master, given)]
+    return conf | {_JVM_OPTIONS: " ".join(filter(None, [*options, given.get(_JVM_OPTIONS, "")]))}
 
 
-def _small_jvm(master: str, extra_conf: Mapping[str, str]) -> str:
+def _small_jvm(master: str, given: Mapping[str, str]) -> str:
     """Options of a JVM that is the driver and all executors; none where an operator has chosen its collector.
 
     A JVM that is told two collectors does not start.
     """
-    said = [extra_conf.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
+    said = [given.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
     said += [os.environ.get(name, "") for name in _JVM_ENVIRONMENT]
     return _SMALL_JVM if is_local(master) and not _COLLECTOR.search(" ".join(said)) else ""
 
@@ -156,7 +176,7 @@ def _spark_context_class() -> type[SparkContext]:
     return SparkContext
 
 
-def _start(conf: Mapping[str, str], gateway: JavaGateway | None) -> SparkContext:
+def _start(conf: Mapping[str, str], gateway: JavaGateway) -> SparkContext:
     from py4j.protocol import Py4JError  # noqa: PLC0415 - the caller has made sure that it is there
     from pyspark import SparkConf, SparkContext, errors  # noqa: PLC0415 - the same
 

@@ -103,6 +103,11 @@ def with_attempts(master: str) -> str:
     return f"local[{match['threads'] or 1},{ATTEMPTS}]"
 
 
+def is_same_master(one: str, other: str) -> bool:
+    """Whether two URLs name the same master, however often a local one tries tasks."""
+    return one == other or with_attempts(one) == with_attempts(other)
+
+
 def _is_this_host(master: str) -> bool:
     names = {socket.gethostname().lower(), socket.getfqdn().lower()}
     hosts = _hosts(master)

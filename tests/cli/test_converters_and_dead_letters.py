@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from sinksdk import ConnectorConfig
-from sinksdk.cli.spark import columns_read
-from sinksdk.cli.startup import Startable
+from sinksdk.launch.connectors import PreparedSink
+from sinksdk.launch.launchers import columns_read
 from sinksdk.records import RECORD_COLUMNS
 from tests.cli.support import Here
 
@@ -105,7 +105,7 @@ def test_a_dead_letter_is_the_whole_record() -> None:
         config = ConnectorConfig.parse(
             {"name": "c", "topics": "t", "errors.deadletterqueue.topic.name": topic}
         )
-        ready = cast("Startable", SimpleNamespace(connector=connector, config=config))
+        ready = cast("PreparedSink", SimpleNamespace(connector=connector, config=config))
         assert columns_read(ready) == columns
 
 

@@ -171,7 +171,7 @@ def test_a_store_that_all_hosts_reach_will_do_for_any_master(
         message = "opened"
         raise ConfigException(message)
 
-    monkeypatch.setattr("sinksdk.cli.startup.open_store", open_store)
+    monkeypatch.setattr("sinksdk.launch.prepare.open_store", open_store)
 
     result = here.sinksdk(
         *("run", here.config(), "--source-directory", here.topic(), "--master", "yarn", "--store", store)

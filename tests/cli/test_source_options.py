@@ -20,7 +20,7 @@ from sinksdk.cli.source import SourceOptions
 )
 def test_addresses_with_a_port_are_taken(servers: str) -> None:
     """Names, IPv4, IPv6 in brackets; several, with or without blanks."""
-    SourceOptions(bootstrap_servers=servers).check()
+    SourceOptions(bootstrap_servers=servers).topics()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_addresses_with_a_port_are_taken(servers: str) -> None:
 def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
     """Regression: librdkafka takes 9092 for granted."""
     with pytest.raises(ConfigException) as caught:
-        SourceOptions(bootstrap_servers=servers).check()
+        SourceOptions(bootstrap_servers=servers).topics()
 
     assert str(caught.value) == f"--bootstrap-servers: '{wrong}' is no HOST:PORT, as in broker.example:9092"
 
@@ -52,10 +52,10 @@ def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
 def test_no_address_at_all_is_refused(servers: str) -> None:
     """A variable of a script that was empty."""
     with pytest.raises(ConfigException, match="--bootstrap-servers names no broker"):
-        SourceOptions(bootstrap_servers=servers).check()
+        SourceOptions(bootstrap_servers=servers).topics()
 
 
 def test_properties_of_kafkas_clients_go_with_a_cluster() -> None:
     """They would have no effect on a topic directory."""
     with pytest.raises(ConfigException, match="--kafka-config goes with --bootstrap-servers"):
-        SourceOptions("topics", kafka_config="client.properties").check()
+        SourceOptions("topics", kafka_config="client.properties").topics()

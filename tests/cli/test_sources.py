@@ -12,12 +12,14 @@ from rich.console import Console
 
 from sinksdk import ConfigException
 from sinksdk.cli.live import render
+from sinksdk.cli.output import warn
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.run import summary
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startable import StartableSource
-from sinksdk.cli.startup import prepare
 from sinksdk.context import ClosingReason
+from sinksdk.launch.connectors import PreparedSource
+from sinksdk.launch.prepare import Place, prepare
+from sinksdk.launch.spark_options import SparkOptions
+from sinksdk.launch.topics import TopicDirectory
 from sinksdk.runtime.events import SourceTaskView
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
@@ -49,12 +51,16 @@ def config(here: Here, **more: Any) -> Path:
 
 def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None:
     """--source-directory by another name; it need not be there, the folder it is in must be."""
-    ready = prepare(config(here), SourceOptions("topics"), "sqlite:///store.db", "local[1]")
 
-    assert isinstance(ready, StartableSource)
+    def place(directory: str) -> Place:
+        return Place(lambda: TopicDirectory(directory), "sqlite:///store.db", SparkOptions("local[1]"))
+
+    _, ready = prepare(config(here), place("topics"), warn)
+
+    assert isinstance(ready, PreparedSource)
     assert ready.target == TopicDirectoryTarget(str((here.folder / "topics").absolute()))
     with pytest.raises(ConfigException, match="cannot be made: there is no folder"):
-        prepare(config(here), SourceOptions("absent/topics"), "sqlite:///store.db", "local[1]")
+        prepare(config(here), place("absent/topics"), warn)
 
 
 def test_a_source_is_not_run_until_it_has_caught_up(here: Here) -> None:

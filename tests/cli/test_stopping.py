@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -14,34 +13,37 @@ from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.driving import drive
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import LauncherOnDemand, SparkOnDemand
-from sinksdk.cli.startup import absolute_store_url, prepare_sink
+from sinksdk.launch.connectors import PreparedSink
+from sinksdk.launch.launchers import LauncherOnDemand
+from sinksdk.launch.prepare import Place, prepare
+from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.spark_options import SparkOptions
+from sinksdk.launch.topics import TopicDirectory
 from sinksdk.logs import LogSettings
-from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.store.absolute import absolute_store_url
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
 
 PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
 
 
-class FakeDriver:
+class FakeConnector:
     """Runs until it is closed; then raises what it was given."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.reasons: list[ClosingReason] = []
         self._error = error
-        self._closed = threading.Event()
 
-    def run(self, *, until_caught_up: bool) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert self._closed.wait(10)
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.reasons:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return False
         if self._error:
             raise self._error
+        return True
 
-    def close(self, reason: ClosingReason) -> None:
+    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         self.reasons.append(reason)
-        self._closed.set()
 
 
 @pytest.fixture
@@ -54,22 +56,22 @@ def progress(said: list[str]) -> PlainProgress:
     return PlainProgress(said.append)
 
 
-def test_the_first_signal_closes_the_driver_and_says_so(progress: PlainProgress, said: list[str]) -> None:
+def test_the_first_signal_closes_the_connector_and_says_so(progress: PlainProgress, said: list[str]) -> None:
     """Once, with reason SHUTDOWN; the run then counts as stopped."""
-    driver = FakeDriver()
+    connector = FakeConnector()
     with ShutdownSignals() as signals:
-        drive(cast("ConnectorDriver", driver), signals, progress, until_caught_up=False)
+        drive(connector, signals, progress)
 
-    assert driver.reasons == [ClosingReason.SHUTDOWN]
+    assert connector.reasons == [ClosingReason.SHUTDOWN]
     assert progress.snapshot().state == "stopped"
     assert said[0].startswith("SIGTERM: closing, partial batches are flushed")
 
 
-def test_what_the_driver_raises_is_raised_to_whoever_waits(progress: PlainProgress) -> None:
+def test_what_the_connector_fails_with_is_raised_to_whoever_waits(progress: PlainProgress) -> None:
     """Though it runs in a thread of its own."""
-    driver = FakeDriver(ConnectException("it failed while closing"))
+    connector = FakeConnector(ConnectException("it failed while closing"))
     with ShutdownSignals() as signals, pytest.raises(ConnectException, match="failed while closing"):
-        drive(cast("ConnectorDriver", driver), signals, progress, until_caught_up=False)
+        drive(connector, signals, progress)
 
     assert progress.snapshot().state == "failed"
 
@@ -100,16 +102,14 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def on_demand(here: Here, *, stopping: bool) -> LauncherOnDemand:
-    ready = prepare_sink(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
+def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand:
+    topics = TopicDirectory(here.topic())
+    place = Place(lambda: topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
+    deployment, ready = prepare(here.config(), place, lambda _: None)
     spark = SparkOnDemand(
-        ready.place,
-        "x",
-        python_path=(),
-        logs=LogSettings(),
-        is_stopping=lambda: stopping,
-        tell=lambda _: None,
+        deployment, "x", python_path=(), logs=LogSettings(), is_stopping=is_stopping, tell=lambda _: None
     )
+    assert isinstance(ready, PreparedSink)
     return spark.launcher(ready)
 
 
@@ -122,7 +122,7 @@ def test_nothing_is_launched_once_the_end_was_asked_for(here: Here, monkeypatch:
     """Spark is not even started; the generation ends without results."""
     monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
-    running = on_demand(here, stopping=True).launch(PLAN)
+    running = on_demand(here, lambda: True).launch(PLAN)
 
     assert running.wait(0)
     assert list(running.results()) == []
@@ -133,7 +133,7 @@ def test_a_spark_that_cannot_start_fails_the_run(here: Here, monkeypatch: pytest
     monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
     with pytest.raises(ConnectException, match="no java"):
-        on_demand(here, stopping=False).launch(PLAN)
+        on_demand(here, lambda: False).launch(PLAN)
 
 
 def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
@@ -147,17 +147,8 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
         no_java()
 
     monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
-    ready = prepare_sink(here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]")
-    spark = SparkOnDemand(
-        ready.place,
-        "x",
-        python_path=(),
-        logs=LogSettings(),
-        is_stopping=lambda: bool(stopping),
-        tell=lambda _: None,
-    )
 
-    assert list(spark.launcher(ready).launch(PLAN).results()) == []
+    assert list(on_demand(here, lambda: bool(stopping)).launch(PLAN).results()) == []
 
 
 def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,16 +160,9 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
         no_java()
 
     monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
-    conf = ["spark.x=1", "spark.y=a=b", "spark.x=2"]
-    ready = prepare_sink(
-        here.config(), SourceOptions(str(here.topic())), "sqlite:///store.db", "local[1]", conf
-    )
-    spark = SparkOnDemand(
-        ready.place, "x", python_path=(), logs=LogSettings(), is_stopping=lambda: False, tell=lambda _: None
-    )
 
     with pytest.raises(ConnectException):
-        spark.launcher(ready).launch(PLAN)
+        on_demand(here, lambda: False, "spark.x=1", "spark.y=a=b", "spark.x=2").launch(PLAN)
 
     assert seen == [{"spark.x": "2", "spark.y": "a=b"}]
 

@@ -108,6 +108,15 @@ def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> Non
     assert not (clone / "build").exists()
 
 
+def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> None:
+    """A program writes every record; when it runs again, it finds nothing new."""
+    output = follow("docs/run-from-python.md")
+
+    assert output.count(f"readings-0: {RECORDS} records") == 1
+    assert output.count(f"readings-1: {RECORDS} records") == 1
+    assert offsets_in(clone / "build/lines") == EACH_ONCE
+
+
 def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> None:
     """Both folder sinks write every record; of the exactly-once one nothing hidden is left."""
     output = follow("docs/write-a-connector.md")

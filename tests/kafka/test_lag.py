@@ -19,9 +19,10 @@ from sinksdk import (
     SinkRecords,
     SinkTask,
 )
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startable import Startable
-from sinksdk.cli.startup import Place
+from sinksdk.launch.connectors import PreparedSink
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.spark_options import SparkSettings
+from sinksdk.launch.topics import KafkaTopics
 from sinksdk.runtime.events import Silent
 from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.info import ConnectorInfo
@@ -89,10 +90,10 @@ class Scene:
         self.herder = Herder(self.store)
         self.launched = threading.Event()
         self.broker = KafkaSource(KafkaClient(bootstrap))
-        options = SourceOptions(bootstrap_servers=bootstrap)
-        self.place = Place(options, self.store, self.store.url, "local[1]")
+        spark = SparkSettings("local[1]")
+        self.deployment = Deployment(KafkaTopics(bootstrap), self.store, self.store.url, spark)
 
-    def launcher(self, ready: Startable) -> Scene:
+    def launcher(self, ready: PreparedSink) -> Scene:
         return self
 
     def launch(self, plan: GenerationPlan) -> Running:
@@ -137,7 +138,7 @@ def scene(bootstrap: str, tmp_path: Path) -> Iterator[Scene]:
     made.herder.create(
         "c", {"name": "c", "connector.class": f"{__name__}:Sink", "topics": made.topic, "tasks.max": "1"}
     )
-    worker = made.place.worker("c", made, Silent())
+    worker = made.deployment.worker("c", made, Silent())
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     yield made

@@ -10,7 +10,8 @@ from pathlib import Path
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.cli.server import RestServer, ServerOptions
 from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import Place
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.logs import WARNINGS
 from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.generation import Generations
@@ -46,9 +47,9 @@ def serving(
         config_files,
         WARNINGS,
     )
-    place = Place(options.source, store, store.url, options.master, providers=options.providers)
+    deployment = Deployment(options.source.topics(), store, store.url, SparkSettings("local[1]"))
     rest = RestServer(options)
-    rest.serve(place, lambda: None)
+    rest.serve(deployment, lambda: None)
     with rest:
         yield f"http://127.0.0.1:{port}"
 

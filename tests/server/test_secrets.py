@@ -17,10 +17,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk import ClosingReason, ConfigException, ConnectorConfig
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.startup import Place
 from sinksdk.confidential import WithoutSecrets
 from sinksdk.engine.outcome import Failure
+from sinksdk.launch.connectors import prepare_written
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.spark_options import SparkSettings
+from sinksdk.launch.topics import TopicDirectory
 from sinksdk.references import ConfigProviders
 from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.events import Silent
@@ -212,8 +214,8 @@ def test_nothing_is_allowed_unless_it_is_said(config: dict[str, str]) -> None:
     assert "'other.password': ${file:" in answer.json()["message"]
 
 
-def place(store: MemoryStore, providers: ConfigProviders) -> Place:
-    return Place(SourceOptions(directory="topics"), store, store.url, "local[1]", providers=providers)
+def deployment(store: MemoryStore, providers: ConfigProviders) -> Deployment:
+    return Deployment(TopicDirectory("topics"), store, store.url, SparkSettings("local[1]"), providers)
 
 
 def test_references_are_resolved_where_the_connector_starts(
@@ -228,7 +230,7 @@ def test_references_are_resolved_where_the_connector_starts(
     record = Herder(store).connector("leaky")
 
     def password() -> str:
-        started: Any = place(store, providers).startable(record.config).config
+        started: Any = prepare_written(TopicDirectory("topics"), record.config, providers).config
         assert started.other.get_secret_value() == FROM_FILE
         found: str = started.password.get_secret_value()
         return found
@@ -237,7 +239,7 @@ def test_references_are_resolved_where_the_connector_starts(
     monkeypatch.setenv("SINK_PASSWORD", "another-hunter2")
     assert password() == "another-hunter2"
     with pytest.raises(ConfigException, match="is not allowed here"):
-        place(store, ConfigProviders()).startable(record.config)
+        prepare_written(TopicDirectory("topics"), record.config, ConfigProviders())
 
 
 def test_a_connector_that_fails_with_its_secrets_tells_none(
@@ -254,7 +256,7 @@ def test_a_connector_that_fails_with_its_secrets_tells_none(
     handler.setFormatter(WithoutSecrets(logging.Formatter("%(message)s")))
     logging.getLogger("sinksdk").addHandler(handler)
     signal = ClosingSignal()
-    worker = place(store, providers).worker("leaky", NeverLaunches(), Silent(), signal=signal)
+    worker = deployment(store, providers).worker("leaky", NeverLaunches(), Silent(), signal=signal)
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

@@ -16,14 +16,14 @@ from sinksdk.cli.demo.flights import TOPIC, write_topic
 from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
 from sinksdk.cli.driving import drive
 from sinksdk.cli.formatting import number
-from sinksdk.cli.output import stdout, write
+from sinksdk.cli.output import stdout, warn, write
 from sinksdk.cli.run import progress_on, summary
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
-from sinksdk.cli.spark import SparkOnDemand
-from sinksdk.cli.startable import Startable
-from sinksdk.cli.startup import prepare_sink
 from sinksdk.errors import ConnectException
+from sinksdk.launch.prepare import Place, Prepared, prepare
+from sinksdk.launch.running import RunningConnector
+from sinksdk.launch.spark_options import SparkOptions
+from sinksdk.launch.topics import TopicDirectory
 from sinksdk.logs import LogSettings, configure_logging
 
 NAME: Final = "flights-archive"
@@ -60,11 +60,9 @@ def play(folder: Path, *, verbose: bool) -> None:
         with ShutdownSignals() as signals:
             _set_up(console, endpoint, folder)
             store = f"sqlite:///{folder / _STORE}"
-            ready = prepare_sink(folder / _CONFIG, SourceOptions(str(folder / _TOPICS)), store, MASTER)
-            try:
-                _archive(console, endpoint, ready, signals, verbose=verbose)
-            finally:
-                ready.store.close()
+            place = Place(lambda: TopicDirectory(folder / _TOPICS), store, SparkOptions(MASTER))
+            ready = prepare(folder / _CONFIG, place, warn)
+            _archive(console, endpoint, ready, signals, verbose=verbose)
             if signals.received:
                 return
         _verify(console, folder)
@@ -105,7 +103,7 @@ def _connector(endpoint: str) -> dict[str, object]:
 
 
 def _archive(
-    console: Console, endpoint: S3Endpoint, ready: Startable, signals: ShutdownSignals, *, verbose: bool
+    console: Console, endpoint: S3Endpoint, ready: Prepared, signals: ShutdownSignals, *, verbose: bool
 ) -> None:
     _act(console, 2, "The archive is written, and interrupted")
     write(
@@ -115,30 +113,30 @@ def _archive(
     )
     progress = progress_on(console, NAME)
     logs = LogSettings("DEBUG" if verbose else "WARNING", traces=verbose)
-    spark = SparkOnDemand(
-        ready.place,
-        ready.config.name,
-        python_path=(),
-        logs=logs,
-        is_stopping=lambda: signals.received is not None,
-        tell=progress.note,
-    )
     interruption = Interruption(
         progress, FLUSH_SIZE, endpoint.resume, on_interrupted=lambda rows: _explain(console, rows)
     )
-    driver = ready.driver(spark.launcher(ready), interruption)
-
-    def rebalance() -> None:
-        progress.note(
-            "\nS3 has stopped answering. A rebalance takes the partitions away from the tasks; then S3 "
-            "answers again.\n"
-        )
-        driver.rebalance()
-
-    endpoint.on_stalled = rebalance
-    with progress, spark:
+    with progress:
         configure_logging(logs)
-        drive(driver, signals, progress, until_caught_up=True)
+        connector = RunningConnector(
+            ready,
+            until_caught_up=True,
+            listener=interruption,
+            python_path=(),
+            logs=logs,
+            is_stopping=lambda: signals.received is not None,
+            tell=progress.note,
+        )
+
+        def rebalance() -> None:
+            progress.note(
+                "\nS3 has stopped answering. A rebalance takes the partitions away from the tasks; then S3 "
+                "answers again.\n"
+            )
+            connector.rebalance()
+
+        endpoint.on_stalled = rebalance
+        drive(connector, signals, progress)
     shown = progress.snapshot()
     write(console, f"{shown.state}: {summary(shown)}", "bold")
 

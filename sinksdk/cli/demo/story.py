@@ -12,7 +12,7 @@ from rich.table import Table
 
 from sinksdk.cli.formatting import number
 from sinksdk.context import ClosingReason
-from sinksdk.runtime.events import Listener, PartitionView
+from sinksdk.runtime.events import Listener, PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
 
 _SEEN: Final = 1.0  # seconds after which every task has seen that it shall close
@@ -36,7 +36,7 @@ class Interrupted:
     committed: int
 
 
-class Interruption:
+class Interruption(Silent):
     """A listener that passes on what it hears, and keeps what one rebalance did.
 
     Args:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sinksdk.errors import ConfigException
 from sinksdk.sources.kafka import librdkafka
-from sinksdk.sources.kafka.client_file import read_client_file
+from sinksdk.sources.kafka.client_file import client_properties, read_client_file
 from sinksdk.sources.kafka.rdkafka import has_feature
 
 BOOTSTRAP = "bootstrap.servers"
@@ -23,7 +23,7 @@ _NO_KERBEROS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaClient:
-    """Address of a cluster and where the properties of its clients are. Holds no secret, and may travel.
+    """Address of a cluster and where the properties of its clients are. Travels to the executors.
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
@@ -31,10 +31,12 @@ class KafkaClient:
             ``sasl.jaas.config`` …); read where a client is made, so it must be there on every host that
             makes one. References ``${env:…}`` and ``${file:…}`` in it are resolved there. Keys that begin
             with ``librdkafka.`` are librdkafka's own, without that prefix.
+        properties: the same, as they were written, instead of a file.
     """
 
     bootstrap_servers: str
     properties_file: str = ""
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def librdkafka(
         self, overrides: Mapping[str, str] | None = None, *, consumes: bool = True
@@ -56,5 +58,9 @@ class KafkaClient:
         return found if consumes else librdkafka.without_consumers_own(found)
 
     def _properties(self, overrides: Mapping[str, str] | None) -> dict[str, str]:
-        written = read_client_file(Path(self.properties_file)) if self.properties_file else {}
+        written = (
+            read_client_file(Path(self.properties_file))
+            if self.properties_file
+            else client_properties(self.properties)
+        )
         return {**written, BOOTSTRAP: self.bootstrap_servers, **(overrides or {})}

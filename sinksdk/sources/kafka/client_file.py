@@ -6,7 +6,7 @@ records over the network in the clear: what looks like one, and is none, is refu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -126,6 +126,19 @@ def read_client_file(path: Path) -> dict[str, str]:
     if problems:
         raise ConfigException(problems)
     return {entry.key: resolve_references(entry.value) for entry in found}
+
+
+def client_properties(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Settings that stand in no file, references in them resolved. Raises ConfigException as above."""
+    written = dict(properties)
+    problems = [
+        f"the Kafka client properties: '{key}' is no setting of Kafka's clients: did you mean '{meant}'?"
+        for key in written
+        if (meant := _meant(key))
+    ]
+    if problems:
+        raise ConfigException(problems)
+    return {key: resolve_references(value) for key, value in written.items()}
 
 
 def _problems(entry: Property) -> Iterator[str]:

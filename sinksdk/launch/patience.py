@@ -8,41 +8,41 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from sinksdk.cli.output import warn
-from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.waits import PASSING, Waits
 from sinksdk.store.reports import Waiting
 
 T = TypeVar("T")
 
-_LOOK: Final = 0.1  # seconds between looks whether a signal came
+_LOOK: Final = 0.1  # seconds between looks whether the end was asked for
 
 
 def patiently(
     ask: Callable[[], T],
-    waits: Waits,
-    signals: ShutdownSignals,
+    who: str,
+    is_stopping: Callable[[], bool],
     *,
     tell: Callable[[Waiting | None], None] = lambda _: None,
 ) -> T | None:
     """What a question is answered with, asked again for as long as it fails with what passes by itself.
 
     Args:
-        ask: the question. It is asked in a thread of its own, which a signal leaves behind: a client that
+        ask: the question. It is asked in a thread of its own, which is left behind at the end: a client that
             waits for a broker hears of none.
-        waits: says how long is waited, and tells of it.
-        signals: end the waiting at once.
+        who: waits, for log lines.
+        is_stopping: whether the end was asked for, which ends the waiting at once.
         tell: takes what is waited for, each time anew.
 
     Returns:
-        None after a signal.
+        None when the end was asked for.
 
     Raises:
         Exception: what does not pass.
     """
-    while signals.received is None:
+    waits = Waits(who, SystemWallClock())
+    while not is_stopping():
         answer = _beside(ask)
-        while not answer.done() and signals.received is None:
+        while not answer.done() and not is_stopping():
             time.sleep(_LOOK / 10)
         if not answer.done():
             return None
@@ -55,7 +55,7 @@ def patiently(
         delay, waiting = waits.failed(error)
         tell(waiting)
         give_up = time.monotonic() + delay
-        while signals.received is None and time.monotonic() < give_up:
+        while not is_stopping() and time.monotonic() < give_up:
             time.sleep(_LOOK)
     return None
 
@@ -74,12 +74,17 @@ def _beside(ask: Callable[[], T]) -> Future[T]:
 
 
 class WarnedOnce:
-    """Warns of each thing once, however often it is said."""
+    """Warns of each thing once, however often it is said.
 
-    def __init__(self) -> None:
+    Args:
+        warn: takes what is new.
+    """
+
+    def __init__(self, warn: Callable[[Sequence[str]], None]) -> None:
+        self._warn = warn
         self._said: set[str] = set()
 
     def __call__(self, texts: Sequence[str]) -> None:
         """Warn of what is new."""
-        warn([text for text in texts if text not in self._said])
+        self._warn([text for text in texts if text not in self._said])
         self._said.update(texts)

@@ -1,0 +1,138 @@
+"""Connectors of which everything is checked that can be checked without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector
+from sinksdk.engine.writer import Target
+from sinksdk.launch.summary import Watcher
+from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
+from sinksdk.references import ConfigProviders
+from sinksdk.runtime.checks import Checked, check_config
+from sinksdk.runtime.driver import ConnectorDriver, Launcher
+from sinksdk.runtime.source_driver import SourceDriver, SourceLauncher
+from sinksdk.source import SourceConnector, SourceConnectorConfig
+from sinksdk.store import Store
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient
+
+
+class Launchers(Protocol):
+    """Makes what launches the generations of connectors."""
+
+    def launcher(self, ready: PreparedSink) -> Launcher:
+        """Of a sink."""
+        ...
+
+    def source_launcher(self, ready: PreparedSource) -> SourceLauncher:
+        """Of a source."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSink:
+    """A sink.
+
+    Args:
+        checked: its configuration, which has no problems.
+        connector: what ``checked`` names.
+        config: its validated configuration.
+        opened: where its records come from.
+        dead_letters: the cluster that takes its dead letters, if it has any.
+    """
+
+    checked: Checked
+    connector: SinkConnector
+    config: ConnectorConfig
+    opened: OpenedSource
+    dead_letters: KafkaClient | None = None
+
+    def __post_init__(self) -> None:
+        self.config.keep_secrets()
+
+    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> ConnectorDriver:
+        """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
+        return ConnectorDriver(
+            store=store,
+            source=self.opened.source,
+            group=self.opened.group,
+            connector=self.connector,
+            config=self.config,
+            raw=self.checked.raw,
+            launcher=launchers.launcher(self),
+            listener=listener,
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSource:
+    """A source.
+
+    Args:
+        checked: its configuration, which has no problems.
+        connector: what ``checked`` names.
+        config: its validated configuration.
+        target: where its records go.
+    """
+
+    checked: Checked
+    connector: SourceConnector
+    config: SourceConnectorConfig
+    target: Target
+
+    def __post_init__(self) -> None:
+        self.config.keep_secrets()
+
+    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> SourceDriver:
+        """What runs it with this very configuration; ``more`` as :class:`SourceDriver` takes it."""
+        return SourceDriver(
+            store=store,
+            connector=self.connector,
+            config=self.config,
+            raw=self.checked.raw,
+            target=self.target,
+            launcher=launchers.source_launcher(self),
+            listener=listener,
+            **more,
+        )
+
+
+PreparedConnector = PreparedSink | PreparedSource
+
+
+def prepare_connector(
+    topics: Topics, checked: Checked, opened: OpenedSource | None = None
+) -> PreparedConnector:
+    """Open what a connector needs besides its store.
+
+    Args:
+        topics: where its records come from or go.
+        checked: its configuration, which has no problems.
+        opened: where a sink's records come from, if that is opened already.
+
+    Raises:
+        ConfigException: something it needs is not there, or does not answer.
+        ConnectException: the source cannot be read.
+    """
+    connector, config = checked.connector, checked.config
+    if isinstance(connector, SourceConnector):
+        assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
+        return PreparedSource(checked, connector, config, open_target(topics, config))
+    assert connector is not None  # noqa: S101 - there are no problems
+    assert isinstance(config, ConnectorConfig)  # noqa: S101 - its config_class says so
+    opened = opened or open_source(topics, config)
+    assert opened is not None  # noqa: S101 - there is a configuration
+    return PreparedSink(checked, connector, config, opened, prepare_dead_letters(topics, config))
+
+
+def prepare_written(topics: Topics, raw: Mapping[str, str], providers: ConfigProviders) -> PreparedConnector:
+    """As :func:`prepare_connector`, of a configuration as written: it is checked first."""
+    checked = check_config(raw, providers)
+    if checked.problems:
+        raise ConfigException(checked.problems)
+    return prepare_connector(topics, checked)

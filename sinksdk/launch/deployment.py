@@ -1,0 +1,82 @@
+"""Where connectors run, whatever their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
+from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
+from sinksdk.launch.spark_options import SparkSettings
+from sinksdk.launch.summary import Watcher
+from sinksdk.launch.topics import Topics
+from sinksdk.references import ALL_PROVIDERS, ConfigProviders
+from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.runtime.waits import Waits
+from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Where connectors run, whatever their configurations.
+
+    Args:
+        topics: where records come from, or go.
+        store: opened, created where it was missing.
+        store_url: its URL as executors need it: absolute; references unresolved, but of a file.
+        spark: which Spark, and how it is started.
+        providers: what configurations may refer to.
+    """
+
+    topics: Topics
+    store: Store
+    store_url: str
+    spark: SparkSettings
+    providers: ConfigProviders = ALL_PROVIDERS
+
+    def worker(
+        self,
+        name: str,
+        launchers: Launchers,
+        listener: Watcher,
+        *,
+        first: PreparedConnector | None = None,
+        signal: ClosingSignal | None = None,
+    ) -> WorkerConnector:
+        """What runs a connector here as its operator wants.
+
+        Args:
+            name: the connector's.
+            launchers: make what launches its generations.
+            listener: watches.
+            first: the configuration that this process brings; None: the store has it, and the connector is
+                watched over when it has failed, too.
+            signal: asks for the end.
+        """
+        signal = signal or ClosingSignal()
+        waits = Waits(f"connector {name}", SystemWallClock())
+        brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
+
+        def ready(config: Mapping[str, str] | None) -> PreparedConnector:
+            if config is None and brought:
+                return brought.pop()
+            # What was started before, and failed, is not started again: another one is.
+            return prepare_written(self.topics, raw if config is None else config, self.providers)
+
+        return WorkerConnector(
+            self.store,
+            name,
+            lambda record, wishes: ready(None if record is None else record.config).driver(
+                self.store, launchers, listener, signal=signal, wishes=wishes, record=record, waits=waits
+            ),
+            partial(connector_to_delete, providers=self.providers),
+            groups=partial(group_to_delete, self.topics, providers=self.providers),
+            brings_config=first is not None,
+            stays=first is None,
+            signal=signal,
+            ends=partial(source_ends, self.topics, providers=self.providers),
+            waits=waits,
+        )

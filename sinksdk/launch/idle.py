@@ -1,0 +1,88 @@
+"""Connectors that do not run: their offsets, where their source ends, their deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
+from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target
+from sinksdk.references import ALL_PROVIDERS, ConfigProviders
+from sinksdk.runtime.checks import check_config
+from sinksdk.runtime.lookout import look_at_ends
+from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.runtime.source_offsets import OpenedTarget
+from sinksdk.source import SourceConnector, SourceConnectorConfig
+from sinksdk.sources import Subscription
+from sinksdk.store.records import ConnectorRecord
+
+LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
+"""Asks where a source ends. It may block, and raise ConnectException."""
+
+
+def source_target(
+    topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
+) -> OpenedTarget:
+    """A source, and where its records go.
+
+    Args:
+        topics: where that is.
+        raw: its configuration as written.
+        providers: what that may refer to.
+
+    Raises:
+        ConfigException: every problem at once.
+    """
+    checked = check_config(raw, providers)
+    if checked.problems:
+        raise ConfigException(checked.problems)
+    connector, config = checked.connector, checked.config
+    if not isinstance(connector, SourceConnector) or not isinstance(config, SourceConnectorConfig):
+        raise ConfigException(f"connector '{raw.get('name')}' is no source")
+    config.keep_secrets()
+    return OpenedTarget(connector, config, open_target(topics, config))
+
+
+def source_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:
+    """Asks where a connector's source ends; it is opened by the first look."""
+    opened: list[LookAtEnds] = []
+
+    def look() -> Mapping[TopicPartition, int]:
+        if not opened:
+            opened.append(_open_ends(topics, record, providers))
+        return opened[0]()
+
+    return look
+
+
+def _open_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:
+    config = check_config(record.config, providers).config
+    read = open_source(topics, config) if isinstance(config, ConnectorConfig) else None
+    if not isinstance(config, ConnectorConfig) or read is None:
+        return dict  # a source has no end, and of a sink that cannot be configured nothing is known
+    return partial(look_at_ends, read.source, Subscription(config.topics, config.topics_regex))
+
+
+def connector_to_delete(
+    record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
+) -> tuple[SinkConnector | SourceConnector, ConnectorConfig | SourceConnectorConfig]:
+    """A connector that is to clean up. Raises ConfigException."""
+    checked = check_config(record.config, providers)
+    if checked.connector is None or checked.config is None:
+        raise ConfigException(checked.problems)
+    checked.config.keep_secrets()
+    return checked.connector, checked.config
+
+
+def group_to_delete(
+    topics: Topics | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
+) -> OffsetGroup | None:
+    """The group that a connector's commits are mirrored to, if they are, and it is known where.
+
+    Raises:
+        ConfigException: Kafka's client is not installed.
+    """
+    config = check_config(record.config, providers).config
+    if not isinstance(topics, KafkaTopics) or not isinstance(config, ConnectorConfig):
+        return None
+    return open_group(topics, config) if config.offset_mirror else None

@@ -1,0 +1,160 @@
+"""All that can be found wrong before Spark is started: it takes seconds, and nobody waits for an error."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from sinksdk.compatibility import Meaning
+from sinksdk.config import ConnectorConfig
+from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
+from sinksdk.launch.connectors import PreparedConnector, prepare_connector
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.spark_options import SparkOptions, SparkSettings
+from sinksdk.launch.topics import Topics, open_source
+from sinksdk.references import ConfigProviders
+from sinksdk.runtime.checks import Checked, check_file
+from sinksdk.sources import Source, Subscription
+from sinksdk.store import open_store
+from sinksdk.store.absolute import absolute_store_url
+
+_AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
+
+Warn = Callable[[Sequence[str]], None]
+"""Takes what should be looked at and keeps nothing from starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where connectors are to run, not checked yet.
+
+    Args:
+        topics: makes what says where topics are. Raises ConfigException.
+        store: the store's URL.
+        spark: which Spark.
+    """
+
+    topics: Callable[[], Topics]
+    store: str
+    spark: SparkOptions
+
+
+class Prepared(NamedTuple):
+    """A connector that can be started, and where."""
+
+    deployment: Deployment
+    connector: PreparedConnector
+
+
+def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, warn: Warn) -> Prepared:
+    """Check everything, tell of warnings, and open the store.
+
+    Args:
+        config: a mapping, a text of JSON, or a file's path.
+        place: where it is to run.
+        warn: takes warnings.
+
+    Raises:
+        ConfigException: every problem at once.
+        RetriableException, StoreUnavailable: there is no problem, but something is away.
+        ConnectException: the source cannot be read.
+    """
+    problems, away = list[str](), list[RetriableException]()
+    checked, topics, opened = Checked({}), None, None
+    with _collecting(problems):
+        checked = check_file(config)
+        problems += checked.problems
+        _tell(checked, warn)
+    sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
+    with _collecting(problems, away):
+        topics = place.topics()
+        if sink is not None or checked.config is None:
+            opened = open_source(topics, sink)
+    store_url, spark = _check(place, problems)
+    if sink is not None and sink.needs_registry() and not _has(_AVRO):
+        problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
+    if away and not problems:
+        raise away[0]
+    if problems or topics is None or spark is None:
+        raise ConfigException(problems)
+    if sink is not None and opened is not None:
+        _check_topics(opened.source, sink, warn)
+    ready = prepare_connector(topics, checked, opened)
+    return Prepared(Deployment(topics, open_store(store_url, create=True), store_url, spark), ready)
+
+
+def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Deployment]:
+    """Check where all connectors of a store are to run.
+
+    Args:
+        place: where.
+        providers: what configurations may refer to.
+
+    Returns:
+        Opens the store.
+
+    Raises:
+        ConfigException: every problem at once.
+    """
+    problems: list[str] = []
+    topics: Topics | None = None
+    with _collecting(problems):
+        topics = place.topics()
+        open_source(topics, None)
+    store_url, spark = _check(place, problems)
+    if not _has(["fastapi", "uvicorn"]):
+        problems.append("the server is not installed: pip install 'sinksdk[server]'")
+    if problems or topics is None or spark is None:
+        raise ConfigException(problems)
+    found = partial(Deployment, topics, store_url=store_url, spark=spark, providers=providers)
+    return lambda: found(open_store(store_url, create=True))
+
+
+def _check(place: Place, problems: list[str]) -> tuple[str, SparkSettings | None]:
+    """The store's URL as executors need it, and which Spark; what is wrong joins the problems."""
+    store_url, spark = place.store, None
+    with _collecting(problems):
+        store_url = absolute_store_url(place.store)
+    with _collecting(problems):
+        spark = place.spark.settings(store_is_local_file=store_url.startswith("sqlite"))
+    return store_url, spark
+
+
+def _has(packages: Sequence[str]) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in packages)
+
+
+@contextmanager
+def _collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
+    try:
+        yield
+    except ConfigException as error:
+        problems += error.problems
+    except RetriableException as error:
+        if away is None:
+            raise
+        away.append(error)
+
+
+def _tell(checked: Checked, warn: Warn) -> None:
+    warn(checked.warnings)
+    warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
+    if ignored := checked.having(Meaning.IGNORED):
+        names = ", ".join(f"'{option.key}'" for option in ignored)
+        warn([f"no effect here: {names} ('sinksdk validate' says why)"])
+
+
+def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:
+    try:
+        source.partitions(Subscription(config.topics, config.topics_regex))
+    except RetriableException:
+        return  # a file is being written just now: the driver looks again
+    except MissingSourceTopicException as error:
+        # The driver decides: the topic may have been created a moment ago, or may be waited for.
+        grace = config.missing_topic_grace_ms / 1000
+        warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])

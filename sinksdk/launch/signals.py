@@ -1,0 +1,85 @@
+"""SIGINT, SIGTERM and SIGHUP ask for the end of what runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, Protocol, Self
+
+from sinksdk.context import ClosingReason
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK: Final = 0.1  # seconds between looks whether a signal came
+
+
+class ClosingSignals:
+    """Remembers the first signal; the second one does what it does without this.
+
+    The handler itself does next to nothing, for it may interrupt any line of the main thread, also one that
+    holds a lock; whoever waits asks :attr:`received`. In other threads than the main one, which may not set
+    handlers, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._received: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The first signal, once there was one."""
+        return self._received
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._put_back()
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._received is None:
+            self._received = signal.Signals(number)
+        self._put_back()
+
+    def _put_back(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself gave
+
+
+class Closeable(Protocol):
+    """What runs until it is closed."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for its end, at most so many seconds. Raises what has ended it."""
+        ...
+
+    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+        """Ask for its end."""
+        ...
+
+
+def close_on_signal(
+    running: Closeable,
+    signals: ClosingSignals,
+    tell: Callable[[signal.Signals], None] = lambda _: None,
+) -> None:
+    """Wait for the end of what runs; the first signal asks for it.
+
+    Args:
+        running: what runs, in another thread: calls into Spark block, and a signal must be answered promptly
+            nevertheless.
+        signals: where the signal is seen.
+        tell: told of the signal.
+
+    Raises:
+        Exception: what has ended it.
+    """
+    is_closing = False
+    while not running.wait(_LOOK):
+        if signals.received is not None and not is_closing:
+            is_closing = True
+            tell(signals.received)
+            running.close()

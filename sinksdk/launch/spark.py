@@ -1,0 +1,161 @@
+"""Spark, started when the first generation needs it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sinksdk.errors import ConnectException
+from sinksdk.launch.connectors import PreparedSink, PreparedSource
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.launchers import LauncherOnDemand, SourceLauncherOnDemand
+from sinksdk.logs import LogSettings
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.places import Places, places
+from sinksdk.store import identify
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+_CHANGING: Final = threading.Lock()
+"""Held while Spark is started or ended: a process has one."""
+_STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
+"""The Spark that was started here, if it runs, and who uses it."""
+
+
+class SparkOnDemand:
+    """Launches generations on a Spark that is started for the first of them, unless there is one to be used.
+
+    By then the connector has been started: what it finds wrong (no bucket, no access) is said within
+    a second. A context manager: what was started here ends with it, once nobody else here uses it.
+
+    Args:
+        deployment: where.
+        name: of Spark's application, if it is started here.
+        python_path: folders executors import the connector from, besides the installed packages.
+        logs: how executors log.
+        is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
+        tell: takes a line for the operator.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        name: str,
+        *,
+        python_path: tuple[str, ...],
+        logs: LogSettings,
+        is_stopping: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._deployment = deployment
+        self._name = name
+        self._python_path = python_path
+        self._logs = logs
+        self._is_stopping = is_stopping
+        self._tell = tell
+        self._spark: SparkContext | None = None
+        self._is_ours = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _CHANGING:
+            spark = self._spark
+            if spark is None or spark not in _STARTED:
+                return  # somebody else's
+            _STARTED[spark].discard(self)
+            if not _STARTED[spark]:
+                del _STARTED[spark]
+                if self._is_alive(spark):
+                    spark.stop()
+
+    def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
+        """Launches the generations of one sink with one configuration."""
+        spec = self._spec(ready.config.name, kafka=ready.dead_letters, source=ready.opened.client)
+        return LauncherOnDemand(self, ready, spec)
+
+    def source_launcher(self, ready: PreparedSource) -> SourceLauncherOnDemand:
+        """Launches the generations of one source with one configuration."""
+        return SourceLauncherOnDemand(self, self._spec(ready.config.name, target=ready.target))
+
+    def _spec(self, connector: str, **more: Any) -> GenerationSpec:
+        """What the tasks of all its generations must know."""
+        url, store_id = self._deployment.store_url, identify(self._deployment.store)
+        return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
+
+    def context(self) -> SparkContext | None:
+        """Spark, started if need be; None when the end was asked for meanwhile.
+
+        Raises:
+            ConfigException: it cannot be started.
+            ConnectException: somebody else's has ended.
+        """
+        if self._is_stopping():
+            return None
+        with _CHANGING:  # connectors have threads of their own, and one Spark
+            if self._spark is not None and not self._is_alive(self._spark):
+                self._bury(self._spark)
+            if self._spark is None:
+                try:
+                    self._spark = self._find_or_start()
+                except ConnectException:
+                    # A signal to the process group may end a JVM that just starts.
+                    if not self._is_stopping():
+                        raise
+        return None if self._is_stopping() else self._spark
+
+    def places(self) -> Places | None:
+        """Who holds places now; None while no Spark runs."""
+        spark = self._spark
+        if spark is None:
+            return None
+        try:
+            return places(spark)
+        except Exception as error:  # noqa: BLE001 - of a Spark that ends just now nothing is known
+            log.info("Spark does not tell who holds its places: %s", error)
+            return None
+
+    def has_died(self) -> bool:
+        """Whether the Spark that was used runs no more."""
+        with _CHANGING:
+            return self._spark is None or not self._is_alive(self._spark)
+
+    def _is_alive(self, spark: SparkContext) -> bool:
+        from sinksdk.spark.context import is_alive  # noqa: PLC0415 - loads py4j
+
+        return is_alive(spark)
+
+    def _bury(self, spark: SparkContext) -> None:
+        from sinksdk.spark.context import forget_dead_spark  # noqa: PLC0415 - loads pyspark
+
+        master = self._deployment.spark.master
+        if not self._is_ours:
+            raise ConnectException(
+                f"the Spark session that {self._name} was to use, on {master}, has ended, and sinksdk starts "
+                f"no other in its place: run it again with a new session; what was committed stays committed"
+            )
+        self._spark = None
+        if _STARTED.pop(spark, None) is not None:  # nobody else here has found out before
+            log.error("Spark on %s has died; what ran is read again from its commits", master)
+            forget_dead_spark()
+
+    def _find_or_start(self) -> SparkContext:
+        from sinksdk.spark.active import active_spark  # noqa: PLC0415 - loads pyspark
+        from sinksdk.spark.context import start_spark  # noqa: PLC0415 - loads pyspark, which takes a second
+
+        settings = self._deployment.spark
+        spark = settings.context or (active_spark() if settings.joins else None)
+        if spark is None:
+            self._tell(f"starting Spark on {settings.master}")
+            spark = start_spark(f"sinksdk {self._name}", settings.master, extra_conf=settings.conf)
+            _STARTED[spark] = set()
+        self._is_ours = spark in _STARTED
+        if self._is_ours:
+            _STARTED[spark].add(self)
+        return spark

@@ -1,0 +1,130 @@
+"""Which Spark connectors run on: one of the user's own, or one that is started as Spark is configured."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sinksdk.errors import ConfigException
+from sinksdk.spark.active import active_spark, context_of
+from sinksdk.spark.conf import check_conf, parse_conf
+from sinksdk.spark.configured import is_configured, master_to_start
+from sinksdk.spark.master import check_master, is_same_master, with_places
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Which Spark connectors run on.
+
+    Args:
+        master: its master URL.
+        conf: Spark's own settings, for one that is started; they win over all others.
+        context: somebody else's, which is used and left as it is.
+        joins: whether one is used and left that is active in this process when one is needed.
+            Otherwise one is started then.
+    """
+
+    master: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    context: SparkContext | None = None
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """What was said of Spark, not checked yet.
+
+    Args:
+        master: Spark's master URL; None: what Spark's own configuration says, else ``local[*]``.
+        conf: Spark's own settings, by key, or each ``KEY=VALUE``.
+        session: somebody's ``SparkSession`` or ``SparkContext``.
+        joins: whether one that is active in this process is used, if there is one.
+        is_shared: whether many connectors share it. Then a local master runs more tasks at the same time than
+            it has cores, unless Spark's own configuration names it.
+        places: how many; None: four per core.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, Any] | Sequence[str] = ()
+    session: object | None = None
+    joins: bool = False
+    is_shared: bool = False
+    places: int | None = None
+
+    def settings(self, *, store_is_local_file: bool) -> SparkSettings:
+        """What they mean now.
+
+        Args:
+            store_is_local_file: the store is a file on this host, which tasks elsewhere would not see.
+
+        Raises:
+            ConfigException: every problem at once; what is said and what a session that runs already has
+                are among them where they differ.
+        """
+        problems, conf, master = list[str](), dict[str, str](), ""
+        if importlib.util.find_spec("pyspark") is None:
+            problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
+        given = running = None
+        with _collecting(problems):
+            given = context_of(self.session) if self.session is not None else None
+            running = given or (active_spark() if self.joins else None)
+            master = self._master(running)
+            check_master(master, store_is_local_file=store_is_local_file)
+        with _collecting(problems):
+            conf = self._conf()
+        if running is not None:
+            problems += _differences(running, self.master, conf)
+        if problems:
+            raise ConfigException(problems)
+        return SparkSettings(master, conf, given, self.joins)
+
+    def _master(self, running: SparkContext | None) -> str:
+        if running is not None:
+            return running.master or ""
+        master = master_to_start(self.master)
+        if self.is_shared and (self.places is not None or not is_configured(master)):
+            return with_places(master, self.places)
+        return master
+
+    def _conf(self) -> dict[str, str]:
+        if not isinstance(self.conf, Mapping):
+            return parse_conf(self.conf)
+        conf = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in self.conf.items()
+        }
+        check_conf(conf)
+        return conf
+
+
+@contextmanager
+def _collecting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigException as error:
+        problems += error.problems
+
+
+def _differences(spark: SparkContext, master: str | None, conf: Mapping[str, str]) -> list[str]:
+    """What a Spark that runs already does otherwise than it is asked for."""
+    runs = f"Spark runs in this process already (application {spark.appName!r})"
+    problems = []
+    if master is not None and not is_same_master(master, spark.master or ""):
+        problems.append(
+            f"{runs} on master {spark.master}, and master {master} is asked for: leave the master out, or "
+            f"stop that session first"
+        )
+    has = spark.getConf()
+    problems += [
+        f"{runs} with {key}={has.get(key)}, and {key}={value} is asked for: leave it out, or give it to that "
+        f"session when it is made"
+        for key, value in conf.items()
+        if has.get(key) != value
+    ]
+    return problems

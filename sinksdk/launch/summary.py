@@ -1,0 +1,111 @@
+"""What a connector has committed since it was started."""
+
+from __future__ import annotations
+
+import signal as signals
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import Protocol
+
+from sinksdk.context import ClosingReason
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.events import Listener, PartitionView, Silent, SourceListener, SourceTaskView
+from sinksdk.store.records import GenerationPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a connector has committed since it was started.
+
+    Counts come from tasks that have reported at the end of their generation: what a task that was killed has
+    committed is committed, but not counted here.
+
+    Args:
+        records: records committed; of a source, written.
+        partitions: the same by topic partition of a sink.
+        files: files written, if the connector counts any (``context.count(partition, files=1)``).
+        size: their bytes, likewise.
+        transactions: of a source, in how many transactions; None of a sink.
+        signal: the signal that has ended ``sinksdk.run``, if one has.
+    """
+
+    records: int = 0
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    files: int | None = None
+    size: int | None = None
+    transactions: int | None = None
+    signal: signals.Signals | None = None
+
+
+class Watcher(Listener, SourceListener, Protocol):
+    """Watches a connector of either kind."""
+
+
+class Tally:
+    """A listener that counts what is committed, and passes everything on.
+
+    Args:
+        listener: who else listens.
+    """
+
+    def __init__(self, listener: Watcher | None = None) -> None:
+        self._listener = listener or Silent()
+        self._lock = Lock()
+        self._records: Counter[TopicPartition] = Counter()
+        self._counts: dict[TopicPartition, Mapping[str, int]] = {}
+        self._written = 0
+        self._transactions: int | None = None
+        self.begun = Event()
+        """Set once the driver does its work: what an operator orders from then on is heard."""
+
+    def summary(self) -> Summary:
+        """What was committed by the generations that have ended."""
+        with self._lock:
+            return Summary(
+                self._records.total() + self._written,
+                dict(sorted(self._records.items())),
+                self._sum("files"),
+                self._sum("bytes"),
+                self._transactions,
+            )
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        self.begun.set()
+        self._listener.planned(plan)
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """Positions have moved, or a moment has passed."""
+        self.begun.set()
+        self._listener.progress(partitions)
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """The generation was asked to close."""
+        self._listener.closing(generation, reason)
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """The generation has ended."""
+        with self._lock:
+            for view in partitions:
+                self._records[view.partition] += view.records - view.tail
+                self._counts[view.partition] = view.counts
+        self._listener.ended(generation, partitions)
+
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """A source's tasks have got further, or a moment has passed."""
+        self.begun.set()
+        self._listener.tasks(tasks)
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+        """A source's generation has ended."""
+        with self._lock:
+            self._written += sum(task.records for task in tasks)
+            self._transactions = (self._transactions or 0) + sum(task.transactions for task in tasks)
+        self._listener.tasks_ended(generation, tasks)
+
+    def _sum(self, counter: str) -> int | None:
+        """Of the partitions that count it; None if none does."""
+        known = [counts[counter] for counts in self._counts.values() if counter in counts]
+        return sum(known) if known else None

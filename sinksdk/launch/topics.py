@@ -1,0 +1,254 @@
+"""Where topics are, which sinks read and sources write: a Kafka cluster or a topic directory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
+from sinksdk.engine.writer import Target
+from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.runtime.mirror import OffsetGroup
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.sources import Source
+from sinksdk.sources import TopicDirectory as TopicDirectorySource
+from sinksdk.sources.topic_directory.layout import local_root
+from sinksdk.writers.topic_directory import TopicDirectoryTarget
+
+if TYPE_CHECKING:
+    from sinksdk.sources.kafka import KafkaClient, KafkaSource
+
+_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]]+):(\d{1,5})")
+_PORTS: Final = range(1, 65_536)
+_KAFKA: Final = "kafka://"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopics:
+    """The topics of a Kafka cluster; as a URL ``kafka://HOST:PORT``, several brokers separated by commas.
+
+    Args:
+        bootstrap_servers: ``host:port``, several separated by commas.
+        properties: of its clients, as Kafka's own tools take them (``security.protocol``,
+            ``sasl.jaas.config`` …): a properties file, or a mapping. References (``${env:NAME}``,
+            ``${file:/path:key}``) are resolved by each process that makes a client, executors included.
+            A secret that a mapping spells out travels to the executors: refer to it instead.
+
+    Raises:
+        ConfigException: an address is no ``host:port``.
+    """
+
+    bootstrap_servers: str
+    properties: str | os.PathLike[str] | Mapping[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if problems := list(address_problems(self.bootstrap_servers, "bootstrap_servers")):
+            raise ConfigException(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDirectory:
+    """Topics that are folders of Parquet files, ``topic=<t>/partition=<p>/*.parquet``.
+
+    Args:
+        path: the directory, or its ``file:`` URL. Executors on other hosts must see the same files under the
+            same path.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        # Another working directory does not change what it means.
+        object.__setattr__(self, "path", str(local_root(self.path)))
+
+
+Topics = KafkaTopics | TopicDirectory
+
+
+def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
+    """The topics that a URL or a path names: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
+
+    Raises:
+        ConfigException: it names none.
+    """
+    if isinstance(source, KafkaTopics | TopicDirectory):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigException(
+            f"the source is a {type(source).__name__}: give KafkaTopics, TopicDirectory, or the URL of one"
+        )
+    text = os.fspath(source)
+    if text.startswith(_KAFKA):
+        return KafkaTopics(text.removeprefix(_KAFKA))
+    if _ADDRESS.fullmatch(text):
+        raise ConfigException(f"the source '{text}' is no URL: of a Kafka cluster write {_KAFKA}{text}")
+    if not text:
+        raise ConfigException(f"the source is empty: name one as {_KAFKA}HOST:PORT, or a topic directory")
+    return TopicDirectory(text)
+
+
+def address_problems(servers: str, what: str) -> Iterator[str]:
+    """Addresses that are none: librdkafka makes one up of them, and tries that for ever.
+
+    Args:
+        servers: as they were written.
+        what: where that is, for messages.
+    """
+    addresses = [address.strip() for address in servers.split(",") if address.strip()]
+    if not addresses:
+        yield f"{what} names no broker: HOST:PORT, several separated by commas"
+    for address in addresses:
+        parts = _ADDRESS.fullmatch(address)
+        if not parts or int(parts[1]) not in _PORTS:
+            yield f"{what}: '{address}' is no HOST:PORT, as in broker.example:9092"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """A source that answers.
+
+    Args:
+        source: where records come from.
+        group: the consumer group of the connector; None where the source has none.
+        client: how executors reach the Kafka cluster, if it is one.
+    """
+
+    source: Source
+    group: OffsetGroup | None = None
+    client: KafkaClient | None = None
+
+
+def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource | None:
+    """Open what a sink reads; None for Kafka as long as there is no configuration.
+
+    Raises:
+        ConfigException: it is not there, or it lets this client not in.
+        RetriableException: it does not answer.
+    """
+    if isinstance(topics, KafkaTopics):
+        return None if config is None else _open_kafka(topics, config)
+    if config is not None and config.offset_source == "group":
+        message = "'offset.source' is 'group', but a topic directory has no consumer groups"
+        raise ConfigException(message)
+    source = TopicDirectorySource(topics.path)
+    if not source.root.is_dir():
+        message = f"the source directory {source.root} is not there, or is no folder"
+        raise ConfigException(message)
+    return OpenedSource(source)
+
+
+def sink_source(topics: Topics, config: ConnectorConfig) -> Source:
+    """Where a sink's records come from. Raises as :func:`open_source`."""
+    opened = open_source(topics, config)
+    assert opened is not None  # noqa: S101 - there is a configuration
+    return opened.source
+
+
+def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
+    """Open where a source's records go: what sinks that are run so read from.
+
+    Raises:
+        ConfigException: it is not there, or it refuses.
+        RetriableException: it does not answer.
+    """
+    if isinstance(topics, TopicDirectory):
+        root = Path(topics.path)
+        if not root.parent.is_dir():
+            message = f"the topic directory {root} cannot be made: there is no folder {root.parent}"
+            raise ConfigException(message)
+        return TopicDirectoryTarget(str(root))
+    client = _client(topics)
+    from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - an extra
+
+    ensure_offsets_topic(config, client)
+    return KafkaTarget(client)
+
+
+def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
+    """The consumer group of a connector in its cluster; nothing is asked yet.
+
+    Raises:
+        ConfigException: Kafka's client is not installed.
+    """
+    return _group(_source(topics, config), config)
+
+
+def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | None:
+    """Find or make the topic of a connector's dead letters.
+
+    Args:
+        topics: where records come from: their cluster takes the dead letters, too.
+        config: of the connector.
+
+    Returns:
+        How its tasks reach the cluster; None where no dead letters are asked for.
+
+    Raises:
+        ConfigException: there is no cluster, or the topic cannot be made.
+        RetriableException: the cluster does not answer.
+    """
+    if not config.dead_letter_topic:
+        return None
+    try:
+        from sinksdk.sources.kafka.dead_letter_topic import ensure_topic  # noqa: PLC0415 - an extra
+        from sinksdk.sources.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise ConfigException(
+            f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    client = dead_letter_client(config, _client(topics) if isinstance(topics, KafkaTopics) else None)
+    ensure_topic(config, client)
+    return client
+
+
+def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:
+    source = _source(topics, config)
+    try:
+        source.cluster.topic_names()
+    except RetriableException as error:
+        if refusal := source.cluster.refusal():
+            raise ConfigException(
+                f"the Kafka cluster at {topics.bootstrap_servers} lets this client not in: {refusal}; check "
+                f"the login and the certificates in its client properties (--kafka-config)"
+            ) from error
+        raise RetriableException(
+            f"no Kafka broker answers at {topics.bootstrap_servers}: check that address, the network and, "
+            f"where the cluster wants SASL or TLS, its client properties (--kafka-config) ({error})"
+        ) from error
+    return OpenedSource(source, _group(source, config), _client(topics))
+
+
+def _source(topics: KafkaTopics, config: ConnectorConfig) -> KafkaSource:
+    client = _client(topics)
+    from sinksdk.sources.kafka import KafkaSource  # noqa: PLC0415 - an extra
+
+    return KafkaSource(client, config.overrides(CONSUMER_OVERRIDES))
+
+
+def _group(source: KafkaSource, config: ConnectorConfig) -> OffsetGroup:
+    from sinksdk.sources.kafka import ConsumerGroup  # noqa: PLC0415 - an extra
+
+    group_id = config.overrides(CONSUMER_OVERRIDES).get("group.id", f"connect-{config.name}")
+    return ConsumerGroup(source.cluster, group_id)
+
+
+def _client(topics: KafkaTopics) -> KafkaClient:
+    """How processes reach the cluster. Raises ConfigException: Kafka's client is not installed."""
+    try:
+        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigException(
+            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    properties = topics.properties
+    if isinstance(properties, Mapping):
+        return KafkaClient(topics.bootstrap_servers, properties=tuple(properties.items()))
+    file = str(Path(properties).absolute()) if properties else ""  # executors have other working directories
+    return KafkaClient(topics.bootstrap_servers, file)

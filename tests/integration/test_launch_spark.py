@@ -1,0 +1,142 @@
+"""sinksdk.run and sinksdk.start on Spark: in a session of the user's own, and under spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+
+from sinksdk import TopicPartition
+from sinksdk.sources import write_records
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parent.parent.parent
+PARTITIONS, RECORDS = 2, 100_000  # of each partition: ten Arrow batches
+
+SUBMITTED = """
+import sys
+from pyspark import SparkContext
+import sinksdk
+from sinksdk.launch.spark import SparkOnDemand
+
+leave = SparkOnDemand.__exit__
+def show(self, *raised):
+    spark = self.context() or SparkContext._active_spark_context
+    conf = spark.getConf()
+    print(spark.master, spark.appName, *(conf.get(key) for key in ("spark.ui.enabled", "spark.scheduler.mode")))
+    leave(self, *raised)
+SparkOnDemand.__exit__ = show
+config = {
+    "name": "lines", "connector.class": "tests.integration.line_sink:LineSink", "topics": "t",
+    "out.folder": sys.argv[1] + "/out", "batch.size": 1000,
+}
+summary = sinksdk.run(
+    config, source=sys.argv[1] + "/topics", store=f"sqlite:///{sys.argv[1]}/store.sqlite", until_caught_up=True,
+)
+print(summary.records, SparkContext._active_spark_context)
+try:
+    sinksdk.run(config, source=sys.argv[1] + "/topics", store=f"sqlite:///{sys.argv[1]}/s.sqlite", master="local[7]")
+except sinksdk.ConfigException as error:
+    print(error)
+"""
+
+
+def write_topic(folder: Path, records: int) -> None:
+    for number in range(PARTITIONS):
+        rows = pa.table({"offset": range(records), "key": [b"k"] * records, "value": [b"v"] * records})
+        write_records(folder / "topics", TopicPartition("t", number), rows)
+
+
+def written(folder: Path) -> dict[str, list[int]]:
+    return {p.stem: [int(line) for line in p.read_text().split()] for p in (folder / "out").glob("*.txt")}
+
+
+def environment() -> dict[str, str]:
+    """This interpreter for workers, this copy of sinksdk for all."""
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("own-session")
+    write_topic(made, RECORDS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path) -> dict[str, Any]:
+    """What a program has seen that has a session of its own; it runs once for all tests of this file."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.own_session", str(folder)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_session_of_the_users_own_is_used_and_left_as_it_was(seen: dict[str, Any]) -> None:
+    """Application, settings, local properties, job tags, environment are the same; it runs jobs afterwards."""
+    assert seen["after"] == seen["before"]
+    assert seen["before"]["properties"] == {"spark.scheduler.pool": "mine", "mine": "kept"}
+    assert seen["counted"] == 7
+
+
+def test_a_rebalance_and_a_stop_in_mid_file_commit_what_was_read(seen: dict[str, Any]) -> None:
+    """Part of the topic at the rebalance, more of it at the stop, though no batch was whole."""
+    rebalanced, stopped = sum(seen["rebalanced"].values()), sum(seen["stopped"].values())
+
+    assert 0 < rebalanced < stopped < PARTITIONS * RECORDS
+    assert sum(seen["summary"].values()) == stopped
+    assert seen["files"] >= 2
+    assert seen["state"] == "UNASSIGNED"
+
+
+def test_an_event_loop_goes_on_beside_it(seen: dict[str, Any]) -> None:
+    """Nothing that was called for longer held the loop up."""
+    assert seen["ticks"] > 50
+
+
+def test_everything_is_written_exactly_once(seen: dict[str, Any], folder: Path) -> None:
+    """The rest is read by sinksdk.run until it has caught up, in the session that is active."""
+    assert seen["caught_up"] == {f"t-{number}": RECORDS for number in range(PARTITIONS)}
+    assert seen["rest"] == PARTITIONS * RECORDS - sum(seen["stopped"].values())
+    assert written(folder) == {f"t-{number}": list(range(RECORDS)) for number in range(PARTITIONS)}
+
+
+def test_what_spark_submit_says_is_what_runs(tmp_path: Path) -> None:
+    """Master, name and settings of the command; ours are beneath them; another master beside it is refused."""
+    write_topic(tmp_path, 1_000)
+    (tmp_path / "out").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(SUBMITTED)
+    submit = Path(pyspark.__file__).parent / "bin/spark-submit"
+    options = ["--master", "local[2]", "--name", "x", "--conf", "spark.ui.enabled=false"]
+    done = subprocess.run(
+        [submit, *options, "--conf", "spark.scheduler.mode=FIFO", script, tmp_path],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    shown, summary, refused = done.stdout.splitlines()[-3:]
+    assert shown == "local[2] x false FIFO"
+    assert summary == f"{PARTITIONS * 1_000} None"
+    assert "spark-submit was told the master local[2], and sinksdk the master local[7]" in refused

@@ -1,0 +1,119 @@
+"""Which Spark connectors use when they need one, and who ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from sinksdk import ConnectException
+from sinksdk.launch import spark as launch_spark
+from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.spark_options import SparkSettings
+from sinksdk.launch.topics import TopicDirectory
+from sinksdk.logs import WARNINGS
+from sinksdk.store import MemoryStore
+
+
+class Context:
+    """A SparkContext, as far as it matters who ends it."""
+
+    is_alive = True
+
+    def stop(self) -> None:
+        self.is_alive = False
+
+
+class Process:
+    """The Sparks of this process: at most one is alive."""
+
+    def __init__(self) -> None:
+        self.started: list[Context] = []
+        self.buried = 0
+        self.users: Context | None = None
+
+    def start(self, *_: Any, **__: Any) -> Context:
+        assert self.active() is None
+        self.started.append(Context())
+        return self.started[-1]
+
+    def active(self) -> Context | None:
+        all_of_them = [*self.started, *([self.users] if self.users else [])]
+        return next((context for context in all_of_them if context.is_alive), None)
+
+    def bury(self) -> None:
+        self.buried += 1
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    made = Process()
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", made.start)
+    monkeypatch.setattr("sinksdk.spark.context.is_alive", lambda context: context.is_alive)
+    monkeypatch.setattr("sinksdk.spark.context.forget_dead_spark", made.bury)
+    monkeypatch.setattr("sinksdk.spark.active.active_spark", made.active)
+    yield made
+    launch_spark._STARTED.clear()
+
+
+def on_demand(context: Context | None = None, *, joins: bool = True) -> SparkOnDemand:
+    store, settings = MemoryStore(), SparkSettings("local[1]", {}, cast("Any", context), joins)
+    deployment = Deployment(TopicDirectory("topics"), store, store.url, settings)
+    return SparkOnDemand(
+        deployment, "c", python_path=(), logs=WARNINGS, is_stopping=lambda: False, tell=lambda _: None
+    )
+
+
+def test_connectors_of_a_process_share_what_the_first_one_has_started(process: Process) -> None:
+    """It ends with the last of them."""
+    with on_demand() as first, on_demand() as second:
+        assert first.context() is second.context()
+        first.__exit__()
+        assert process.started[0].is_alive
+        assert second.context() is process.started[0]
+
+    assert [context.is_alive for context in process.started] == [False]
+
+
+def test_somebody_elses_is_left(process: Process) -> None:
+    """One that is active, and one that is given."""
+    process.users = Context()
+    with on_demand() as joined, on_demand(process.users) as given:
+        assert joined.context() is given.context() is process.users
+
+    assert process.users.is_alive
+    assert not process.started
+
+
+def test_somebody_elses_that_has_ended_is_not_replaced(process: Process) -> None:
+    """What ran in it fails, and says so; nothing is buried that is not ours."""
+    process.users = Context()
+    with on_demand(process.users) as spark:
+        spark.context()
+        process.users.stop()
+        with pytest.raises(ConnectException, match=r"has ended, and sinksdk starts no other in its place"):
+            spark.context()
+
+    assert (process.started, process.buried) == ([], 0)
+
+
+def test_one_of_ours_that_has_died_is_replaced_for_all_that_use_it(process: Process) -> None:
+    """Buried once, started once."""
+    with on_demand() as first, on_demand() as second:
+        first.context()
+        second.context()
+        process.started[0].stop()
+        assert first.has_died()
+        assert first.context() is second.context() is process.started[1]
+
+    assert (len(process.started), process.buried) == (2, 1)
+    assert process.active() is None
+
+
+def test_a_command_takes_no_part_in_what_is_active(process: Process) -> None:
+    """It starts its own; that there is one already, Spark's start says."""
+    process.users = Context()
+    with on_demand(joins=False) as spark, pytest.raises(AssertionError):
+        spark.context()

@@ -1,0 +1,77 @@
+"""Where topics are, as a program says it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sinksdk import ConfigException, KafkaTopics, TopicDirectory
+from sinksdk.launch.topics import topics_at
+from sinksdk.sources.kafka import KafkaClient
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("kafka://broker.example:9092", KafkaTopics("broker.example:9092")),
+        ("kafka://a:1,b:2", KafkaTopics("a:1,b:2")),
+        ("/data/topics", TopicDirectory("/data/topics")),
+        (Path("/data/topics"), TopicDirectory("/data/topics")),
+        ("file:///data/some%20topics", TopicDirectory("/data/some topics")),
+        (KafkaTopics("a:1"), KafkaTopics("a:1")),
+    ],
+)
+def test_urls_and_paths(source: Any, expected: Any) -> None:
+    """kafka://HOST:PORT is a cluster; a file: URL or a path is a topic directory."""
+    assert topics_at(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("broker:9092", "of a Kafka cluster write kafka://broker:9092"),
+        ("kafka://broker", "bootstrap_servers: 'broker' is no HOST:PORT"),
+        ("kafka://", "bootstrap_servers names no broker"),
+        ("s3://bucket/topics", "a topic directory is read from a file system"),
+        ("file://elsewhere/topics", "the topic directory must be on this host"),
+        ("", "the source is empty"),
+        (7, "the source is a int: give KafkaTopics, TopicDirectory, or the URL of one"),
+    ],
+)
+def test_what_names_no_topics(source: Any, problem: str) -> None:
+    """A ConfigException that says what to write instead."""
+    with pytest.raises(ConfigException, match=problem):
+        topics_at(source)
+
+
+def test_a_topic_directory_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is one of the working directory of when it was named."""
+    monkeypatch.chdir(tmp_path)
+    named = TopicDirectory("topics")
+    monkeypatch.chdir("/")
+
+    assert named.path == os.fspath(tmp_path / "topics")
+
+
+def test_client_properties_may_be_a_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """References are resolved where a client is made; what misspells a security setting is refused."""
+    monkeypatch.setenv("BROKER_CA", "/etc/ca.pem")
+    given = (("security.protocol", "SSL"), ("ssl.truststore.location", "${env:BROKER_CA}"))
+    properties = (*given, ("ssl.truststore.type", "PEM"))
+    client = KafkaClient("a:1", properties=properties)
+
+    assert client.librdkafka()["security.protocol"] == "SSL"
+    assert client.librdkafka()["ssl.ca.location"] == "/etc/ca.pem"
+    with pytest.raises(ConfigException, match=r"did you mean 'security\.protocol'"):
+        KafkaClient("a:1", properties=(("security.protokol", "SSL"),)).librdkafka()
+
+
+def test_properties_are_not_shown() -> None:
+    """They may hold a password."""
+    topics = KafkaTopics("a:1", {"sasl.jaas.config": "hunter2"})
+
+    assert "hunter2" not in repr(topics)
+    assert "hunter2" not in repr(KafkaClient("a:1", properties=(("sasl.jaas.config", "hunter2"),)))
