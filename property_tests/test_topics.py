@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from property_tests.exercised import EXERCISED
 from sinksdk import ConnectorConfig, OffsetRange, TopicPartition
 from sinksdk.runtime.lookout import Lookout
-from sinksdk.runtime.topics import Read, Sight, TopicWatch
+from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot
 from sinksdk.testing import ManualClock
 
 exercised = EXERCISED["missing topics"]
@@ -28,10 +29,10 @@ looks: st.SearchStrategy[list[Look]] = st.lists(
 )
 
 
-def sight(at: float, there: Iterable[str]) -> Sight:
+def sight(at: float, there: Iterable[str]) -> Snapshot:
     present = set(there)
     partitions = {TopicPartition(topic, 0): OffsetRange(0, 5) for topic in present}
-    return Sight(at, partitions, absent={topic: "not there" for topic in NAMES if topic not in present})
+    return Snapshot(at, partitions, absent={topic: "not there" for topic in NAMES if topic not in present})
 
 
 class Absences:

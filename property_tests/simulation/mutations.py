@@ -11,15 +11,16 @@ import pytest
 from property_tests.simulation.archive import SimulatedTask
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
 from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.control import registry
+from sinksdk.control.deletion import Deletion
 from sinksdk.engine.committer import Committer
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.runtime import generation, registry, tenure
-from sinksdk.runtime.deletion import Deletion
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.succession import Succession
+from sinksdk.runtime import tenure
+from sinksdk.runtime.handover import Handover
 from sinksdk.runtime.tenure import Tenure
 from sinksdk.spark import executor
-from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
+from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, generations, ledger, merge, table
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
     task_count_key,
     task_key,
@@ -49,12 +50,12 @@ def no_fence(patch: Patch) -> None:
 
 def no_merge(patch: Patch) -> None:
     """The next plan is made from the plan before, without what its tasks have committed."""
-    patch.setattr(generation, "merge", lambda base, records: merge(base, []))
+    patch.setattr(generations, "merge", lambda base, records: merge(base, []))
 
 
 def segments_forgotten(patch: Patch) -> None:
     """The next plan is made without the commits that tasks have set apart."""
-    patch.setattr(generation, "whole", lambda store, connector, task, record: record)
+    patch.setattr(generations, "whole", lambda store, connector, task, record: record)
 
 
 def no_attempt(patch: Patch) -> None:
@@ -252,12 +253,12 @@ def group_ahead_of_what_is_visible(patch: Patch) -> None:
 
 def newcomer_never_asks(patch: Patch) -> None:
     """A second driver fences the first one at once."""
-    patch.setattr(Succession, "await_turn", lambda self: True)
+    patch.setattr(Handover, "await_turn", lambda self: True)
 
 
 def older_driver_never_gives_way(patch: Patch) -> None:
     """The first driver ends its generation, and begins the next one."""
-    patch.setattr(Generations, "give_way", lambda self: None)
+    patch.setattr(Generations, "yield_to_successor", lambda self: None)
 
 
 def closing_commits_nothing(patch: Patch) -> None:

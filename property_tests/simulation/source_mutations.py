@@ -11,9 +11,9 @@ import pytest
 from property_tests.simulation.mutations import driver_reads_its_claim_afresh, writes_without_condition
 from property_tests.simulation.places import SimulatedDisk
 from sinksdk.engine.boundaries import ConnectorBoundaries, Decision
+from sinksdk.engine.fencing import FencingRound
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.runtime import source_driver
-from sinksdk.runtime.fencing import FencingRound
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata

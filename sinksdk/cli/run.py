@@ -22,8 +22,8 @@ from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startable import Startable, StartableSource
 from sinksdk.cli.startup import prepare
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.logs import WARNINGS, LogSettings, configure_logging
-from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.waits import Waits
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.spark import SparkOnDemand
 from sinksdk.cli.startup import Place, prepare_place
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.waits import Waits, told
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sinksdk.cli.source import OpenedSource
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
+from sinksdk.control.checks import Checked
+from sinksdk.control.progress import Listener, SourceListener
 from sinksdk.engine.writer import Target
-from sinksdk.runtime.checks import Checked
 from sinksdk.runtime.driver import ConnectorDriver, Launcher
-from sinksdk.runtime.events import Listener, SourceListener
 from sinksdk.runtime.source_driver import SourceDriver, SourceLauncher
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector

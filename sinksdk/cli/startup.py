@@ -17,24 +17,23 @@ from sinksdk.cli.startable import Launchers, Startable, StartableSource, Watcher
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
+from sinksdk.control.checks import Checked, check_config, check_file
+from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.sink_offsets import OpenedSink, opened_sink
+from sinksdk.control.source_offsets import OpenedTarget
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.records import TopicPartition
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
-from sinksdk.runtime.checks import Checked, check_config, check_file
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.lookout import look_at_ends
-from sinksdk.runtime.mirror import OffsetGroup
-from sinksdk.runtime.sink_offsets import OpenedSink, opened_sink
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.source_offsets import OpenedTarget
 from sinksdk.runtime.waits import Waits
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.sources import Source, Subscription
+from sinksdk.sources.snapshot import end_offsets
 from sinksdk.spark.conf import parse_conf
 from sinksdk.spark.master import check_master, with_places
 from sinksdk.store import Store, open_store, s3_address
@@ -113,12 +112,14 @@ class Place:
         waits = Waits(f"connector {name}", SystemWallClock())
         brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
 
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver | SourceDriver:
+        def driver(
+            record: ConnectorRecord | None, requests: PendingRequests
+        ) -> ConnectorDriver | SourceDriver:
             if record is None and brought:
                 ready = brought.pop()
             else:  # what was started before, and failed, is not started again: another one is
                 ready = self.startable(raw if record is None else record.config)
-            more = {"signal": signal, "wishes": wishes, "record": record, "waits": waits}
+            more = {"signal": signal, "requests": requests, "record": record, "waits": waits}
             if isinstance(ready, StartableSource):
                 return ready.driver(launchers.source_launcher(ready), listener, **more)
             return ready.driver(launchers.launcher(ready), listener, **more)
@@ -152,7 +153,7 @@ class Place:
         read = None if config is None else open_source(self.source, config)
         if config is None or read is None:
             return dict  # a source has no end, and of a sink that cannot be configured nothing is known
-        return partial(look_at_ends, read.source, Subscription(config.topics, config.topics_regex))
+        return partial(end_offsets, read.source, Subscription(config.topics, config.topics_regex))
 
 
 def sink_source(source: SourceOptions, config: ConnectorConfig) -> Source:

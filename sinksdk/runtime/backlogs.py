@@ -6,14 +6,13 @@ import logging
 from collections.abc import Callable
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.control.progress import LOST, Views
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import WallClock
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.events import LOST
-from sinksdk.runtime.generation import Claim
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import Backlog, observe
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.views import Views
+from sinksdk.store.generations import Claim
 from sinksdk.store.records import Entry
 
 log = logging.getLogger(__name__)

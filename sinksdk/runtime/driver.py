@@ -10,24 +10,22 @@ from typing import Any, Protocol
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.context import ClosingReason
+from sinksdk.control.connector_calls import CallExecutor, ThreadExecutor
+from sinksdk.control.consumer_group import BackgroundSync, ConsumerGroupSync, NoSync, OffsetGroup
+from sinksdk.control.ends import EndsKeeper
+from sinksdk.control.history import HistoryKeeper, of_partition
+from sinksdk.control.progress import Listener, Silent, Views
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import logging_about
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.assignment import assign
-from sinksdk.runtime.author import Caller, CallingThread
-from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.backlogs import Backlogs
-from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.ends import EndsKeeper
-from sinksdk.runtime.events import Listener, Silent
-from sinksdk.runtime.generation import Claim
-from sinksdk.runtime.history import of_partition
-from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.horizon import Horizon
 from sinksdk.runtime.lookout import Lookout
-from sinksdk.runtime.mirror import Mirror, NoMirror, OffsetGroup, OffsetMirror
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.planner import Decision, Planner
 from sinksdk.runtime.restarts import Restarts
@@ -35,14 +33,12 @@ from sinksdk.runtime.start_positions import final_offsets, first_positions
 from sinksdk.runtime.supervisor import RunningGeneration, Supervisor
 from sinksdk.runtime.tenure import Tenure
 from sinksdk.runtime.topics import Read, excused
-from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.runtime.turns import Turns
-from sinksdk.runtime.views import Views
 from sinksdk.runtime.waits import Waits
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.sources import Source
 from sinksdk.store import Store
+from sinksdk.store.generations import Claim
 from sinksdk.store.records import (
     ConnectorRecord,
     GenerationPlan,
@@ -52,6 +48,7 @@ from sinksdk.store.records import (
 from sinksdk.store.reports import (
     PartitionProgress,
 )
+from sinksdk.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +76,9 @@ class ConnectorDriver:
         signal: asks it to close.
         group: offsets kept outside, to begin from and to show commits in.
         background: looks at the source while a generation runs.
-        callers: make what runs the connector's own code.
+        executors: make what runs the connector's own code.
         jitter: what each back-off is multiplied by.
-        wishes: what an operator wants of it.
+        requests: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
         waits: told once what the connector needed for its start is there.
@@ -102,12 +99,12 @@ class ConnectorDriver:
         signal: ClosingSignal | None = None,
         group: OffsetGroup | None = None,
         background: Background = in_a_thread,
-        callers: Callable[[], Caller] = CallingThread,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
         jitter: Callable[[], float] = random_jitter,
-        wishes: Wishes | None = None,
+        requests: PendingRequests | None = None,
         record: ConnectorRecord | None = None,
         waits: Waits | None = None,
-        mirrors: Callable[[OffsetGroup, str], Mirror] = OffsetMirror,
+        mirrors: Callable[[OffsetGroup, str], ConsumerGroupSync] = BackgroundSync,
     ) -> None:
         self._store = store
         self._connector = connector
@@ -119,7 +116,7 @@ class ConnectorDriver:
         self._group = group
         self._gaps = TrailingGaps(source, background)
         self._mirrors = mirrors
-        self._mirror: Mirror = NoMirror()
+        self._mirror: ConsumerGroupSync = NoSync()
         self._policy = connector.batch_policy(config)
         self._planner = Planner(
             self._policy,
@@ -133,13 +130,13 @@ class ConnectorDriver:
             raw,
             clock=self._clock,
             signal=self._signal,
-            callers=callers,
-            wishes=wishes,
+            executors=executors,
+            requests=requests,
             record=record,
             meanwhile=self._glance,
             waits=waits,
         )
-        self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
+        self._generations, self._requests = self._tenure.generations, self._tenure.requests
         self._is_flushing = False
         self._is_cut = False
         self._lookout = Lookout.of(config, source, self._clock, background)
@@ -216,7 +213,7 @@ class ConnectorDriver:
             self._mirror.follow(claim.visible())
             decision = self._await_work(claim)
             if decision is None:
-                return self._wishes.closing()
+                return self._requests.closing()
             plan = self._generations.plan(
                 claim,
                 self._tasks(decision, claim),
@@ -230,10 +227,10 @@ class ConnectorDriver:
             self._lookout.compare_with(Read(committed, plan.topic_ids))
             with logging_about(generation=plan.generation):
                 self._run(plan)
-            self._tenure.give_way()
+            self._tenure.yield_to_successor()
             self._raise_if_it_is_over()
             if self._tenure.is_ended():
-                return self._wishes.closing()
+                return self._requests.closing()
             claim = self._generations.claim()
             self._pacing.discarded(
                 (planned.topic_partition for task in plan.tasks for planned in task.ranges),
@@ -330,9 +327,9 @@ class ConnectorDriver:
 
     def _follow_orders(self) -> None:
         """What was ordered while nothing runs."""
-        self._wishes.take("rebalance")  # the next generation is assigned anew in any case
-        self._is_flushing = self._wishes.take("flush") or self._is_flushing
-        if self._wishes.take("restart_failed"):
+        self._requests.consume("rebalance")  # the next generation is assigned anew in any case
+        self._is_flushing = self._requests.consume("flush") or self._is_flushing
+        if self._requests.consume("restart_failed"):
             self._forgive()
 
     def _forgive(self) -> None:
@@ -355,15 +352,15 @@ class ConnectorDriver:
         self._status.leave_out(self._lookout.unavailable)
         if not self._until_caught_up:  # else it reads no further than what was there at its start
             self._views.ends(self._lookout.ends)
-        self._wishes.look()
-        if (reason := self._wishes.closing()) is not None:
+        self._requests.look()
+        if (reason := self._requests.closing()) is not None:
             return reason
-        if self._wishes.take("restart_failed"):
+        if self._requests.consume("restart_failed"):
             self._forgive()
             return ClosingReason.REBALANCE  # what failed is opened by the next generation
-        if self._wishes.take("rebalance"):
+        if self._requests.consume("rebalance"):
             return ClosingReason.REBALANCE
-        if self._wishes.take("flush"):
+        if self._requests.consume("flush"):
             self._is_flushing = True
             return ClosingReason.DUE
         return ClosingReason.FAILURE if self._watch.must_close(topics) else None
@@ -373,14 +370,14 @@ class ConnectorDriver:
         recheck = self._watch.recheck_at - self._clock.now()
         left = min(self._config.poll_interval_ms / 1000, due_at - now, recheck, *self._pacing.delays())
         while True:
-            step = max(min(left, self._wishes.interval), 0.0)
+            step = max(min(left, self._requests.interval), 0.0)
             is_asked = self._signal.wait(step)
             left -= step
             if is_asked or left <= 0:
                 break
             self._status.save_if_due()
-            self._wishes.look()
-            if self._wishes.has_changed():
+            self._requests.look()
+            if self._requests.has_changed():
                 break
         self._tenure.expect_newest(is_recent_enough=True)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import FencedException
 from sinksdk.logs import Outage
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
 from sinksdk.store import Store, StoreRefused, StoreUnavailable
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import Closing, GenerationPlan
 
 log = logging.getLogger(__name__)

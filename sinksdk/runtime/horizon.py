@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.lookout import Lookout
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.runtime.waits import Waits
 
 Answer = TypeVar("Answer")

@@ -9,62 +9,16 @@ from concurrent.futures import Future
 from typing import Self
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.control.ends import LOOK_INTERVAL
 from sinksdk.engine.clock import Clock
-from sinksdk.errors import ConnectException, MissingSourceTopicException
+from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.background import Background, in_a_thread
-from sinksdk.runtime.ends import LOOK_INTERVAL
-from sinksdk.runtime.topics import Read, Sight, TopicWatch
+from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.sources import Source, Subscription
-from sinksdk.sources.base import Partitions
+from sinksdk.sources.snapshot import Snapshot, take_snapshot
+from sinksdk.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
-
-
-def look_at_ends(source: Source, subscription: Subscription) -> dict[TopicPartition, int]:
-    """Where each partition ends; topics that are not there are left out.
-
-    Raises:
-        ConnectException: as :func:`take_sight`.
-    """
-    partitions, _ = _what_is_there(source, subscription)
-    return {partition: offsets.end for partition, offsets in partitions.items()}
-
-
-def take_sight(source: Source, subscription: Subscription, at: float) -> Sight:
-    """Ask a source for everything that is there; topics that are not are left out and named.
-
-    Args:
-        source: who is asked.
-        subscription: for what.
-        at: the moment.
-
-    Raises:
-        RetriableException: something is not readable yet.
-        ConnectException: what is there cannot be read.
-    """
-    partitions, absent = _what_is_there(source, subscription)
-    left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
-    topics = {p.topic for p in (*partitions, *left_out)}
-    ids = source.topic_ids(sorted(topics)) if topics else {}
-    return Sight(at, partitions, ids, absent, left_out)
-
-
-def _what_is_there(
-    source: Source, subscription: Subscription
-) -> tuple[dict[TopicPartition, OffsetRange], dict[str, str]]:
-    """Partitions, and what the source said of topics that are not there."""
-    absent: dict[str, str] = {}
-    left: Subscription | None = subscription
-    while left is not None:
-        try:
-            return source.partitions(left), absent
-        except MissingSourceTopicException as error:
-            if not any(map(left.covers, error.topics)):
-                raise  # about something nobody has asked for: it would be asked the same for ever
-            absent.update(dict.fromkeys(error.topics, str(error)))
-            left = subscription.without(absent)
-    return {}, absent
 
 
 class Lookout:
@@ -105,7 +59,7 @@ class Lookout:
         self._partitions: Mapping[TopicPartition, OffsetRange] = {}
         self._next = 0.0
         self._asking = threading.Lock()
-        self._glance: Future[Sight] | None = None
+        self._glance: Future[Snapshot] | None = None
 
     @classmethod
     def of(
@@ -151,7 +105,7 @@ class Lookout:
             RetriableException, ConnectException: as the source; a missing topic raises nothing.
         """
         with self._asking:
-            sight = take_sight(self._source, self._subscription, self._clock.now())
+            sight = take_snapshot(self._source, self._subscription, self._clock.now())
         self._see(sight)
         return {p: offsets for p, offsets in sight.partitions.items() if p.topic not in self.watch.gone}
 
@@ -194,7 +148,7 @@ class Lookout:
             else:
                 log.info("looking at the source failed, it is looked at again: %s", error)
 
-    def _see(self, sight: Sight) -> None:
+    def _see(self, sight: Snapshot) -> None:
         self._ids, self._partitions = sight.ids, sight.partitions
         self._ends = {partition: offsets.end for partition, offsets in sight.partitions.items()}
         if sight.unavailable != self.unavailable:
@@ -214,7 +168,7 @@ class Lookout:
             log.warning("connector %s: %s has a leader again", self._connector, partition)
 
     def _start(self) -> None:
-        glance: Future[Sight] = Future()
+        glance: Future[Snapshot] = Future()
         at = self._clock.now()
 
         def run() -> None:
@@ -222,7 +176,7 @@ class Lookout:
                 if self._glance is not glance:
                     return  # forgotten before it began
                 try:
-                    glance.set_result(take_sight(self._source, self._subscription, at))
+                    glance.set_result(take_snapshot(self._source, self._subscription, at))
                 except Exception as error:  # noqa: BLE001 - whoever takes the result deals with it
                     glance.set_exception(error)
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import Final
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.control.status import StatusKeeper
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException
 from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.retry import Retry
-from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import remember
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, PartitionStatus
 

@@ -8,28 +8,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.connector_calls import CallExecutor, ThreadExecutor
+from sinksdk.control.history import HistoryKeeper, of_task
+from sinksdk.control.progress import Silent, SourceListener, SourceTaskView
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.totals import TotalsKeeper
+from sinksdk.engine.clock import SystemWallClock, WallClock
+from sinksdk.engine.fencing import fence, fencing_round
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.logs import logging_about
-from sinksdk.runtime.author import Caller, CallingThread
-from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.events import Silent, SourceListener, SourceTaskView
-from sinksdk.runtime.fencing import fence, fencing_round
-from sinksdk.runtime.generation import Claim
-from sinksdk.runtime.history import of_task
-from sinksdk.runtime.history_keeper import HistoryKeeper
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.runtime.source_supervisor import Progress, RunningSourceGeneration, SourceSupervisor
 from sinksdk.runtime.task_restarts import TaskFailure, TaskRestarts
 from sinksdk.runtime.tenure import Tenure
-from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.runtime.waits import Waits
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.store import Store
+from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
 
 log = logging.getLogger(__name__)
@@ -56,9 +54,9 @@ class SourceDriver:
         listener: watches.
         clock: time.
         signal: asks it to close.
-        callers: make what runs the connector's own code.
+        executors: make what runs the connector's own code.
         jitter: what each back-off is multiplied by.
-        wishes: what an operator wants of it.
+        requests: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
         waits: told once what the connector needed for its start is there.
@@ -76,9 +74,9 @@ class SourceDriver:
         listener: SourceListener | None = None,
         clock: WallClock | None = None,
         signal: ClosingSignal | None = None,
-        callers: Callable[[], Caller] = CallingThread,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
         jitter: Callable[[], float] = random_jitter,
-        wishes: Wishes | None = None,
+        requests: PendingRequests | None = None,
         record: ConnectorRecord | None = None,
         waits: Waits | None = None,
     ) -> None:
@@ -97,12 +95,12 @@ class SourceDriver:
             raw,
             clock=self._clock,
             signal=self._signal,
-            callers=callers,
-            wishes=wishes,
+            executors=executors,
+            requests=requests,
             record=record,
             waits=waits,
         )
-        self._generations, self._wishes = self._tenure.generations, self._tenure.wishes
+        self._generations, self._requests = self._tenure.generations, self._tenure.requests
         self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
         self._task_waits = Waits.of_restarts(f"connector {config.name}", config, self._clock, jitter)
@@ -142,7 +140,7 @@ class SourceDriver:
         while True:
             configs = self._tenure.task_configs()
             if not self._fence(claim, record, configs):
-                return self._wishes.closing()
+                return self._requests.closing()
             plan = self._generations.plan(
                 claim,
                 [TaskPlan(ranges=(), config=config) for config in configs],
@@ -152,11 +150,11 @@ class SourceDriver:
             )
             with logging_about(generation=plan.generation):
                 self._run(plan)
-            self._tenure.give_way()
+            self._tenure.yield_to_successor()
             if (problem := self._restarts.given_up()) is not None:
                 raise problem
             if not self._wait(self._restarts.waiting):
-                return self._wishes.closing()
+                return self._requests.closing()
             claim = self._generations.claim()
 
     # -- fencing ---------------------------------------------------------------------------------
@@ -257,14 +255,14 @@ class SourceDriver:
         self._tenure.status.save_if_due()
         self._history.progress(of_task(task, row) for task, row in progress.items())
         self._listener.tasks(list(_running(progress)))
-        self._wishes.look()
-        if (reason := self._wishes.closing()) is not None:
+        self._requests.look()
+        if (reason := self._requests.closing()) is not None:
             return reason
-        if self._wishes.take("restart_failed") and self._restarts.forgive():
+        if self._requests.consume("restart_failed") and self._restarts.forgive():
             return ClosingReason.REBALANCE
-        if self._wishes.take("rebalance"):
+        if self._requests.consume("rebalance"):
             return ClosingReason.REBALANCE
-        if self._wishes.take("flush"):
+        if self._requests.consume("flush"):
             return ClosingReason.DUE  # a transaction that waits for its interval is committed
         return ClosingReason.FAILURE if self._restarts.is_due() else None
 
@@ -290,15 +288,15 @@ class SourceDriver:
             if (seconds := left()) <= 0:
                 return True
             self._tenure.expect_newest(is_recent_enough=True)
-            if self._signal.wait(min(seconds, self._wishes.interval)):
+            if self._signal.wait(min(seconds, self._requests.interval)):
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
         return False
 
     def _take_orders(self) -> None:
         """What was ordered while nothing runs; all tasks start next in any case."""
-        self._wishes.take("rebalance")
-        self._wishes.take("flush")
-        if self._wishes.take("restart_failed"):
+        self._requests.consume("rebalance")
+        self._requests.consume("flush")
+        if self._requests.consume("restart_failed"):
             self._restarts.forgive()
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.totals import task_progress
+from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
-from sinksdk.runtime.totals import task_progress
 from sinksdk.store import Store
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress, TaskProgress
 

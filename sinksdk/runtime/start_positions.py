@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
+from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.errors import ConfigException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.mirror import OffsetGroup
 
 Reset = Literal["earliest", "latest", "none"]
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.totals import task_progress
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
-from sinksdk.runtime.totals import task_progress
 from sinksdk.runtime.trail import closing_trail
 from sinksdk.store import Store
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import (
     GenerationPlan,
     PlannedRange,

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
-from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing, random_jitter
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.reports import TaskStatus
 

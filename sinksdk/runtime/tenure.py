@@ -10,17 +10,18 @@ from typing import Any, Protocol, TypeVar
 
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.context import ClosingReason
+from sinksdk.control.connector_calls import CallExecutor, ConnectorCalls, ThreadExecutor
+from sinksdk.control.liveness import deregister, is_gone
+from sinksdk.control.liveness import register as register_driver
+from sinksdk.control.registry import deploy, register
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.runtime.author import Author, Caller, CallingThread
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.registry import deploy, register
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import Succession, enter, is_gone, leave
+from sinksdk.runtime.handover import Handover
 from sinksdk.runtime.waits import PASSING, Waits
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.store import Store, identify
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,8 @@ class Tenure:
         raw: the same as it was written.
         clock: time.
         signal: asks it to close.
-        callers: make what runs the connector's own code.
-        wishes: what an operator wants of it.
+        executors: make what runs the connector's own code.
+        requests: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
         meanwhile: called again and again while something is waited for; must not block.
@@ -74,8 +75,8 @@ class Tenure:
         *,
         clock: WallClock,
         signal: ClosingSignal,
-        callers: Callable[[], Caller] = CallingThread,
-        wishes: Wishes | None = None,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
+        requests: PendingRequests | None = None,
         record: ConnectorRecord | None = None,
         meanwhile: Callable[[], None] = lambda: None,
         waits: Waits | None = None,
@@ -89,10 +90,10 @@ class Tenure:
         self._record = record
         self._meanwhile = meanwhile
         self._waits = waits
-        self._author = Author(connector, config.name, clock, callers)
+        self._calls = ConnectorCalls(connector, config.name, clock, executors)
         self.generations = Generations(store, config.name)
         """The driver's hold on the connector's generations."""
-        self.wishes = wishes or Wishes(store, config.name, clock)
+        self.requests = requests or PendingRequests(store, config.name, clock)
         """What an operator wants."""
 
     @property
@@ -118,11 +119,11 @@ class Tenure:
         self._connector.identity = ConnectorIdentity(
             identify(self._store), self._config.name, record.incarnation
         )
-        name = enter()
+        name = register_driver()
         self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
         self._status.forgive()
         if self._record is not None:
-            self.wishes.follow(self._record)
+            self.requests.follow(self._record)
         reason: ClosingReason | None = None
         try:
             self.call("start", lambda: self._connector.start(self._config))
@@ -139,8 +140,8 @@ class Tenure:
                 self._status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
             raise
         finally:
-            leave(name)
-            self._author.stop(
+            deregister(name)
+            self._calls.stop(
                 is_deleted=reason is ClosingReason.DELETE,
                 timeout=self._config.connector_shutdown_timeout_ms / 1000,
             )
@@ -165,7 +166,7 @@ class Tenure:
             HangingException: it did not return in time.
             Exception: what it raises.
         """
-        return self._author.call(
+        return self._calls.call(
             what,
             function,
             timeout=self._config.connector_start_timeout_ms / 1000,
@@ -201,8 +202,8 @@ class Tenure:
 
     def is_ended(self) -> bool:
         """Whether the process shall end, or an operator wants the connector stopped."""
-        self.wishes.look()
-        return self._signal.is_final or self.wishes.closing() is not None
+        self.requests.look()
+        return self._signal.is_final or self.requests.closing() is not None
 
     def is_unwanted(self) -> bool:
         """As :meth:`is_ended`, for whoever waits for long: others hear meanwhile that the driver lives."""
@@ -220,13 +221,13 @@ class Tenure:
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
-    def give_way(self) -> None:
+    def yield_to_successor(self) -> None:
         """After a generation: let a driver that asked for it take over. One that does not come has died.
 
         Raises:
             FencedException: it has taken over.
         """
-        successor = self.generations.give_way()
+        successor = self.generations.yield_to_successor()
         if successor is None:
             return
         give_up = self._clock.now() + _SUCCESSION
@@ -252,8 +253,8 @@ class Tenure:
             self._waits.over()
         if self._record is not None:
             # What was wanted while we started: a deletion that was finished before our claim, above all.
-            self.wishes.look_now()
-            if (reason := self.wishes.closing()) is not None:
+            self.requests.look_now()
+            if (reason := self.requests.closing()) is not None:
                 return reason
         self._status.become("RUNNING")
         # Only after the claim: a driver that does not come to claim changes nothing.
@@ -264,7 +265,7 @@ class Tenure:
             record.version,
             claim.generation,
         )
-        self.wishes.follow(record)
+        self.requests.follow(record)
         if record.incarnation != self._connector.identity.incarnation:
             log.info(
                 "connector %s was deleted while this driver started, and is created again: it starts anew",
@@ -273,8 +274,8 @@ class Tenure:
             return ClosingReason.REBALANCE
         return drive(claim, record)
 
-    def _succession(self, name: str) -> Succession:
-        return Succession(
+    def _succession(self, name: str) -> Handover:
+        return Handover(
             self._store,
             self._config.name,
             name,

@@ -17,29 +17,11 @@ from dataclasses import dataclass, field, replace
 
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import MissingSourceTopicException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.records import TopicPartition
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What one look at the source found.
-
-    Args:
-        at: when the look began, in seconds on a clock that never jumps.
-        partitions: those of the subscribed topics that are there.
-        ids: ids of these topics, where the source has any.
-        absent: topics subscribed to by name that are not there, each with what the source says of that.
-        unavailable: partitions that are there and cannot be asked for now: they have no leader.
-    """
-
-    at: float
-    partitions: Mapping[TopicPartition, OffsetRange]
-    ids: Mapping[str, str] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    unavailable: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +85,7 @@ class TopicWatch:
             (self._since[topic] + self._grace for topic in self.gone - self._certain), default=math.inf
         )
 
-    def see(self, sight: Sight, read: Read) -> None:
+    def see(self, sight: Snapshot, read: Read) -> None:
         """Take in a look at the source. What was read must have been known before the look began."""
         before, was_certain = self.gone, self._certain
         self._problems = self._find(sight, read)
@@ -121,7 +103,7 @@ class TopicWatch:
         """Whether a generation that reads these topics shall close."""
         return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
 
-    def _find(self, sight: Sight, read: Read) -> dict[str, str]:
+    def _find(self, sight: Snapshot, read: Read) -> dict[str, str]:
         """What is wrong with each topic that is missing."""
         problems = dict(sight.absent)
         there = {partition.topic for partition in (*sight.partitions, *sight.unavailable)}
@@ -192,7 +174,7 @@ def excused(
     ]
 
 
-def _replaced(topic: str, sight: Sight, read: Read) -> str | None:
+def _replaced(topic: str, sight: Snapshot, read: Read) -> str | None:
     """Why a topic of this name is not the one that was read; None if nothing speaks against it."""
     before, now = read.ids.get(topic), sight.ids.get(topic)
     if before is not None and now is not None and before != now:

@@ -13,10 +13,10 @@ from concurrent.futures import Future
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.background import Background, in_a_thread
 from sinksdk.runtime.planner import Backlog
 from sinksdk.sources import Source
 from sinksdk.store.records import PlannedRange
+from sinksdk.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from sinksdk.confidential import SECRETS
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import RetriableException
 from sinksdk.job_settings import PaceSettings
 from sinksdk.logs import Outage
-from sinksdk.runtime.clock import WallClock
 from sinksdk.runtime.pacing import Pacing, random_jitter
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.reports import Waiting

@@ -18,7 +18,7 @@ from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.startable import StartableSource
 from sinksdk.cli.startup import prepare
 from sinksdk.context import ClosingReason
-from sinksdk.runtime.events import SourceTaskView
+from sinksdk.control.progress import SourceTaskView
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
 from sinksdk.writers.topic_directory import TopicDirectoryTarget

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_offsets
+from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.sources import Source

@@ -22,9 +22,9 @@ from sinksdk import (
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.startable import Startable
 from sinksdk.cli.startup import Place
-from sinksdk.runtime.events import Silent
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.info import ConnectorInfo
+from sinksdk.control.herder import Herder
+from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.progress import Silent
 from sinksdk.sources import Subscription
 from sinksdk.sources.kafka import KafkaClient, KafkaSource
 from sinksdk.store import Store, current_plan, open_store

@@ -11,4 +11,4 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinksdk.runtime.generation_watch._LOOK", 0.01)
     monkeypatch.setattr("sinksdk.runtime.generation_watch._ASK", 0.01)
     monkeypatch.setattr("sinksdk.runtime.generation_watch._GRACE", 0.3)
-    monkeypatch.setattr("sinksdk.runtime.wishes._LOOK", 0.01)
+    monkeypatch.setattr("sinksdk.control.requests._LOOK", 0.01)

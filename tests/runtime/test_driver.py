@@ -21,13 +21,13 @@ from sinksdk import (
     RetriableException,
     SinkRecords,
 )
+from sinksdk.control.info import connector_info
+from sinksdk.control.status import read_status
+from sinksdk.control.totals import read_totals
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import connector_info
-from sinksdk.runtime.status import read_status
-from sinksdk.runtime.totals import read_totals
 from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.base import Lost
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     config_key,
     history_key,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sinksdk import BatchPolicy
-from sinksdk.runtime import registry
+from sinksdk.control import registry
 from sinksdk.store import committed_offsets
 from tests.runtime.running_sinks import P0, Connector
 from tests.runtime.test_idle import Idle

@@ -17,9 +17,10 @@ from sinksdk import (
     RetriableException,
     TopicPartition,
 )
-from sinksdk.runtime.lookout import Lookout, take_sight
-from sinksdk.runtime.topics import Read, Sight
+from sinksdk.runtime.lookout import Lookout
+from sinksdk.runtime.topics import Read
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot, take_snapshot
 from sinksdk.testing import ManualClock
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -81,7 +82,7 @@ def test_what_is_there_is_found_without_what_is_not() -> None:
     """Topics that are missing are named with what the source says; the others are read on."""
     source = Source(a=5)
     source.ids = {"a": "one"}
-    sight = take_sight(source, Subscription(("a", "b", "c")), 7.0)
+    sight = take_snapshot(source, Subscription(("a", "b", "c")), 7.0)
 
     assert (sight.at, sight.partitions, sight.ids) == (7.0, {A: OffsetRange(0, 5)}, {"a": "one"})
     assert set(sight.absent) == {"b", "c"}
@@ -91,7 +92,7 @@ def test_what_is_there_is_found_without_what_is_not() -> None:
 def test_with_every_topic_missing_nothing_is_found() -> None:
     """There is no subscription to nothing: the source is not asked again."""
     source = Source()
-    assert take_sight(source, Subscription(("a",)), 0) == Sight(
+    assert take_snapshot(source, Subscription(("a",)), 0) == Snapshot(
         0, {}, {}, {"a": "the source has no topic 'a': create it, or take it out of the connector's 'topics'"}
     )
     assert len(source.asked) == 1
@@ -102,7 +103,7 @@ def test_a_topic_that_vanishes_between_two_questions_is_missing_too() -> None:
     source = Source(a=1, b=1)
     source.happens = lambda: source.ends.pop("b" if len(source.asked) == 1 else "a")
 
-    assert set(take_sight(source, Subscription(("a", "b")), 0).absent) == {"a", "b"}
+    assert set(take_snapshot(source, Subscription(("a", "b")), 0).absent) == {"a", "b"}
 
 
 def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> None:
@@ -114,7 +115,7 @@ def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> N
 
     source.happens = miss
     with pytest.raises(MissingSourceTopicException, match="'z'"):
-        take_sight(source, Subscription((), "a"), 0)
+        take_snapshot(source, Subscription((), "a"), 0)
 
 
 def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:

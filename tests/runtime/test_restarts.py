@@ -7,14 +7,14 @@ import logging
 import pytest
 
 from sinksdk import ConnectorConfig, OffsetRange, RetriableException
+from sinksdk.control.status import StatusKeeper
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.retry import Retry
-from sinksdk.runtime.clock import SystemWallClock
 from sinksdk.runtime.pacing import Pacing
 from sinksdk.runtime.planner import Backlog, Planner
 from sinksdk.runtime.restarts import Restarts
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress

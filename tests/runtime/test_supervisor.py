@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sinksdk import ClosingReason, ConfigException, ConnectException, FencedException, TopicPartition
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.supervisor import Supervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
 )
@@ -153,7 +153,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
     ended = site.clock.now() - 1_000 - 30  # the fake takes all of the 30 s that a cancelled job may take
     assert ended < 2 + 1 + 5 + 2 + 1
     assert current_plan(site.store, "c", 1) is not None
-    assert site.generations.give_way() == "other:1#1"
+    assert site.generations.yield_to_successor() == "other:1#1"
 
 
 def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() -> None:

@@ -20,11 +20,11 @@ from sinksdk import ClosingReason, ConfigException, ConnectorConfig
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.startup import Place
 from sinksdk.confidential import WithoutSecrets
+from sinksdk.control.herder import Herder
+from sinksdk.control.progress import Silent
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.outcome import Failure
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.events import Silent
-from sinksdk.runtime.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan

@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Final
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.registry import Order
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
 from sinksdk.logs import Outage
-from sinksdk.runtime.registry import Order
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
+
+
+class ClosingSignal:
+    """Asks the driver, from any thread or signal handler, to close what runs."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._reason: ClosingReason | None = None
+        self._is_final = False
+
+    def ask(self, reason: ClosingReason, *, final: bool = True) -> None:
+        """Close; with ``final`` the driver ends, otherwise the next generation follows."""
+        self._reason = reason
+        self._is_final = self._is_final or final
+        self._asked.set()
+
+    @property
+    def reason(self) -> ClosingReason | None:
+        """Why, once it was asked."""
+        return self._reason if self._asked.is_set() else None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the driver shall end."""
+        return self._is_final
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is asked, at most so many seconds."""
+        return self._asked.wait(timeout)
+
+    def answered(self) -> None:
+        """The generation has closed; a rebalance is over, an end stays asked for."""
+        if not self._is_final:
+            self._asked.clear()
+
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +60,7 @@ _CLOSING: Final[dict[TargetState, ClosingReason]] = {
 }
 
 
-class Wishes:
+class PendingRequests:
     """Compares the connector's record with what was last done about it.
 
     Args:
@@ -102,7 +138,7 @@ class Wishes:
         """Whether anything at all is wanted now that was not before; for a connector that does not run."""
         return self._now != self._done
 
-    def take(self, order: Order) -> bool:
+    def consume(self, order: Order) -> bool:
         """Whether something was ordered since it was last done; from now on it counts as done."""
         now, done = self._now, self._done
         if now is None or done is None:

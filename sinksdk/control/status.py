@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Literal
 
 from sinksdk.confidential import SECRETS
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import remembered_key, status_key
 from sinksdk.store.reports import (

@@ -12,20 +12,20 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from sinksdk.connector import ConnectorIdentity
+from sinksdk.control import registry
+from sinksdk.control.herder import ConnectorRunsException
+from sinksdk.control.liveness import await_end
+from sinksdk.control.sink_offsets import ask_connector
+from sinksdk.engine.clock import SystemWallClock, WallClock
+from sinksdk.engine.fencing import fence
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target
-from sinksdk.runtime import registry
-from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.fencing import fence
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.herder import ConnectorRunsException
-from sinksdk.runtime.sink_offsets import ask_connector
-from sinksdk.runtime.succession import await_end
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.store import Conflict, Store, identify, table
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import progress_prefix
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import TaskProgress

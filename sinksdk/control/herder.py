@@ -11,12 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
-from sinksdk.runtime import registry
-from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.info import (
+from sinksdk.control import registry
+from sinksdk.control.info import (
     ConnectorInfo,
     OnDamage,
     connector_history,
@@ -24,9 +20,13 @@ from sinksdk.runtime.info import (
     connector_infos,
     connector_reports,
 )
-from sinksdk.runtime.sink_offsets import OpenedSink, Sinks, ask_connector, expect_there, opened_sink
-from sinksdk.runtime.succession import await_end
+from sinksdk.control.liveness import await_end
+from sinksdk.control.sink_offsets import OpenedSink, Sinks, ask_connector, expect_there, opened_sink
+from sinksdk.engine.clock import SystemWallClock, WallClock
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
 from sinksdk.store import Store, identify, read_commits
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.store.reports import ConnectorHistory
 

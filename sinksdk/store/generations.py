@@ -377,7 +377,7 @@ class Generations:
         self._plan = row
         ask_to_close(self._store, self._connector, row.value.generation, row.value.closing)
 
-    def give_way(self) -> str | None:
+    def yield_to_successor(self) -> str | None:
         """After a generation has ended: let a driver that asked for it take over, if there is one.
 
         Returns:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.background import Background, in_a_thread
-from sinksdk.runtime.clock import WallClock
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds
+from sinksdk.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
+from sinksdk.control import registry
+from sinksdk.control.checks import connector_type
+from sinksdk.control.liveness import SILENCE, is_gone
+from sinksdk.control.status import ShownState, State, read_status
+from sinksdk.control.totals import read_totals, task_progress, with_progress
 from sinksdk.errors import ConnectException
 from sinksdk.measures import TaskMeasures
 from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
 from sinksdk.retry import Retry
-from sinksdk.runtime import registry
-from sinksdk.runtime.checks import connector_type
-from sinksdk.runtime.status import ShownState, State, read_status
-from sinksdk.runtime.succession import SILENCE, is_gone
-from sinksdk.runtime.totals import read_totals, task_progress, with_progress
 from sinksdk.source.positions import as_json
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.keys import (

@@ -3,7 +3,7 @@
 Source tasks write through transactional ids, one a task, and the record tells how many of them the tasks
 before may still use. Sinks do not decide: their records are fenced in every generation, also from one task
 to one task, because a plan may leave partitions out and a task's record is not a producer that fences
-itself (see :class:`~sinksdk.runtime.generation.Generations`).
+itself (see :class:`~sinksdk.store.generations.Generations`).
 """
 
 from __future__ import annotations

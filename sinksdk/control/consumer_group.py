@@ -41,7 +41,7 @@ class OffsetGroup(Protocol):
         ...
 
 
-class Mirror(Protocol):
+class ConsumerGroupSync(Protocol):
     """Shows somebody else how far everything is published."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
@@ -53,7 +53,7 @@ class Mirror(Protocol):
         ...
 
 
-class OffsetMirror:
+class BackgroundSync:
     """Writes offsets up to which everything is published to a group, the latest ones only.
 
     Args:
@@ -123,7 +123,7 @@ class OffsetMirror:
         self._outage.worked()
 
 
-class MirrorAtOnce:
+class InlineSync:
     """Writes in the caller's own thread: for simulations, which have no other.
 
     Args:
@@ -137,7 +137,7 @@ class MirrorAtOnce:
         self._written: dict[TopicPartition, int] = {}
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`OffsetMirror.follow`; what cannot be written now is written the next time."""
+        """See :meth:`BackgroundSync.follow`; what cannot be written now is written the next time."""
         news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
         if not news:
             return
@@ -152,7 +152,7 @@ class MirrorAtOnce:
         """Nothing is left to write."""
 
 
-class NoMirror:
+class NoSync:
     """Tells nobody."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:

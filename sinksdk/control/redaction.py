@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from sinksdk.confidential import HIDDEN, sounds_secret, without_passwords_in_urls
+from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
-from sinksdk.runtime.checks import load_class
 
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 

@@ -79,7 +79,7 @@ class Call(Generic[T]):
         return "".join(lines[begun:])
 
 
-class Caller(Protocol):
+class CallExecutor(Protocol):
     """Runs calls, one after the other."""
 
     def begin(self, call: Call[Any]) -> None:
@@ -91,7 +91,7 @@ class Caller(Protocol):
         ...
 
 
-class CallingThread:
+class ThreadExecutor:
     """Runs calls in one thread: an author may keep what belongs to a thread, as SQLite's connections do.
 
     A daemon: one that hangs for ever does not keep the process from ending.
@@ -102,14 +102,14 @@ class CallingThread:
         self._thread: threading.Thread | None = None
 
     def begin(self, call: Call[Any]) -> None:
-        """See :class:`Caller`."""
+        """See :class:`CallExecutor`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
             self._thread.start()
         self._calls.put(call)
 
     def end(self) -> None:
-        """See :class:`Caller`."""
+        """See :class:`CallExecutor`."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -117,25 +117,25 @@ class CallingThread:
             call.run()
 
 
-class AtOnce:
+class InlineExecutor:
     """Runs calls in the caller's own thread: for simulations, which have no other."""
 
     def begin(self, call: Call[Any]) -> None:
-        """See :class:`Caller`."""
+        """See :class:`CallExecutor`."""
         call.run()
 
     def end(self) -> None:
-        """See :class:`Caller`."""
+        """See :class:`CallExecutor`."""
 
 
-class Author:
+class ConnectorCalls:
     """Calls a connector's own methods; what hangs is reported, and left behind when its time is over.
 
     Args:
         connector: the author's.
         name: the connector's name, for messages.
         clock: time.
-        callers: make what runs the calls; another one is made after a call that hangs.
+        executors: make what runs the calls; another one is made after a call that hangs.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class Author:
         connector: Connector,
         name: str,
         clock: Clock,
-        callers: Callable[[], Caller] = CallingThread,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
     ) -> None:
         self._connector = connector
         self._name = name
         self._clock = clock
-        self._callers = callers
-        self._caller = callers()
+        self._executors = executors
+        self._executor = executors()
         self._last: Call[Any] | None = None
 
     def call(
@@ -219,15 +219,15 @@ class Author:
 
     def end(self) -> None:
         """No call follows."""
-        self._caller.end()
+        self._executor.end()
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
         """In a thread of its own if the call before has never returned."""
         if self._last is not None and not self._last.wait(0):
-            self._caller.end()  # in case it ever comes back
-            self._caller = self._callers()
+            self._executor.end()  # in case it ever comes back
+            self._executor = self._executors()
         self._last = call = Call(function)
-        self._caller.begin(call)
+        self._executor.begin(call)
         return call
 
     def _left_behind(self, what: str, call: Call[Any], seconds: float) -> HangingException:

@@ -18,8 +18,8 @@ from sinksdk.engine.retry import RetryPolicy
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.generation import Generations, UnpublishedException
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
+from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, PlannedRange, TaskPlan
 

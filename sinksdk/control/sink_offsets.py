@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, SinkConnector
+from sinksdk.control.checks import check_config
+from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders
-from sinksdk.runtime.author import Author
-from sinksdk.runtime.checks import check_config
-from sinksdk.runtime.lookout import take_sight
 from sinksdk.sources import Source, Subscription
+from sinksdk.sources.snapshot import take_snapshot
 
 
 class OffsetsRefusedException(ConnectException):
@@ -83,7 +83,7 @@ def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None])
     problems = [f"{p}: offset {offset} is below 0" for p, offset in wanted.items() if offset < 0]
     if wanted and not problems and sink.source is not None:
         topics = tuple(sorted({partition.topic for partition in wanted}))
-        there = take_sight(sink.source(), Subscription(topics), 0.0).partitions
+        there = take_snapshot(sink.source(), Subscription(topics), 0.0).partitions
         for partition, offset in wanted.items():
             if partition not in there:
                 problems.append(f"{partition}: the source has no such partition")
@@ -114,13 +114,13 @@ def ask_connector(
     Raises:
         OffsetsRefusedException: it raised something, or did not return in time.
     """
-    author = Author(connector, name, clock)
+    calls = ConnectorCalls(connector, name, clock)
     try:
-        return bool(author.call("alter_offsets", alter_offsets, timeout=timeout))
+        return bool(calls.call("alter_offsets", alter_offsets, timeout=timeout))
     except Exception as error:
         what = str(error) if isinstance(error, ConnectException) else f"{type(error).__name__}: {error}"
         raise OffsetsRefusedException(
             f"connector {name}: its alter_offsets refuses this, and nothing was altered: {what}"
         ) from error
     finally:
-        author.end()
+        calls.end()
