@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import ConnectorConfig, OffsetRange, TopicPartition
-from sinksdk.runtime.lookout import Lookout
+from sinksdk.runtime.source_monitor import SourceMonitor
 from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.sources import Subscription
 from sinksdk.sources.snapshot import Snapshot
@@ -165,7 +165,7 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
     committed: dict[TopicPartition, int] = {}
     ids: dict[str, str] = {}
     lives: dict[str, set[int]] = {topic: set() for topic in NAMES}
-    lookout = Lookout.of(config, broker, clock)
+    lookout = SourceMonitor.of(config, broker, clock)
     for topic in NAMES:
         broker.create(topic)
         broker.produce(topic, 3)
@@ -183,7 +183,7 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
             case "produce":
                 broker.produce(topic, count)
             case "restart":  # what a driver knows by itself is lost; what the store has stays
-                lookout = Lookout.of(config, broker, clock)
+                lookout = SourceMonitor.of(config, broker, clock)
             case _:
                 lookout.compare_with(Read(dict(committed), dict(ids)))
                 for partition, offsets in lookout.look().items():

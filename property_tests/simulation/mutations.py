@@ -15,9 +15,9 @@ from sinksdk.control import registry
 from sinksdk.control.deletion import Deletion
 from sinksdk.engine.committer import Committer
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.runtime import tenure
+from sinksdk.runtime import session
 from sinksdk.runtime.handover import Handover
-from sinksdk.runtime.tenure import Tenure
+from sinksdk.runtime.session import DriverSession
 from sinksdk.spark import executor
 from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, generations, ledger, merge, table
 from sinksdk.store.generations import Claim, Generations
@@ -200,7 +200,7 @@ def older_driver_configures(patch: Patch) -> None:
 
         return registry._change(store, connector, changed)
 
-    patch.setattr(tenure, "deploy", anyhow)
+    patch.setattr(session, "deploy", anyhow)
 
 
 def tokens_not_noted(patch: Patch) -> None:
@@ -241,7 +241,7 @@ def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
 
 def deletion_without_publishing(patch: Patch) -> None:
     """A connector is deleted as soon as its tasks have ended, whatever waits to be published."""
-    patch.setattr(Tenure, "_has_unpublished", lambda self: False)
+    patch.setattr(DriverSession, "_has_unpublished", lambda self: False)
     patch.setattr(Deletion, "settle", lambda self, *arguments: "")
     patch.setattr(Deletion, "expect_published", lambda self, reason="": None)
 

@@ -22,7 +22,7 @@ from sinksdk.control.info import ConnectorInfo, TaskInfo
 from sinksdk.control.redaction import redacted, still_hidden, with_secrets
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.runtime.waits import told
+from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
 

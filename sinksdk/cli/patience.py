@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from sinksdk.cli.output import warn
 from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.runtime.waits import PASSING, Waits
+from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.store.reports import Waiting
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from sinksdk.cli.startable import Startable, StartableSource
 from sinksdk.cli.startup import prepare
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.logs import WARNINGS, LogSettings, configure_logging
-from sinksdk.runtime.waits import Waits
+from sinksdk.runtime.backoff import Waits
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.waits import Waits, told
+from sinksdk.runtime.backoff import Waits, told
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.places import LookAtPlaces

@@ -26,9 +26,9 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.records import TopicPartition
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders, resolve_references
+from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector

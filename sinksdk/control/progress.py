@@ -134,7 +134,7 @@ Report = PartitionProgress | PartitionOutcome
 """What a task says of a partition: while it runs, or once it has ended."""
 
 
-class Views:
+class ProgressTracker:
     """Remembers what was last known of each partition."""
 
     def __init__(self) -> None:

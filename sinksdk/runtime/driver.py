@@ -14,7 +14,7 @@ from sinksdk.control.connector_calls import CallExecutor, ThreadExecutor
 from sinksdk.control.consumer_group import BackgroundSync, ConsumerGroupSync, NoSync, OffsetGroup
 from sinksdk.control.ends import EndsKeeper
 from sinksdk.control.history import HistoryKeeper, of_partition
-from sinksdk.control.progress import Listener, Silent, Views
+from sinksdk.control.progress import Listener, ProgressTracker, Silent
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine import PartitionOutcome
@@ -22,20 +22,14 @@ from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import logging_about
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.assignment import assign
-from sinksdk.runtime.backlogs import Backlogs
-from sinksdk.runtime.horizon import Horizon
-from sinksdk.runtime.lookout import Lookout
-from sinksdk.runtime.pacing import Pacing, random_jitter
-from sinksdk.runtime.planner import Decision, Planner
-from sinksdk.runtime.restarts import Restarts
-from sinksdk.runtime.start_positions import final_offsets, first_positions
+from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
+from sinksdk.runtime.failures import PartitionFailures
+from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
+from sinksdk.runtime.planner import Decision, Planner, Turns, assign
+from sinksdk.runtime.session import DriverSession
+from sinksdk.runtime.source_monitor import Horizon, SourceMonitor, final_offsets, first_positions
 from sinksdk.runtime.supervisor import RunningGeneration, Supervisor
-from sinksdk.runtime.tenure import Tenure
 from sinksdk.runtime.topics import Read, excused
-from sinksdk.runtime.trailing import TrailingGaps
-from sinksdk.runtime.turns import Turns
-from sinksdk.runtime.waits import Waits
 from sinksdk.sources import Source
 from sinksdk.store import Store
 from sinksdk.store.generations import Claim
@@ -123,7 +117,7 @@ class ConnectorDriver:
             config.generation_max_records,
             skip_lost=config.on_data_loss == "skip",
         )
-        self._tenure = Tenure(
+        self._tenure = DriverSession(
             store,
             connector,
             config,
@@ -139,9 +133,9 @@ class ConnectorDriver:
         self._generations, self._requests = self._tenure.generations, self._tenure.requests
         self._is_flushing = False
         self._is_cut = False
-        self._lookout = Lookout.of(config, source, self._clock, background)
+        self._lookout = SourceMonitor.of(config, source, self._clock, background)
         self._watch = self._lookout.watch
-        self._views = Views()
+        self._views = ProgressTracker()
         self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
         self._ends = EndsKeeper(store, config.name, self._clock)
@@ -149,7 +143,7 @@ class ConnectorDriver:
         self._has_discarded_at_last = False
         self._task_waits = Waits.of_restarts(f"connector {config.name}", config, self._clock, jitter)
         self._turns = Turns(config.generation_max_ms / 1000)
-        self._pacing = Pacing.of_restarts(config, self._clock, jitter)
+        self._pacing = Backoff.of_restarts(config, self._clock, jitter)
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs flushes, commits and closes first. From any thread or signal handler."""
@@ -183,8 +177,8 @@ class ConnectorDriver:
     def _drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
         """Generation after generation, the first of which is claimed."""
         self._status = self._tenure.status
-        self._restarts = Restarts(self._config, self._status, self._pacing, self._clock)
-        self._backlogs = Backlogs(
+        self._restarts = PartitionFailures(self._config, self._status, self._pacing, self._clock)
+        self._backlogs = PartitionLag(
             self._config,
             lambda topics: self._tenure.call("subscribed", lambda: self._connector.subscribed(topics)),
             status=self._status,

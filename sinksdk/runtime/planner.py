@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
@@ -375,3 +375,71 @@ def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionO
     if before is None or found <= before or found - before <= _SAME:
         return found
     return (before + found) / 2
+
+
+def assign(
+    ranges: Iterable[PlannedRange],
+    max_tasks: int,
+    previous: Mapping[TopicPartition, int] | None = None,
+) -> list[tuple[PlannedRange, ...]]:
+    """Divide ranges among at most ``max_tasks`` tasks, none of them empty.
+
+    The largest range goes to the least loaded task first. Among equally loaded tasks it stays with
+    the one that had it before, so that a task's caches keep their worth; balance is never given up
+    for it.
+
+    Args:
+        ranges: what a generation reads; a partition at most once.
+        max_tasks: ``tasks.max``.
+        previous: task of each partition in the generation before.
+
+    Returns:
+        Per task its ranges, ordered by topic and partition.
+    """
+    ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
+    tasks: list[list[PlannedRange]] = [[] for _ in range(min(max_tasks, len(ordered)))]
+    loads = [(0, 0)] * len(tasks)  # offsets, then ranges: those without records count too
+    for planned in ordered:
+        least = min(loads)
+        before = (previous or {}).get(planned.topic_partition, -1)
+        stays = 0 <= before < len(tasks) and loads[before] == least
+        task = before if stays else loads.index(least)
+        tasks[task].append(planned)
+        loads[task] = (loads[task][0] + planned.end - planned.start, loads[task][1] + 1)
+    return [tuple(sorted(shares, key=lambda planned: planned.topic_partition)) for shares in tasks if shares]
+
+
+LEAST: Final = 200_000
+"""Records that a task may read in any turn, so that what each generation costs anew (Spark's queue, a sink's
+opening and committing) never weighs more than the records."""
+
+_GROWTH: Final = 8  # times as many at most in the next turn: the first seconds of a job say little
+
+
+class Turns:
+    """One connector's generations, and how long they last.
+
+    Args:
+        seconds: that a generation should last at most, about; 0 for any time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._most = float(LEAST) if seconds else math.inf
+
+    @property
+    def most(self) -> float:
+        """Most records that each task of the next generation should read."""
+        return self._most
+
+    def learn(self, seconds: float, *, is_cut: bool) -> None:
+        """A generation has ended.
+
+        Args:
+            seconds: how long it lasted.
+            is_cut: whether it left records to the next one. One that did not says nothing of longer ones.
+        """
+        if not self._seconds or (seconds <= self._seconds and not is_cut):
+            return
+        factor = min(self._seconds / max(seconds, 0.001), _GROWTH)
+        self._most = max(self._most * factor, LEAST)

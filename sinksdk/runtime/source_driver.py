@@ -19,11 +19,10 @@ from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.logs import logging_about
-from sinksdk.runtime.pacing import Pacing, random_jitter
+from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
+from sinksdk.runtime.failures import TaskFailure, TaskFailures
+from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.source_supervisor import Progress, RunningSourceGeneration, SourceSupervisor
-from sinksdk.runtime.task_restarts import TaskFailure, TaskRestarts
-from sinksdk.runtime.tenure import Tenure
-from sinksdk.runtime.waits import Waits
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.store import Store
@@ -88,7 +87,7 @@ class SourceDriver:
         self._clock = clock or SystemWallClock()
         self._signal = signal or ClosingSignal()
         self._jitter = jitter
-        self._tenure = Tenure(
+        self._tenure = DriverSession(
             store,
             connector,
             config,
@@ -135,7 +134,7 @@ class SourceDriver:
 
     def _drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
         """Generation after generation, the first of which is claimed."""
-        self._restarts = TaskRestarts(self._config, self._tenure.status, self._clock, self._jitter)
+        self._restarts = TaskFailures(self._config, self._tenure.status, self._clock, self._jitter)
         self._totals.catch_up()
         while True:
             configs = self._tenure.task_configs()
@@ -173,7 +172,7 @@ class SourceDriver:
             recorded=claim.transactional_tasks,
             tasks=len(configs),
         )
-        pacing = Pacing.of_restarts(self._config, self._clock, self._jitter)
+        pacing = Backoff.of_restarts(self._config, self._clock, self._jitter)
         for attempt in itertools.count(1):
             problem = self._try_to_fence(round_.fence)
             if problem is None:

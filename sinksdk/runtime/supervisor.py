@@ -16,7 +16,6 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
-from sinksdk.runtime.trail import closing_trail
 from sinksdk.store import Store
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import (
@@ -193,3 +192,27 @@ def _unheard(
     if known is None:
         return outcome
     return replace(outcome, committed=known.committed, visible=known.visible, counts=known.counts)
+
+
+_LEAST = 0.05  # seconds that are worth a word
+
+
+def closing_trail(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
+    """What a generation's closing was spent with, by the phases of its slowest task.
+
+    Args:
+        seconds: from the asking until the job had ended.
+        tasks: what each task has measured; those that had ended before have no closing.
+    """
+    spent = {
+        task: sum(measures.closing_seconds.values()) for task, measures in tasks.items() if measures.closings
+    }
+    if not spent:
+        return f"{seconds:.1f} s; no task was open any more"
+    slowest = max(spent, key=lambda task: spent[task])
+    phases = tasks[slowest].closing_seconds
+    told = [f"{phase} {took:.1f} s" for phase, took in phases.items() if took >= _LEAST]
+    rest = seconds - spent[slowest]
+    if rest >= _LEAST:
+        told.append(f"Spark and the driver {rest:.1f} s")
+    return f"{seconds:.1f} s; the slowest, task {slowest}: {', '.join(told) or 'nothing that took long'}"

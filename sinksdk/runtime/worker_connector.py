@@ -23,10 +23,9 @@ from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import logging_about
-from sinksdk.runtime.pacing import random_jitter
+from sinksdk.runtime.backoff import PASSING, Waits, random_jitter
 from sinksdk.runtime.runner import Driver
-from sinksdk.runtime.tenure import Settings
-from sinksdk.runtime.waits import PASSING, Waits
+from sinksdk.runtime.session import Settings
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord

@@ -12,8 +12,8 @@ from sinksdk.control import registry
 from sinksdk.control.connector_calls import InlineExecutor
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import read_status
+from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources.base import Partitions
 from sinksdk.store import MemoryStore, committed_offsets

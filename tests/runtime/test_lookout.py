@@ -17,7 +17,7 @@ from sinksdk import (
     RetriableException,
     TopicPartition,
 )
-from sinksdk.runtime.lookout import Lookout
+from sinksdk.runtime.source_monitor import SourceMonitor
 from sinksdk.runtime.topics import Read
 from sinksdk.sources import Subscription
 from sinksdk.sources.snapshot import Snapshot, take_snapshot
@@ -63,7 +63,7 @@ class Scene:
         )
         self.clock = ManualClock()
         self.source = source
-        self.lookout = Lookout.of(config, source, self.clock)
+        self.lookout = SourceMonitor.of(config, source, self.clock)
 
     def glance(self) -> None:
         """Glance, and let the background come to its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.runtime.pacing import Pacing, random_jitter
+from sinksdk.runtime.backoff import Backoff, random_jitter
 from sinksdk.testing import ManualClock
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -14,12 +14,12 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (5, 16), (6, 20), (1000, 20)])
 def test_delays_double_up_to_the_longest(failures: int, seconds: float) -> None:
     """`restart.backoff.ms`, doubled with each failure, at most `restart.backoff.max.ms`."""
-    assert Pacing(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
+    assert Backoff(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
 
 
 def test_what_failed_together_comes_back_one_by_one() -> None:
     """Each wait is a fifth longer or shorter, at random."""
-    pacing = Pacing(10.0, ManualClock())
+    pacing = Backoff(10.0, ManualClock())
     delays = {pacing.delay(1) for _ in range(100)}
     assert len(delays) > 50
     assert all(8.0 <= delay <= 12.0 for delay in delays)
@@ -29,7 +29,7 @@ def test_what_failed_together_comes_back_one_by_one() -> None:
 def test_a_partition_waits_until_its_time_has_come() -> None:
     """The others do not."""
     clock = ManualClock()
-    pacing = Pacing(1.0, clock, jitter=lambda: 1.0)
+    pacing = Backoff(1.0, clock, jitter=lambda: 1.0)
     pacing.failed(P0, 2)
     assert (pacing.is_waiting(P0), pacing.is_waiting(P1), pacing.waiting(P0)) == (True, False, 2.0)
     clock.advance(2.0)
@@ -39,7 +39,7 @@ def test_a_partition_waits_until_its_time_has_come() -> None:
 def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> None:
     """Up to an hour: regression: its partition was opened again each minute, for ever."""
     clock = ManualClock()
-    pacing, waits = Pacing(1.0, clock), []
+    pacing, waits = Backoff(1.0, clock), []
     for _ in range(14):
         pacing.discarded([P0, P1], [P0])
         begun = clock.now()

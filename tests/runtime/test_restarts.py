@@ -12,9 +12,9 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.retry import Retry
-from sinksdk.runtime.pacing import Pacing
+from sinksdk.runtime.backoff import Backoff
+from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.planner import Backlog, Planner
-from sinksdk.runtime.restarts import Restarts
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress
@@ -32,7 +32,7 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
     clock = SystemWallClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "5"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)
-    restarts = Restarts(config, status, Pacing(1.0, clock), clock)
+    restarts = PartitionFailures(config, status, Backoff(1.0, clock), clock)
 
     progress = PartitionProgress(
         topic="t", partition=0, position=3, committed=None, records=3, failure=failure, is_final=is_final
@@ -47,8 +47,8 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     """
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
-    status, pacing = StatusKeeper(store, "c", "driver", clock), Pacing(1.0, clock)
-    restarts = Restarts(config, status, pacing, clock)
+    status, pacing = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)
+    restarts = PartitionFailures(config, status, pacing, clock)
     planned = PlannedRange(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
@@ -98,8 +98,8 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
     """It waits for ``errors.retry.timeout`` at most, and where that is for ever, for an hour."""
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.retry.timeout": str(timeout)})
-    pacing = Pacing(1.0, clock)
-    restarts = Restarts(config, StatusKeeper(MemoryStore(), "c", "driver", clock), pacing, clock)
+    pacing = Backoff(1.0, clock)
+    restarts = PartitionFailures(config, StatusKeeper(MemoryStore(), "c", "driver", clock), pacing, clock)
     planned = PlannedRange(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
@@ -125,6 +125,6 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
         failure="S3 asks for patience",
         retry=Retry(since=clock.time(), attempts=1, next_attempt=clock.time() + 30),
     )
-    restarts = Restarts(config, status, Pacing(1.0, clock), clock)
+    restarts = PartitionFailures(config, status, Backoff(1.0, clock), clock)
     assert not restarts.would_give_up(progress)
     assert restarts.would_give_up(progress.model_copy(update={"retry": None}))

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from sinksdk import BatchPolicy, OffsetRange
-from sinksdk.runtime.planner import Backlog, Planner
-from sinksdk.runtime.turns import LEAST, Turns
+from sinksdk.runtime.planner import LEAST, Backlog, Planner, Turns
 from tests.runtime.running_sinks import P0, P1
 
 

@@ -26,8 +26,8 @@ from sinksdk.control.registry import ConnectorNotFoundException, mark_deleted
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.waits import Waits
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table

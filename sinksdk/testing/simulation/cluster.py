@@ -15,7 +15,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.runner import Driver
-from sinksdk.runtime.tenure import Settings
+from sinksdk.runtime.session import Settings
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.testing.simulation.store import Bystander, Records, SimulatedStore

@@ -18,7 +18,7 @@ from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.tenure import Settings
+from sinksdk.runtime.session import Settings
 from sinksdk.sources import Subscription
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.executor import run_attempt

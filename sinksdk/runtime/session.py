@@ -18,8 +18,8 @@ from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.runtime.handover import Handover
-from sinksdk.runtime.waits import PASSING, Waits
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
@@ -48,7 +48,7 @@ class Settings(Protocol):
     connector_start_timeout_ms: int
 
 
-class Tenure:
+class DriverSession:
     """One driver's time with one connector, from its start to its stop.
 
     Args:

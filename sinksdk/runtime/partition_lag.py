@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.control.progress import LOST, Views
+from sinksdk.control.progress import LOST, ProgressTracker
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
+from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.pacing import Pacing
+from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.planner import Backlog, observe
+from sinksdk.sources import Source
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import Entry
+from sinksdk.store.records import Entry, PlannedRange
+from sinksdk.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 
 _SHOWN = 3  # tokens named in a status
 
 
-class Backlogs:
+class PartitionLag:
     """One connector's partitions as the planner wants to know them.
 
     Args:
@@ -39,8 +43,8 @@ class Backlogs:
         subscribed: Callable[[list[str]], None],
         *,
         status: StatusKeeper,
-        pacing: Pacing,
-        views: Views,
+        pacing: Backoff,
+        views: ProgressTracker,
         clock: WallClock,
         is_fixed: bool,
     ) -> None:
@@ -124,3 +128,83 @@ class Backlogs:
 def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
     """What was there at the start; another driver may have committed beyond it meanwhile."""
     return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
+
+
+Answers = Mapping[TopicPartition, tuple[OffsetRange, int]]
+"""The range that was asked about, and the offset of its first record or its end."""
+
+
+class TrailingGaps:
+    """Finds partitions whose unread offsets hold no record. Never blocks: it asks in the background.
+
+    Args:
+        source: is asked only about a partition whose end has not moved since the last look, since one that
+            grows will be read anyway; and not again while a record that was found is unread.
+        background: asks while the driver goes on.
+    """
+
+    def __init__(self, source: Source, background: Background = in_a_thread) -> None:
+        self._source = source
+        self._background = background
+        self._ends: dict[TopicPartition, int] = {}
+        self._unread: dict[TopicPartition, int] = {}
+        self._empty: dict[TopicPartition, OffsetRange] = {}
+        self._asked: Future[Answers] | None = None
+
+    def among(self, backlogs: Iterable[Backlog]) -> list[PlannedRange]:
+        """Ranges that are known by now to hold no record, to be committed without being read."""
+        behind = {
+            b.partition: OffsetRange(b.start, b.available.end)
+            for b in backlogs
+            if self._is_steady(b.partition, b.available.end)
+            and b.start < b.available.end
+            and not b.counted.records
+        }
+        self._take()
+        unknown = {
+            partition: unread
+            for partition, unread in behind.items()
+            if self._empty.get(partition) != unread and self._unread.get(partition, -1) < unread.start
+        }
+        if unknown and self._asked is None:
+            self._ask(unknown)
+            self._take()
+        return [
+            PlannedRange(topic=topic, partition=number, start=unread.start, end=unread.end, due=True)
+            for (topic, number), unread in behind.items()
+            if self._empty.get(TopicPartition(topic, number)) == unread
+        ]
+
+    def _is_steady(self, partition: TopicPartition, end: int) -> bool:
+        before, self._ends[partition] = self._ends.get(partition), end
+        return before == end
+
+    def _take(self) -> None:
+        """Take in what was answered, if it was."""
+        if self._asked is None or not self._asked.done():
+            return
+        answers, self._asked = self._asked.result(), None
+        for partition, (unread, first) in answers.items():
+            if first < unread.end:
+                self._unread[partition] = first
+            else:
+                self._empty[partition] = unread
+
+    def _ask(self, unknown: Mapping[TopicPartition, OffsetRange]) -> None:
+        asked: Future[Answers] = Future()
+
+        def run() -> None:
+            found: Mapping[TopicPartition, int] = {}
+            try:
+                found = self._source.first_records(unknown)
+            except ConnectException as error:
+                log.info(
+                    "whether there are records behind the commits of %d partitions cannot be told now: %s",
+                    len(unknown),
+                    error,
+                )
+            finally:
+                asked.set_result({partition: (unknown[partition], at) for partition, at in found.items()})
+
+        self._asked = asked
+        self._background(run)
