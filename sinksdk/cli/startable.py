@@ -11,7 +11,8 @@ from sinksdk.connector import SinkConnector
 from sinksdk.control.checks import Checked
 from sinksdk.control.progress import Listener, SourceListener
 from sinksdk.engine.writer import Target
-from sinksdk.runtime.driver import ConnectorDriver, Launcher
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.sink_session import Launcher
 from sinksdk.runtime.source_driver import SourceDriver, SourceLauncher
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector

@@ -58,11 +58,11 @@ class Backoff:
         first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
         return cls(first, clock, longest=longest, jitter=jitter)
 
-    def forget(self, partition: TopicPartition) -> None:
+    def reset(self, partition: TopicPartition) -> None:
         """It did well: it may be opened at any time."""
         self._open_at.pop(partition, None)
 
-    def forget_all(self) -> None:
+    def reset_all(self) -> None:
         """Everything may be opened, and discarded, at any time."""
         self._open_at.clear()
         self._discards.clear()
@@ -157,7 +157,7 @@ class Waits:
         self._who = who
         self._clock = clock
         self._after = after
-        self._pacing = Backoff(first, clock, longest=longest, jitter=jitter)
+        self._backoff = Backoff(first, clock, longest=longest, jitter=jitter)
         self._outage = Outage(log, f"{who}: what was away", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0
@@ -189,7 +189,7 @@ class Waits:
             self._since = self._clock.time() - (now - since if since is not None else 0.0)
         is_told = self._clock.time() - self._since >= self._after
         self._failures += is_told
-        delay = self._pacing.delay(max(self._failures, 1))
+        delay = self._backoff.delay(max(self._failures, 1))
         self._outage.failed(
             "%s waits for what is away, and tries again by itself in %.1f s: %s",
             self._who,

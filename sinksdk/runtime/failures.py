@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -13,11 +13,11 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.retry import Retry
-from sinksdk.runtime.backoff import Backoff, random_jitter
+from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
 from sinksdk.runtime.planner import remember
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan, PlannedRange
@@ -36,26 +36,74 @@ class PartitionFailures:
     Args:
         config: the connector's; ``restart.max.attempts`` says when it is given up.
         status: remembers failures over restarts of the driver.
-        pacing: knows who has to wait.
+        backoff: says who has to wait, and for how long.
         clock: time.
+        jitter: what the delays are multiplied by while what the tasks need is away.
     """
 
     def __init__(
-        self, config: ConnectorConfig, status: StatusKeeper, pacing: Backoff, clock: WallClock
+        self,
+        config: ConnectorConfig,
+        status: StatusKeeper,
+        backoff: Backoff,
+        clock: WallClock,
+        jitter: Callable[[], float] = random_jitter,
     ) -> None:
+        self.backoff = backoff
+        """When partitions may be opened, and discarding be tried, again."""
         self._config = config
         self._status = status
-        self._pacing = pacing
         self._clock = clock
+        self._has_discarded_at_last = False
         self._hopeless: PartitionOutcome | None = None
         self._refused: dict[TopicPartition, PartitionOutcome] = {}
         self._overtaken: Counter[TopicPartition] = Counter()
         self._outage = Outage(
             log, f"connector {config.name}: what its partitions waited for", clock=clock.now
         )
+        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
 
-    def learn(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
-        """Remember tails and failures; a failed partition waits before it is opened again."""
+    def reset(self) -> None:
+        """By order of the operator: what failed is opened again, at once and with all its attempts."""
+        self._status.forgive()
+        self.backoff.reset_all()
+
+    def away(self, error: RetriableException | None) -> float:
+        """What the tasks need is away, or (None) is there.
+
+        Returns:
+            Seconds until the next attempt.
+        """
+        return self._waits.heed(error, self._status.wait_for)
+
+    def may_discard_before_the_end(self) -> bool:
+        """Once before a run ends: the next one may be months away, and what is left takes up storage."""
+        if self._has_discarded_at_last:
+            return False
+        self._has_discarded_at_last = True
+        self.backoff.discard_now()
+        return True
+
+    def record(
+        self,
+        plan: GenerationPlan,
+        outcomes: Sequence[PartitionOutcome],
+        overtaken: Collection[TopicPartition] = (),
+    ) -> None:
+        """A generation has ended: tails and failures are remembered, and what failed waits.
+
+        Args:
+            plan: the generation's.
+            outcomes: what became of its partitions.
+            overtaken: of these retention has removed records before they were read. They are opened again
+                where their log begins by then. That is no failure, but each time it happens in a row they
+                wait longer, so that the others are read without them meanwhile.
+        """
+        self._record(plan, outcomes)
+        for outcome in outcomes:
+            self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
+
+    def _record(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
         planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
         for outcome in outcomes:
             before = self._status.of(outcome.partition)
@@ -67,29 +115,29 @@ class PartitionFailures:
             kept = lately[-self._config.restart_max_attempts - 1 :]
             status = status.model_copy(update={"failed_at": tuple(kept)})
             self._status.update([status])
-            self._pacing.forget(outcome.partition)
+            self.backoff.reset(outcome.partition)
             self._refused.pop(outcome.partition, None)
             if outcome.failure is None:
                 if outcome.moved_to is not None:
                     self._moved(outcome, status)
                 elif _is_refused(planned[outcome.partition], outcome):
                     self._refused[outcome.partition] = outcome
-                    self._pacing.refused(outcome.partition)
+                    self.backoff.refused(outcome.partition)
                 continue
             if outcome.failure.retry is not None:
-                self._waits(outcome.partition, outcome.failure, outcome.failure.retry)
+                self._await_retry(outcome.partition, outcome.failure, outcome.failure.retry)
                 continue
             failures = max(status.failures, len(kept))
             if failures > self._config.restart_max_attempts or outcome.failure.is_final:
                 self._hopeless = self._hopeless or outcome
             if not (outcome.failure.at_once and failures == 1):
-                self._pacing.failed(outcome.partition, failures)
-                self._tell(outcome, failures)
+                self.backoff.failed(outcome.partition, failures)
+                self._log_restart(outcome, failures)
         if not any(outcome.failure and outcome.failure.retry for outcome in outcomes):
             self._outage.worked()
         self._status.save()
 
-    def _waits(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
+    def _await_retry(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
         """It may pass: it is tried again when its task has said. None of its attempts is spent.
 
         The task has said it by its executor's clock, which may be wrong by hours.
@@ -97,7 +145,7 @@ class PartitionFailures:
         timeout = self._config.errors_retry_timeout
         longest = timeout / 1000 if timeout >= 0 else _LONGEST_WAIT
         seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
-        self._pacing.waits(partition, seconds)
+        self.backoff.waits(partition, seconds)
         self._outage.failed(
             "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "
             "%.0f s, errors.retry.timeout=%d): %s",
@@ -122,41 +170,35 @@ class PartitionFailures:
             )
             self._hopeless = self._hopeless or replace(outcome, failure=Failure.of(error, is_final=True))
         elif len(moved) > 1:
-            self._pacing.failed(outcome.partition, len(moved) - 1)
+            self.backoff.failed(outcome.partition, len(moved) - 1)
 
-    def overtaken(self, planned: Iterable[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-        """Retention was faster than these of the planned partitions; the others do not wait for them.
-
-        They are opened again where their log begins by then. That is no failure, but each time it happens
-        in a row they wait longer, so that the others are read without them meanwhile.
-        """
-        for partition in planned:
-            if partition not in partitions:
-                self._overtaken.pop(partition, None)
-                continue
-            self._overtaken[partition] += 1
-            self._pacing.failed(partition, self._overtaken[partition])
-            log.warning(
-                "connector %s: %s: retention has removed records before they were read; it is looked at "
-                "again in %.1f s, from where its log begins then (on.data.loss=%s)",
-                self._config.name,
-                partition,
-                self._pacing.waiting(partition),
-                self._config.on_data_loss,
-            )
+    def _note_overtaken(self, partition: TopicPartition, *, is_overtaken: bool) -> None:
+        if not is_overtaken:
+            self._overtaken.pop(partition, None)
+            return
+        self._overtaken[partition] += 1
+        self.backoff.failed(partition, self._overtaken[partition])
+        log.warning(
+            "connector %s: %s: retention has removed records before they were read; it is looked at again "
+            "in %.1f s, from where its log begins then (on.data.loss=%s)",
+            self._config.name,
+            partition,
+            self.backoff.waiting(partition),
+            self._config.on_data_loss,
+        )
 
     def _lately(self, status: PartitionStatus | None) -> list[float]:
         """When a partition failed within the window."""
         now, window = self._clock.time(), self._config.restart_window_ms / 1000
         return [at for at in status.failed_at if now - window < at <= now] if status else []
 
-    def _tell(self, outcome: PartitionOutcome, failures: int) -> None:
+    def _log_restart(self, outcome: PartitionOutcome, failures: int) -> None:
         if outcome is not self._hopeless and failures <= self._config.restart_max_attempts:
             log.warning(
                 "connector %s: %s is opened again in %.1f s (attempt %d of %d): %s",
                 self._config.name,
                 outcome.partition,
-                self._pacing.waiting(outcome.partition),
+                self.backoff.waiting(outcome.partition),
                 failures,
                 self._config.restart_max_attempts,
                 outcome.failure.message if outcome.failure else "",
@@ -251,10 +293,15 @@ class TaskFailures:
         self._config = config
         self._status = status
         self._clock = clock
-        self._pacing = Backoff.of_restarts(config, clock, jitter)
+        self._backoff = Backoff.of_restarts(config, clock, jitter)
+        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
         self._failed: set[int] = set()
         self._due_at = 0.0
-        self._problem: ConnectException | None = None
+        self._fatal: ConnectException | None = None
+
+    def away(self, error: RetriableException | None) -> float:
+        """As :meth:`PartitionFailures.away`."""
+        return self._waits.heed(error, self._status.wait_for)
 
     def generation_begins(self) -> None:
         """All tasks start (again)."""
@@ -289,9 +336,9 @@ class TaskFailures:
         self._status.save()
         failures = max(in_a_row, len(kept) if window else 0)
         if failures > self._config.restart_max_attempts:
-            self._problem = self._problem or self._given_up(task, failure)
+            self._fatal = self._fatal or self._given_up(task, failure)
             return
-        delay = self._pacing.delay(failures)
+        delay = self._backoff.delay(failures)
         self._due_at = max(self._due_at, self._clock.now() + delay)
         log.warning(
             "connector %s: task %d is started again in %.1f s (attempt %d of %d): %s",
@@ -303,7 +350,7 @@ class TaskFailures:
             failure.message,
         )
 
-    def forgive(self) -> bool:
+    def reset(self) -> bool:
         """What failed starts again at once, with all its attempts; whether anything has failed."""
         self._status.forgive()
         self._due_at = 0.0
@@ -311,7 +358,7 @@ class TaskFailures:
 
     def is_due(self) -> bool:
         """Whether the next generation shall begin, or the connector has failed."""
-        return bool(self._failed) and (self._problem is not None or not self.waiting())
+        return bool(self._failed) and (self._fatal is not None or not self.waiting())
 
     def waiting(self) -> float:
         """Seconds until the next generation may begin."""
@@ -319,7 +366,7 @@ class TaskFailures:
 
     def given_up(self) -> ConnectException | None:
         """What to raise when a task has failed too often."""
-        return self._problem
+        return self._fatal
 
     def _given_up(self, task: int, failure: TaskFailure) -> ConnectException:
         most = self._config.restart_max_attempts
@@ -330,3 +377,28 @@ class TaskFailures:
         )
         error.add_note(failure.trace)
         return error
+
+
+def excused(
+    outcomes: Sequence[PartitionOutcome],
+    gone: Container[str],
+    overtaken: Container[TopicPartition] = (),
+) -> list[PartitionOutcome]:
+    """What became of a generation during which records vanished, without the failures that came of that.
+
+    A topic that vanishes while it is read, or records that retention removes before they are read, fail
+    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
+    nobody's attempts are spent, and the others are read again at once.
+
+    Args:
+        outcomes: as the tasks and the job report them.
+        gone: topics that are missing.
+        overtaken: partitions whose log begins behind what was to be read next.
+    """
+    return [
+        replace(outcome, failure=None)
+        if outcome.failure
+        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
+        else outcome
+        for outcome in outcomes
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from sinksdk.config import ConnectorConfig
@@ -13,7 +13,7 @@ from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
-from sinksdk.runtime.planner import Backlog, observe
+from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
 from sinksdk.sources import Source
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import Entry, PlannedRange
@@ -31,9 +31,10 @@ class PartitionLag:
         config: the connector's.
         subscribed: tells the connector of topics it has not heard of.
         status: remembers when records were first seen.
-        pacing: knows what may be discarded again.
-        views: told of ends, and of what was lost.
+        backoff: knows what may be discarded again.
+        tracker: told of ends, and of what was lost.
         clock: time.
+        gaps: finds ranges that hold no record.
         is_fixed: whether only what was there at the start is read.
     """
 
@@ -43,17 +44,19 @@ class PartitionLag:
         subscribed: Callable[[list[str]], None],
         *,
         status: StatusKeeper,
-        pacing: Backoff,
-        views: ProgressTracker,
+        backoff: Backoff,
+        tracker: ProgressTracker,
         clock: WallClock,
+        gaps: TrailingGaps,
         is_fixed: bool,
     ) -> None:
         self._config = config
         self._subscribed = subscribed
         self._status = status
-        self._pacing = pacing
-        self._views = views
+        self._backoff = backoff
+        self._tracker = tracker
         self._clock = clock
+        self._gaps = gaps
         self._is_fixed = is_fixed
         self._topics: set[str] = set()
         self._skipped: set[TopicPartition] = set()
@@ -71,14 +74,19 @@ class PartitionLag:
         for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
-        self._views.ends({p: offsets.end for p, offsets in available.items()})
+        self._tracker.ends({p: offsets.end for p, offsets in available.items()})
         return [self._backlog(claim, partition, offsets) for partition, offsets in sorted(available.items())]
+
+    def trailing_gaps(self, ready: Sequence[Backlog]) -> Decision | None:
+        """To commit ranges that hold no record without reading them; None: none is known."""
+        gaps = self._gaps.among(ready)
+        return Planner.all_of(gaps, ready) if gaps else None
 
     def _backlog(self, claim: Claim, partition: TopicPartition, offsets: OffsetRange) -> Backlog:
         entry = claim.committed.get(partition)
         committed, unsettled = entry.offset if entry else None, self._is_unsettled(partition, claim)
         backlog = Backlog(partition, offsets, committed, unsettled, self._status.of(partition))
-        self._tell_of_loss(backlog)
+        self._log_loss(backlog)
         undiscarded = self._undiscarded(partition, claim)
         status = observe(backlog, self._clock.time())
         if status.undiscarded != undiscarded:
@@ -91,11 +99,11 @@ class PartitionLag:
         entry = claim.committed.get(partition)
         if entry and entry.publish:
             return True
-        return bool(claim.stale.get(partition)) and self._pacing.may_discard(partition)
+        return bool(claim.stale.get(partition)) and self._backoff.may_discard(partition)
 
     def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
         """What an operator is to know of tokens that tasks could not discard."""
-        tokens, tries = list(claim.stale.get(partition, {})), self._pacing.discards(partition)
+        tokens, tries = list(claim.stale.get(partition, {})), self._backoff.discards(partition)
         if not tokens or not tries:
             return None
         more = f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else ""
@@ -110,11 +118,11 @@ class PartitionLag:
             self._subscribed(sorted(topics))
             self._topics |= topics
 
-    def _tell_of_loss(self, backlog: Backlog) -> None:
+    def _log_loss(self, backlog: Backlog) -> None:
         lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
         if lost > 0 and backlog.partition not in self._skipped and self._config.on_data_loss == "skip":
             self._skipped.add(backlog.partition)
-            self._views.note(backlog.partition, LOST, lost)
+            self._tracker.note(backlog.partition, LOST, lost)
             log.error(
                 "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
                 "as on.data.loss says",

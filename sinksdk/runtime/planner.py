@@ -30,7 +30,7 @@ from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.store.records import PlannedRange
+from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
@@ -432,7 +432,7 @@ class Turns:
         """Most records that each task of the next generation should read."""
         return self._most
 
-    def learn(self, seconds: float, *, is_cut: bool) -> None:
+    def record(self, seconds: float, *, is_cut: bool) -> None:
         """A generation has ended.
 
         Args:
@@ -443,3 +443,56 @@ class Turns:
             return
         factor = min(self._seconds / max(seconds, 0.001), _GROWTH)
         self._most = max(self._most * factor, LEAST)
+
+
+class GenerationPlanner:
+    """What a sink's next generation reads, and which of its tasks reads what.
+
+    Args:
+        planner: decides by the connector's batch policy.
+        seconds: as of :class:`Turns`.
+    """
+
+    def __init__(self, planner: Planner, seconds: float) -> None:
+        self._planner = planner
+        self._turns = Turns(seconds)
+        self._is_flushing = False
+        self._is_cut = False
+
+    def flush(self) -> None:
+        """Everything that is there now is due, until it is read."""
+        self._is_flushing = True
+
+    def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool) -> Decision:
+        """As :meth:`Planner.decide`."""
+        decision = self._planner.decide(backlogs, now, flush=flush or self._is_flushing)
+        if not decision.ranges:
+            self._is_flushing = False
+        return decision
+
+    def tasks(
+        self,
+        decision: Decision,
+        configs: Sequence[Mapping[str, str]],
+        previous: Mapping[TopicPartition, int],
+    ) -> list[TaskPlan]:
+        """The tasks of a generation.
+
+        Args:
+            decision: what it reads.
+            configs: what each task's configuration differs in.
+            previous: task of each partition in the generation before.
+        """
+        shares = assign(decision.ranges, len(configs), previous)
+        tasks = [
+            TaskPlan(ranges=self._planner.share(share, decision, self._turns.most), config=dict(own))
+            for share, own in zip(shares, configs, strict=False)
+        ]
+        uncut = {planned.topic_partition: planned for planned in decision.ranges}
+        self._is_cut = any(r is not uncut[r.topic_partition] for task in tasks for r in task.ranges)
+        self._is_flushing = self._is_flushing and self._is_cut
+        return tasks
+
+    def ended(self, seconds: float) -> None:
+        """The generation has lasted so long."""
+        self._turns.record(seconds, is_cut=self._is_cut)

@@ -17,7 +17,7 @@ from sinksdk.control.registry import deploy, register
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
-from sinksdk.errors import ConnectException, FencedException
+from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.runtime.handover import Handover
 from sinksdk.store import Store, identify
@@ -26,8 +26,11 @@ from sinksdk.store.records import ConnectorRecord
 
 log = logging.getLogger(__name__)
 
-_SUCCESSION = 30.0  # seconds until a driver that asked to take over must have done so
-_SUCCESSION_POLL = 0.25  # seconds
+_HANDOVER = 30.0  # seconds until a driver that asked to take over must have done so
+_HANDOVER_POLL = 0.25  # seconds
+_SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
+_LONGEST = 15.0  # seconds between two attempts at a source that is away; Kafka's client waits as long itself
+_HEARD = 0.5  # seconds between two looks whether anybody needs the answer any more
 
 T = TypeVar("T")
 
@@ -38,7 +41,7 @@ Returns why an operator wants the connector stopped; None when he does not."""
 
 
 class Settings(Protocol):
-    """What a tenure needs of a connector's configuration."""
+    """What a session needs of a connector's configuration."""
 
     name: str
     tasks_max: int
@@ -46,10 +49,13 @@ class Settings(Protocol):
     task_hang_timeout_ms: int
     connector_shutdown_timeout_ms: int
     connector_start_timeout_ms: int
+    poll_interval_ms: int
 
 
 class DriverSession:
-    """One driver's time with one connector, from its start to its stop.
+    """One driver's time with one connector, sink or source, from its start to its stop.
+
+    Making one registers the connector in the store, if it is not there yet, and reads its status.
 
     Args:
         store: what must survive.
@@ -58,14 +64,15 @@ class DriverSession:
         raw: the same as it was written.
         clock: time.
         signal: asks it to close.
+        requests: what an operator asks of it.
         executors: make what runs the connector's own code.
-        requests: what an operator wants of it.
         record: where the configuration comes from, if it is the store's own; None: it becomes the store's
             once the driver has claimed a generation.
         meanwhile: called again and again while something is waited for; must not block.
         waits: told once what the connector needed for its start is there.
     """
 
+    # More than eight parameters and ten attributes: whatever both kinds of drivers share meets here.
     def __init__(
         self,
         store: Store,
@@ -75,34 +82,45 @@ class DriverSession:
         *,
         clock: WallClock,
         signal: ClosingSignal,
+        requests: PendingRequests,
         executors: Callable[[], CallExecutor] = ThreadExecutor,
-        requests: PendingRequests | None = None,
         record: ConnectorRecord | None = None,
         meanwhile: Callable[[], None] = lambda: None,
         waits: Waits | None = None,
     ) -> None:
-        self._store = store
+        self.store = store
+        self.clock = clock
+        self.signal = signal
+        self.generations = Generations(store, config.name)
+        """The driver's hold on the connector's generations."""
+        self.requests = requests
+        """What an operator asks."""
         self._connector = connector
         self._config = config
         self._raw = raw
-        self._clock = clock
-        self._signal = signal
         self._record = record
         self._meanwhile = meanwhile
         self._waits = waits
+        self._source_waits = Waits(
+            f"connector {config.name}",
+            clock,
+            first=config.poll_interval_ms / 1000,
+            longest=_LONGEST,
+            after=_SILENCE,
+        )
+        self._is_source_away = False
         self._calls = ConnectorCalls(connector, config.name, clock, executors)
-        self.generations = Generations(store, config.name)
-        """The driver's hold on the connector's generations."""
-        self.requests = requests or PendingRequests(store, config.name, clock)
-        """What an operator wants."""
-
-    @property
-    def status(self) -> StatusKeeper:
-        """The connector's status, from :meth:`run` on."""
-        return self._status
+        known = record or register(store, config.name, raw)
+        connector.identity = ConnectorIdentity(identify(store), config.name, known.incarnation)
+        self._driver = register_driver()
+        try:
+            self.status = StatusKeeper(store, config.name, self._driver, clock)
+        except BaseException:
+            deregister(self._driver)
+            raise
 
     def run(self, drive: Drive) -> ClosingReason | None:
-        """Start the connector, drive it once it is our turn, and stop it.
+        """Start the connector, drive it once it is our turn, and stop it. Once.
 
         Args:
             drive: what a driver of its kind does.
@@ -115,32 +133,26 @@ class DriverSession:
             FencedException: a newer driver has taken over.
             Exception: what ``start`` or ``drive`` raised; the status says FAILED.
         """
-        record = self._record or register(self._store, self._config.name, self._raw)
-        self._connector.identity = ConnectorIdentity(
-            identify(self._store), self._config.name, record.incarnation
-        )
-        name = register_driver()
-        self._status = StatusKeeper(self._store, self._config.name, name, self._clock)
-        self._status.forgive()
+        self.status.forgive()
         if self._record is not None:
             self.requests.follow(self._record)
         reason: ClosingReason | None = None
         try:
             self.call("start", lambda: self._connector.start(self._config))
-            if self._succession(name).await_turn():
+            if self._handover().await_turn():
                 reason = self._take_turn(drive)
                 if reason is ClosingReason.DELETE and self._has_unpublished():
                     reason = ClosingReason.STOP  # whoever deletes what does not run publishes first
-                self._status.become("UNASSIGNED")
+                self.status.become("UNASSIGNED")
         except FencedException:
             raise  # the status is the newer driver's now
         except Exception as error:
             if self.generations.has_claimed:  # until then another driver may be the one that runs
                 is_passing = isinstance(error, PASSING)
-                self._status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
+                self.status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
             raise
         finally:
-            deregister(name)
+            deregister(self._driver)
             self._calls.stop(
                 is_deleted=reason is ClosingReason.DELETE,
                 timeout=self._config.connector_shutdown_timeout_ms / 1000,
@@ -203,14 +215,48 @@ class DriverSession:
     def is_ended(self) -> bool:
         """Whether the process shall end, or an operator wants the connector stopped."""
         self.requests.look()
-        return self._signal.is_final or self.requests.closing() is not None
+        return self.signal.is_final or self.requests.closing() is not None
 
     def is_unwanted(self) -> bool:
         """As :meth:`is_ended`, for whoever waits for long: others hear meanwhile that the driver lives."""
         if self.generations.has_claimed:
-            self._status.save_if_due()
+            self.status.save_if_due()
         self._meanwhile()
         return self.is_ended()
+
+    def patiently(self, ask: Callable[[], T]) -> T | None:
+        """What a question is answered with, asked again for as long as the answer is to try later.
+
+        Args:
+            ask: the question.
+
+        Returns:
+            None when the end, or a rebalance, was asked for meanwhile.
+        """
+        begun = self.clock.now()
+        while True:
+            try:
+                answer = ask()
+            except RetriableException as error:
+                delay, waiting = self._source_waits.failed(error, since=begun)
+                self._is_source_away = True
+                self.status.wait_for(waiting)
+                if not self.wait(delay):
+                    return None
+            else:
+                self._source_waits.over()
+                if self._is_source_away:  # else it may wait for something else
+                    self._is_source_away = False
+                    self.status.wait_for(None)
+                return answer
+
+    def wait(self, delay: float) -> bool:
+        """Wait so many seconds, heard of meanwhile; False when the end, or a rebalance, was asked for."""
+        give_up = self.clock.now() + delay
+        while (left := give_up - self.clock.now()) > 0:
+            if self.is_unwanted() or self.signal.wait(min(left, _HEARD)):
+                return False
+        return True
 
     def expect_newest(self, *, is_recent_enough: bool = False) -> None:
         """Raise FencedException if a newer driver has claimed a generation.
@@ -230,16 +276,16 @@ class DriverSession:
         successor = self.generations.yield_to_successor()
         if successor is None:
             return
-        give_up = self._clock.now() + _SUCCESSION
-        while self._clock.now() < give_up and not is_gone(successor):
+        give_up = self.clock.now() + _HANDOVER
+        while self.clock.now() < give_up and not is_gone(successor):
             if not self.generations.is_newest():
                 raise FencedException(
                     f"connector {self._config.name}: driver {successor} has asked this one to give way, and "
                     f"has taken over; its tasks were closed, this driver ends and touches nothing more"
                 )
-            self._status.save_if_due()
+            self.status.save_if_due()
             self._meanwhile()
-            self._clock.sleep(_SUCCESSION_POLL)
+            self.clock.sleep(_HANDOVER_POLL)
         log.warning(
             "connector %s: driver %s asked to take over and never did; this one goes on",
             self._config.name,
@@ -256,9 +302,9 @@ class DriverSession:
             self.requests.look_now()
             if (reason := self.requests.closing()) is not None:
                 return reason
-        self._status.become("RUNNING")
+        self.status.become("RUNNING")
         # Only after the claim: a driver that does not come to claim changes nothing.
-        record = self._record or deploy(self._store, self._config.name, self._raw, claim.generation)
+        record = self._record or deploy(self.store, self._config.name, self._raw, claim.generation)
         log.info(
             "connector %s is RUNNING, configuration %d, from generation %d on",
             self._config.name,
@@ -274,18 +320,18 @@ class DriverSession:
             return ClosingReason.REBALANCE
         return drive(claim, record)
 
-    def _succession(self, name: str) -> Handover:
+    def _handover(self) -> Handover:
         return Handover(
-            self._store,
+            self.store,
             self._config.name,
-            name,
-            clock=self._clock,
+            self._driver,
+            clock=self.clock,
             wait=self._wait_for_turn,
             graceful=self._config.graceful_timeout_ms / 1000,
         )
 
     def _wait_for_turn(self, timeout: float) -> bool:
         """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
-        if self._signal.wait(timeout):
-            self._signal.answered()
-        return self._signal.is_final
+        if self.signal.wait(timeout):
+            self.signal.answered()
+        return self.signal.is_final

@@ -87,22 +87,14 @@ class SourceDriver:
         self._clock = clock or SystemWallClock()
         self._signal = signal or ClosingSignal()
         self._jitter = jitter
-        self._tenure = DriverSession(
-            store,
-            connector,
-            config,
-            raw,
-            clock=self._clock,
-            signal=self._signal,
-            executors=executors,
-            requests=requests,
-            record=record,
-            waits=waits,
-        )
-        self._generations, self._requests = self._tenure.generations, self._tenure.requests
+        self._connector = connector
+        self._raw = raw
+        self._executors = executors
+        self._record = record
+        self._waits = waits
+        self._requests = requests or PendingRequests(store, config.name, self._clock)
         self._history = HistoryKeeper(store, config.name, self._clock)
         self._totals = TotalsKeeper(store, config.name)
-        self._task_waits = Waits.of_restarts(f"connector {config.name}", config, self._clock, jitter)
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """End: what runs commits and stops first. From any thread or signal handler."""
@@ -130,14 +122,27 @@ class SourceDriver:
                 f"connector {self._config.name} is a source, and there may always be more to poll: run it "
                 f"without --until-caught-up, and stop it when it has read what you want"
             )
-        return self._tenure.run(self._drive)
+        self._session = DriverSession(
+            self._store,
+            self._connector,
+            self._config,
+            self._raw,
+            clock=self._clock,
+            signal=self._signal,
+            requests=self._requests,
+            executors=self._executors,
+            record=self._record,
+            waits=self._waits,
+        )
+        self._generations = self._session.generations
+        return self._session.run(self._drive)
 
     def _drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
         """Generation after generation, the first of which is claimed."""
-        self._restarts = TaskFailures(self._config, self._tenure.status, self._clock, self._jitter)
+        self._failures = TaskFailures(self._config, self._session.status, self._clock, self._jitter)
         self._totals.catch_up()
         while True:
-            configs = self._tenure.task_configs()
+            configs = self._session.task_configs()
             if not self._fence(claim, record, configs):
                 return self._requests.closing()
             plan = self._generations.plan(
@@ -149,10 +154,10 @@ class SourceDriver:
             )
             with logging_about(generation=plan.generation):
                 self._run(plan)
-            self._tenure.yield_to_successor()
-            if (problem := self._restarts.given_up()) is not None:
+            self._session.yield_to_successor()
+            if (problem := self._failures.given_up()) is not None:
                 raise problem
-            if not self._wait(self._restarts.waiting):
+            if not self._wait(self._failures.waiting):
                 return self._requests.closing()
             claim = self._generations.claim()
 
@@ -189,13 +194,13 @@ class SourceDriver:
             )
             if not self._wait(_countdown(self._clock, delay)):
                 return False
-        return not self._tenure.is_unwanted()
+        return not self._session.is_unwanted()
 
     def _try_to_fence(self, tasks: range) -> ConnectException | None:
         """What kept us from it; None also when the end was asked for meanwhile."""
         for task in tasks:
-            self._tenure.expect_newest()  # the tasks of a newer driver have the same transactional ids
-            if self._tenure.is_unwanted():
+            self._session.expect_newest()  # the tasks of a newer driver have the same transactional ids
+            if self._session.is_unwanted():
                 return None
             try:
                 fence(self._target, self._config, task)
@@ -209,7 +214,7 @@ class SourceDriver:
 
     def _run(self, plan: GenerationPlan) -> None:
         self._listener.planned(plan)
-        self._restarts.generation_begins()
+        self._failures.generation_begins()
         self._history.generation_begins()
         supervisor = SourceSupervisor(
             self._store,
@@ -240,35 +245,35 @@ class SourceDriver:
 
     def _heed_tasks(self, away: RetriableException | None) -> float:
         """Seconds to wait for what the tasks need and is away; None: they work."""
-        return self._task_waits.heed(away, self._tenure.status.wait_for)
+        return self._failures.away(away)
 
     def _must_close(self, progress: Progress) -> ClosingReason | None:
         """Why the running generation shall close."""
         for task, row in progress.items():
             if row.failure is not None:
-                self._restarts.failed(
+                self._failures.failed(
                     task, TaskFailure(row.failure, row.trace or ""), made_progress=row.records > 0
                 )
         if progress:
             self._heed_tasks(None)
-        self._tenure.status.save_if_due()
+        self._session.status.save_if_due()
         self._history.progress(of_task(task, row) for task, row in progress.items())
         self._listener.tasks(list(_running(progress)))
         self._requests.look()
         if (reason := self._requests.closing()) is not None:
             return reason
-        if self._requests.consume("restart_failed") and self._restarts.forgive():
+        if self._requests.consume("restart_failed") and self._failures.reset():
             return ClosingReason.REBALANCE
         if self._requests.consume("rebalance"):
             return ClosingReason.REBALANCE
         if self._requests.consume("flush"):
             return ClosingReason.DUE  # a transaction that waits for its interval is committed
-        return ClosingReason.FAILURE if self._restarts.is_due() else None
+        return ClosingReason.FAILURE if self._failures.is_due() else None
 
     def _learn(self, task: int, outcome: SourceTaskOutcome) -> None:
         failure = outcome.failure
         if outcome.end in (End.FAILED, End.FENCED) and failure is not None:
-            self._restarts.failed(
+            self._failures.failed(
                 task, TaskFailure(failure.message, failure.trace), made_progress=outcome.records > 0
             )
         if outcome.end is End.CANCELLED:
@@ -282,11 +287,11 @@ class SourceDriver:
 
     def _wait(self, left: Callable[[], float]) -> bool:
         """Wait as long as seconds are left; False when the end was asked for meanwhile."""
-        while not self._tenure.is_unwanted():
+        while not self._session.is_unwanted():
             self._take_orders()
             if (seconds := left()) <= 0:
                 return True
-            self._tenure.expect_newest(is_recent_enough=True)
+            self._session.expect_newest(is_recent_enough=True)
             if self._signal.wait(min(seconds, self._requests.interval)):
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
         return False
@@ -296,7 +301,7 @@ class SourceDriver:
         self._requests.consume("rebalance")
         self._requests.consume("flush")
         if self._requests.consume("restart_failed"):
-            self._restarts.forgive()
+            self._failures.reset()
 
 
 def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:

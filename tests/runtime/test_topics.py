@@ -11,7 +11,8 @@ import pytest
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
-from sinksdk.runtime.topics import Read, TopicWatch, excused
+from sinksdk.runtime.failures import excused
+from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.sources import Subscription
 from sinksdk.sources.snapshot import Snapshot
 from sinksdk.testing import ManualClock

@@ -215,7 +215,7 @@ class SinkCluster(Cluster):
             requests=requests,
             record=record,
             group=self._group,
-            mirrors=InlineSync,
+            syncs=InlineSync,
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> TaskResult:
