@@ -14,8 +14,8 @@ from sinksdk.cli.startup import Place
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import LogSettings
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration
-from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
 from sinksdk.store import identify

@@ -19,8 +19,8 @@ from sinksdk.runtime.partition_lag import PartitionLag
 from sinksdk.runtime.planner import Decision, GenerationPlanner
 from sinksdk.runtime.reporter import SinkReporter
 from sinksdk.runtime.session import DriverSession
+from sinksdk.runtime.sink_supervisor import RunningGeneration, SinkSupervisor
 from sinksdk.runtime.source_monitor import SourceMonitor, final_offsets, first_positions
-from sinksdk.runtime.supervisor import RunningGeneration, Supervisor
 from sinksdk.runtime.topics import Read
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange
@@ -271,7 +271,7 @@ class SinkSession:
                 self._failures.away(None)
             self._reporter.progress(progress)
 
-        supervisor = Supervisor(
+        supervisor = SinkSupervisor(
             session.store,
             self._config.name,
             session.generations,
@@ -292,7 +292,7 @@ class SinkSession:
             session.signal.wait(self._config.poll_interval_ms / 1000)
             return
         began = session.clock.now()
-        outcomes = supervisor.run(running, plan)
+        outcomes = supervisor.outcomes(running, plan)
         self._planner.ended(session.clock.now() - began)
         self._reporter.measured(plan.generation, supervisor.measures, outcomes)
         overtaken: set[TopicPartition] = set()

@@ -22,7 +22,12 @@ from sinksdk.logs import logging_about
 from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
 from sinksdk.runtime.failures import TaskFailure, TaskFailures
 from sinksdk.runtime.session import DriverSession
-from sinksdk.runtime.source_supervisor import Progress, RunningSourceGeneration, SourceSupervisor
+from sinksdk.runtime.source_supervisor import (
+    Progress,
+    RunningSourceGeneration,
+    SourceSupervisor,
+    source_progress,
+)
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.store import Store
@@ -222,7 +227,7 @@ class SourceDriver:
             self._generations,
             self._signal,
             graceful=self._config.graceful_timeout_ms / 1000,
-            must_close=self._must_close,
+            look=lambda rows: self._must_close(source_progress(rows)),
             on_closing=lambda reason: self._listener.closing(plan.generation, reason),
             clock=self._clock,
         )
@@ -232,7 +237,7 @@ class SourceDriver:
             log.info("connector %s: %s; planned again", self._config.name, error)
             self._signal.wait(self._config.poll_interval_ms / 1000)
             return
-        outcomes = supervisor.run(running, plan)
+        outcomes = supervisor.outcomes(running, plan)
         self._totals.add(plan.generation, supervisor.measures, {})
         self._history.ended([of_task(task, outcome) for task, outcome in enumerate(outcomes)])
         self._signal.answered()

@@ -13,7 +13,7 @@ from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.runner import ConnectorRunner
-from sinksdk.runtime.supervisor import RunningGeneration
+from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.sources import Source
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec

@@ -83,7 +83,7 @@ class SimulatedGeneration:
         self._cluster.on_end(world.current)
 
     def wait(self, timeout: float) -> bool:
-        """See :class:`~sinksdk.runtime.supervisor.RunningGeneration`. Here Spark notices what has ended."""
+        """See :class:`~sinksdk.runtime.supervisor.RunningJob`. Here Spark notices what has ended."""
         if not self.is_over:
             self._world.sleep(timeout)
         for slot in self.slots:
