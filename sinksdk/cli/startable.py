@@ -13,7 +13,8 @@ from sinksdk.control.progress import Listener, SourceListener
 from sinksdk.engine.writer import Target
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.sink_session import Launcher
-from sinksdk.runtime.source_driver import SourceDriver, SourceLauncher
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime.source_session import SourceLauncher
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.store import Store

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
-from sinksdk.control.history import HistoryKeeper, of_partition
-from sinksdk.control.progress import Listener, ProgressTracker
+from sinksdk.control.history import HistoryKeeper, of_partition, of_task
+from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
 from sinksdk.control.status import StatusKeeper
 from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
+from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.measures import TaskMeasures
 from sinksdk.store import Store
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress
+from sinksdk.store.reports import PartitionProgress, SourceProgress
 
 
 class SinkReporter:
@@ -108,3 +109,65 @@ class SinkReporter:
         self._history.ended([of_partition(outcome) for outcome in outcomes])
         self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
         self._listener.ended(generation, self.tracker.of(outcomes))
+
+
+class SourceReporter:
+    """Shows how one source is doing; as :class:`SinkReporter`.
+
+    Args:
+        store: where history and totals are kept.
+        connector: the connector's name.
+        listener: watches the driver.
+        status: written at each progress, if it is time.
+        clock: time.
+    """
+
+    def __init__(
+        self, store: Store, connector: str, listener: SourceListener, status: StatusKeeper, clock: WallClock
+    ) -> None:
+        self._listener = listener
+        self._status = status
+        self._history = HistoryKeeper(store, connector, clock)
+        self._totals = TotalsKeeper(store, connector)
+
+    def catch_up(self) -> None:
+        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        self._totals.catch_up()
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        self._listener.planned(plan)
+        self._history.generation_begins()
+
+    def progress(self, rows: Mapping[int, SourceProgress]) -> None:
+        """What the running generation's tasks report, by number."""
+        self._status.save_if_due()
+        self._history.progress(of_task(task, row) for task, row in rows.items())
+        self._listener.tasks(
+            [
+                SourceTaskView(task, row.state, row.records, row.transactions, row.rate, row.failure)
+                for task, row in sorted(rows.items())
+            ]
+        )
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+        self._listener.closing(generation, reason)
+
+    def measured(
+        self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[SourceTaskOutcome]
+    ) -> None:
+        """What an ended generation comes to."""
+        self._totals.add(generation, measures, {})
+        self._history.ended([of_task(task, outcome) for task, outcome in enumerate(outcomes)])
+
+    def ended(self, generation: int, outcomes: Sequence[SourceTaskOutcome]) -> None:
+        """How a generation's tasks have ended, by number."""
+        self._listener.tasks_ended(
+            generation, [_ended(task, outcome) for task, outcome in enumerate(outcomes)]
+        )
+
+
+def _ended(task: int, outcome: SourceTaskOutcome) -> SourceTaskView:
+    failure = outcome.failure.message if outcome.failure else None
+    return SourceTaskView(task, outcome.end, outcome.records, outcome.transactions, failure=failure)

@@ -109,7 +109,7 @@ class Scene:
         return fencing.fenced
 
     def launch(self, plan: GenerationPlan) -> Ended:
-        """See :class:`~sinksdk.runtime.source_driver.SourceLauncher`."""
+        """See :class:`~sinksdk.runtime.source_session.SourceLauncher`."""
         self.plans.append(plan)
         self._close()
         return Ended()
