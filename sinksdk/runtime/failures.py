@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.status import StatusKeeper
@@ -257,18 +257,6 @@ def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectExce
     return error
 
 
-class TaskFailure(NamedTuple):
-    """Why a task ended early.
-
-    Args:
-        message: what the exception said.
-        trace: its stack trace.
-    """
-
-    message: str
-    trace: str
-
-
 class TaskFailures:
     """One connector's tasks that failed.
 
@@ -308,7 +296,7 @@ class TaskFailures:
         self._failed.clear()
         self._due_at = 0.0
 
-    def failed(self, task: int, failure: TaskFailure, *, made_progress: bool) -> None:
+    def failed(self, task: int, failure: Failure, *, made_progress: bool) -> None:
         """A task of the running generation has failed; told again, nothing changes.
 
         Args:
@@ -368,7 +356,7 @@ class TaskFailures:
         """What to raise when a task has failed too often."""
         return self._fatal
 
-    def _given_up(self, task: int, failure: TaskFailure) -> ConnectException:
+    def _given_up(self, task: int, failure: Failure) -> ConnectException:
         most = self._config.restart_max_attempts
         error = ConnectException(
             f"connector {self._config.name} has FAILED: task {task} failed {most + 1} times in a row or "

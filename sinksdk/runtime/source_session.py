@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.engine.writer import Target
-from sinksdk.errors import RetriableException
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.logs import logging_about
 from sinksdk.runtime.backoff import Backoff
-from sinksdk.runtime.failures import TaskFailure, TaskFailures
+from sinksdk.runtime.failures import TaskFailures
 from sinksdk.runtime.reporter import SourceReporter
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.source_supervisor import (
@@ -129,7 +130,7 @@ class SourceSession:
         """Why the running generation is to close."""
         for task, row in progress.items():
             if row.failure is not None:
-                failure = TaskFailure(row.failure, row.trace or "")
+                failure = Failure(ConnectException.__name__, row.failure, row.trace or "")
                 self._failures.failed(task, failure, made_progress=row.records > 0)
         if progress:
             self._failures.away(None)
@@ -148,9 +149,7 @@ class SourceSession:
     def _record(self, task: int, outcome: SourceTaskOutcome) -> None:
         failure = outcome.failure
         if outcome.end in (End.FAILED, End.FENCED) and failure is not None:
-            self._failures.failed(
-                task, TaskFailure(failure.message, failure.trace), made_progress=outcome.records > 0
-            )
+            self._failures.failed(task, failure, made_progress=outcome.records > 0)
         if outcome.end is End.CANCELLED:
             log.warning(
                 "connector %s: task %d did not stop in time (task.shutdown.graceful.timeout.ms is %d); what "
