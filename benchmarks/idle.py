@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from benchmarks.table import Row, show
 from sinksdk import ConnectorConfig, TopicPartition
-from sinksdk.runtime import registry
-from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.control import registry
+from sinksdk.control.info import connector_info
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.info import connector_info
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources.topic_directory import TopicDirectory, write_records
@@ -49,7 +48,7 @@ def make_topic(root: Path, files: int, partitions: int = PARTITIONS) -> None:
 def _worker(store: Store, root: Path, name: str) -> WorkerConnector:
     signal = ClosingSignal()
 
-    def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+    def driver(record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
         assert record is not None
         return ConnectorDriver(
             store=store,
@@ -59,7 +58,7 @@ def _worker(store: Store, root: Path, name: str) -> WorkerConnector:
             raw=record.config,
             launcher=InProcess(store, Task, name),
             signal=signal,
-            wishes=wishes,
+            requests=requests,
             record=record,
         )
 

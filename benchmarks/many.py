@@ -26,7 +26,6 @@ from sinksdk import OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.generation import Generations
 from sinksdk.sources.base import Reader
 from sinksdk.sources.kafka import KafkaClient, KafkaSource
 from sinksdk.sources.kafka.reader import KafkaReader
@@ -37,6 +36,7 @@ from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec, packed, unpacked
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from tests.kafka.broker import serving
 

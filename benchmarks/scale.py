@@ -22,15 +22,15 @@ import boto3
 from benchmarks import idle
 from benchmarks.table import Row, show
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
+from sinksdk.control.info import connector_info
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemClock
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import connector_info
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, Store, open_store, take_over
 from sinksdk.store.base import Stored
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import Closing, GenerationPlan, PlannedRange, TaskPlan
 from tests.integration.fault_proxy import serving_s3

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from property_tests.exercised import EXERCISED
 from sinksdk import BatchPolicy, OffsetRange, TopicPartition
 from sinksdk.engine import PartitionOutcome
-from sinksdk.runtime.assignment import assign
-from sinksdk.runtime.planner import Backlog, Decision, Planner, observe, remember
+from sinksdk.runtime.planner import Backlog, Decision, Planner, assign, observe, remember
 from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus
 

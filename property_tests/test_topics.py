@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import ConnectorConfig, OffsetRange, TopicPartition
-from sinksdk.runtime.lookout import Lookout
-from sinksdk.runtime.topics import Read, Sight, TopicWatch
+from sinksdk.runtime.source_monitor import SourceMonitor
+from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot
 from sinksdk.testing import ManualClock
 
 exercised = EXERCISED["missing topics"]
@@ -28,10 +29,10 @@ looks: st.SearchStrategy[list[Look]] = st.lists(
 )
 
 
-def sight(at: float, there: Iterable[str]) -> Sight:
+def snapshot(at: float, there: Iterable[str]) -> Snapshot:
     present = set(there)
     partitions = {TopicPartition(topic, 0): OffsetRange(0, 5) for topic in present}
-    return Sight(at, partitions, absent={topic: "not there" for topic in NAMES if topic not in present})
+    return Snapshot(at, partitions, absent={topic: "not there" for topic in NAMES if topic not in present})
 
 
 class Absences:
@@ -54,7 +55,7 @@ def test_an_alarm_means_missing_for_the_grace_time_and_nothing_else(looks: Seque
     expected, now = Absences(), 0
     for seconds, there in looks:
         now += seconds
-        watch.see(sight(now, there), Read())
+        watch.see(snapshot(now, there), Read())
         expected.see(now, there)
         alarm = watch.alarm()
         exercised["looks"] += 1
@@ -73,10 +74,10 @@ def test_a_look_at_the_time_that_is_named_leaves_no_doubt(looks: Sequence[Look])
     now = 0
     for seconds, there in looks:
         now += seconds
-        watch.see(sight(now, there), Read())
+        watch.see(snapshot(now, there), Read())
         if watch.is_in_doubt:
             in_doubt = watch.gone - watch.certain
-            watch.see(sight(watch.recheck_at, there), Read())
+            watch.see(snapshot(watch.recheck_at, there), Read())
             assert watch.certain & in_doubt
             exercised["doubts settled"] += 1
             return
@@ -98,7 +99,7 @@ def test_who_waits_is_told_of_each_absence_once(looks: Sequence[Look]) -> None:
         expected, now, absences, known = Absences(), 0, 0, set[str]()
         for seconds, there in looks:
             now += seconds
-            watch.see(sight(now, there), Read())
+            watch.see(snapshot(now, there), Read())
             expected.see(now, there)
             absences += len(expected.certain(now) - known)
             known = expected.certain(now)
@@ -110,7 +111,7 @@ def test_who_waits_is_told_of_each_absence_once(looks: Sequence[Look]) -> None:
 
 
 class Broker:
-    """Topics with ids, in one partition each; the ``source`` of a lookout."""
+    """Topics with ids, in one partition each; the ``source`` of a monitor."""
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
@@ -164,7 +165,7 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
     committed: dict[TopicPartition, int] = {}
     ids: dict[str, str] = {}
     lives: dict[str, set[int]] = {topic: set() for topic in NAMES}
-    lookout = Lookout.of(config, broker, clock)
+    monitor = SourceMonitor.of(config, broker, clock)
     for topic in NAMES:
         broker.create(topic)
         broker.produce(topic, 3)
@@ -182,15 +183,15 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
             case "produce":
                 broker.produce(topic, count)
             case "restart":  # what a driver knows by itself is lost; what the store has stays
-                lookout = Lookout.of(config, broker, clock)
+                monitor = SourceMonitor.of(config, broker, clock)
             case _:
-                lookout.compare_with(Read(dict(committed), dict(ids)))
-                for partition, offsets in lookout.look().items():
+                monitor.compare_with(Read(dict(committed), dict(ids)))
+                for partition, offsets in monitor.refresh().items():
                     start = committed.get(partition, offsets.start)
                     if start < offsets.end:
-                        ids = {partition.topic: lookout.ids[partition.topic], **ids}
+                        ids = {partition.topic: monitor.ids[partition.topic], **ids}
                         committed[partition] = offsets.end
                         lives[partition.topic].add(broker.made[partition.topic])
                         exercised["ranges read"] += 1
-                exercised["looks that miss something"] += bool(lookout.watch.gone)
+                exercised["looks that miss something"] += bool(monitor.topics.gone)
     assert all(len(lives_of_one) <= 1 for lives_of_one in lives.values())

@@ -6,6 +6,11 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from sinksdk.logs import same_subject
+
+Background = Callable[[Callable[[], None]], None]
+"""Runs something beside the caller's thread; handed in, so that a simulation has no threads."""
+
 
 class SystemThreads:
     """The machine's threads.
@@ -47,3 +52,9 @@ class SystemThreads:
         thread = threading.Thread(target=run, name=f"{self._name} aside", daemon=True)
         thread.start()
         return thread.join
+
+
+def in_a_thread(run: Callable[[], None]) -> None:
+    """Run in a thread of its own: one that hangs keeps nobody from ending, as a pool's would."""
+    name = getattr(run, "__qualname__", "background")
+    threading.Thread(target=same_subject(run), name=name, daemon=True).start()

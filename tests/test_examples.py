@@ -16,7 +16,7 @@ from sinksdk import (
     SinkConnector,
     TopicPartition,
 )
-from sinksdk.runtime.checks import check_file
+from sinksdk.control.checks import check_file
 from sinksdk.sources import Subscription, TopicDirectory, write_records
 from sinksdk.testing import SinkTaskHarness
 

@@ -15,10 +15,10 @@ import pytest
 
 from examples.file_source import CHUNK, FileConfig, FileSource, FileTask
 from sinksdk import ConfigException
+from sinksdk.control.checks import check_file
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome
-from sinksdk.runtime.checks import check_file
 from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.threads import SystemThreads

@@ -24,11 +24,10 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.runtime.checks import check_file
-from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.control.checks import check_file
+from sinksdk.control.herder import Herder
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources import TopicDirectory
 from sinksdk.store import MemoryStore
@@ -155,7 +154,7 @@ class Process:
     def __init__(self, store: MemoryStore, folder: Path) -> None:
         self.store, self.folder, self.signal = store, folder, ClosingSignal()
 
-    def driver(self, record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+    def driver(self, record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
         assert record is not None
         connector, config = configured(record)
         return ConnectorDriver(
@@ -166,7 +165,7 @@ class Process:
             raw=record.config,
             launcher=None,  # type: ignore[arg-type] # there is nothing to launch
             signal=self.signal,
-            wishes=wishes,
+            requests=requests,
             record=record,
         )
 

@@ -28,8 +28,8 @@ from benchmarks.kafka_connect.connectors import FLUSH_SIZE, TASKS
 from benchmarks.kafka_connect.rows import Parts
 from benchmarks.kafka_connect.side import Run
 from benchmarks.null_s3 import NullS3
+from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
-from sinksdk.runtime.events import PartitionView, Silent
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -139,11 +139,11 @@ class _RebalanceOnce(Silent):
         return self._at is None
 
     def planned(self, plan: GenerationPlan) -> None:  # noqa: ARG002 - whatever it is
-        """See :class:`sinksdk.runtime.events.Listener`."""
+        """See :class:`sinksdk.control.progress.Listener`."""
         self.began = self.began or time.time()
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`sinksdk.runtime.events.Listener`."""
+        """See :class:`sinksdk.control.progress.Listener`."""
         if self._at is not None and self.driver and sum(view.records for view in partitions) >= self._at:
             self._at = None
             self.driver.rebalance()

@@ -11,14 +11,13 @@ from property_tests.simulation.store import Bystander, Records, SimulatedStore
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import Connector
 from sinksdk.context import ClosingReason
+from sinksdk.control.connector_calls import InlineExecutor
+from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.herder import Herder
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.runtime.author import AtOnce
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.runtime.runner import Driver
-from sinksdk.runtime.tenure import Settings
-from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.session import Settings
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 
@@ -84,7 +83,7 @@ class SimulatedGeneration:
         self._cluster.on_end(world.current)
 
     def wait(self, timeout: float) -> bool:
-        """See :class:`~sinksdk.runtime.supervisor.RunningGeneration`. Here Spark notices what has ended."""
+        """See :class:`~sinksdk.runtime.supervisor.RunningJob`. Here Spark notices what has ended."""
         if not self.is_over:
             self._world.sleep(timeout)
         for slot in self.slots:
@@ -152,7 +151,7 @@ class Cluster(ABC):
         self,
         raw: Mapping[str, str],
         record: ConnectorRecord | None,
-        wishes: Wishes,
+        requests: PendingRequests,
         signal: ClosingSignal,
         launcher: SimulatedLauncher,
     ) -> Driver:
@@ -161,7 +160,7 @@ class Cluster(ABC):
         Args:
             raw: its configuration.
             record: where that comes from, if it is the store's own.
-            wishes: what an operator wants.
+            requests: what an operator wants.
             signal: asks to close.
             launcher: starts its generations.
         """
@@ -191,9 +190,9 @@ class Cluster(ABC):
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> Driver:
+        def driver(record: ConnectorRecord | None, requests: PendingRequests) -> Driver:
             written = raw if record is None else record.config
-            return self.driver(written, record, wishes, signal, SimulatedLauncher(self, name))
+            return self.driver(written, record, requests, signal, SimulatedLauncher(self, name))
 
         def run() -> None:
             try:
@@ -206,7 +205,7 @@ class Cluster(ABC):
                     brings_config=True,
                     signal=signal,
                     clock=self.world,
-                    callers=AtOnce,
+                    executors=InlineExecutor,
                     jitter=lambda: 1.0,
                 ).run(until_caught_up=until_caught_up)
                 end = "well"
@@ -235,7 +234,7 @@ class Cluster(ABC):
                     groups=self.group_of,
                     signal=signal,
                     clock=self.world,
-                    callers=AtOnce,
+                    executors=InlineExecutor,
                     jitter=lambda: 1.0,
                 ).run()
                 end = "well"
@@ -276,7 +275,7 @@ class Cluster(ABC):
         """An operator asks something of the connector, through the store; nobody loses such a wish.
 
         Args:
-            what: a method of :class:`~sinksdk.runtime.herder.Herder`.
+            what: a method of :class:`~sinksdk.control.herder.Herder`.
             config: for ``configure``: settings that differ.
         """
         herder = Herder(Bystander(self.records.stored))

@@ -12,15 +12,16 @@ from property_tests.simulation.archive import SimulatedTask
 from property_tests.simulation.store import SimulatedStore
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
 from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.control import registry
+from sinksdk.control.deletion import Deletion
 from sinksdk.engine.committer import Committer
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.runtime import generation, registry, tenure
-from sinksdk.runtime.deletion import Deletion
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.succession import Succession
-from sinksdk.runtime.tenure import Tenure
+from sinksdk.runtime import session
+from sinksdk.runtime.handover import Handover
+from sinksdk.runtime.session import DriverSession
 from sinksdk.spark import executor
-from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, ledger, merge, table
+from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, generations, ledger, merge, table
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
     task_count_key,
     task_key,
@@ -49,12 +50,12 @@ def no_fence(patch: Patch) -> None:
 
 def no_merge(patch: Patch) -> None:
     """The next plan is made from the plan before, without what its tasks have committed."""
-    patch.setattr(generation, "merge", lambda base, records: merge(base, []))
+    patch.setattr(generations, "merge", lambda base, records: merge(base, []))
 
 
 def segments_forgotten(patch: Patch) -> None:
     """The next plan is made without the commits that tasks have set apart."""
-    patch.setattr(generation, "whole", lambda store, connector, task, record: record)
+    patch.setattr(generations, "whole", lambda store, connector, task, record: record)
 
 
 def no_attempt(patch: Patch) -> None:
@@ -199,7 +200,7 @@ def older_driver_configures(patch: Patch) -> None:
 
         return registry._change(store, connector, changed)
 
-    patch.setattr(tenure, "deploy", anyhow)
+    patch.setattr(session, "deploy", anyhow)
 
 
 def tokens_not_noted(patch: Patch) -> None:
@@ -240,7 +241,7 @@ def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
 
 def deletion_without_publishing(patch: Patch) -> None:
     """A connector is deleted as soon as its tasks have ended, whatever waits to be published."""
-    patch.setattr(Tenure, "_has_unpublished", lambda self: False)
+    patch.setattr(DriverSession, "_has_unpublished", lambda self: False)
     patch.setattr(Deletion, "settle", lambda self, *arguments: "")
     patch.setattr(Deletion, "expect_published", lambda self, reason="": None)
 
@@ -252,12 +253,12 @@ def group_ahead_of_what_is_visible(patch: Patch) -> None:
 
 def newcomer_never_asks(patch: Patch) -> None:
     """A second driver fences the first one at once."""
-    patch.setattr(Succession, "await_turn", lambda self: True)
+    patch.setattr(Handover, "await_turn", lambda self: True)
 
 
 def older_driver_never_gives_way(patch: Patch) -> None:
     """The first driver ends its generation, and begins the next one."""
-    patch.setattr(Generations, "give_way", lambda self: None)
+    patch.setattr(Generations, "yield_to_successor", lambda self: None)
 
 
 def closing_commits_nothing(patch: Patch) -> None:

@@ -14,14 +14,13 @@ import pyarrow as pa
 from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
+from sinksdk.control.connector_calls import InlineExecutor
+from sinksdk.control.consumer_group import InlineSync, OffsetGroup
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.runtime.author import AtOnce
-from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.mirror import MirrorAtOnce, OffsetGroup
-from sinksdk.runtime.tenure import Settings
-from sinksdk.runtime.wishes import Wishes
+from sinksdk.runtime.session import Settings
 from sinksdk.sources import Subscription
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.executor import run_attempt
@@ -195,7 +194,7 @@ class SinkCluster(Cluster):
         self,
         raw: Mapping[str, str],
         record: ConnectorRecord | None,
-        wishes: Wishes,
+        requests: PendingRequests,
         signal: ClosingSignal,
         launcher: SimulatedLauncher,
     ) -> ConnectorDriver:
@@ -211,12 +210,12 @@ class SinkCluster(Cluster):
             clock=self.world,
             signal=signal,
             background=_at_once,
-            callers=AtOnce,
+            executors=InlineExecutor,
             jitter=lambda: 1.0,
-            wishes=wishes,
+            requests=requests,
             record=record,
             group=self._group,
-            mirrors=MirrorAtOnce,
+            syncs=InlineSync,
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> TaskResult:

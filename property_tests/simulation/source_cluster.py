@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.threads import SimulatedThreads
 from property_tests.simulation.world import Process, World
+from sinksdk.control.connector_calls import InlineExecutor
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.threads import Threads
 from sinksdk.engine.writer import Target
-from sinksdk.runtime.author import AtOnce
-from sinksdk.runtime.closing_signal import ClosingSignal
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.source.connector import SourceConnector
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
@@ -50,7 +49,7 @@ class SourceCluster(Cluster):
         self,
         raw: Mapping[str, str],
         record: ConnectorRecord | None,
-        wishes: Wishes,
+        requests: PendingRequests,
         signal: ClosingSignal,
         launcher: SimulatedLauncher,
     ) -> SourceDriver:
@@ -65,9 +64,9 @@ class SourceCluster(Cluster):
             launcher=launcher,
             clock=self.world,
             signal=signal,
-            callers=AtOnce,
+            executors=InlineExecutor,
             jitter=lambda: 1.0,
-            wishes=wishes,
+            requests=requests,
             record=record,
         )
 

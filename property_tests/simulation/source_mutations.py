@@ -11,10 +11,10 @@ import pytest
 from property_tests.simulation.mutations import driver_reads_its_claim_afresh, writes_without_condition
 from property_tests.simulation.places import SimulatedDisk
 from sinksdk.engine.boundaries import ConnectorBoundaries, Decision
+from sinksdk.engine.fencing import FencingRound
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.runtime import source_driver
-from sinksdk.runtime.fencing import FencingRound
-from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime import zombie_fencing
+from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata
 from sinksdk.sources.topic_directory.log import Entry, TransactionLog
@@ -70,7 +70,7 @@ def decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
             return FencingRound(range(0), None)
         return FencingRound(range(0) if recorded is None else fence(recorded, tasks), tasks)
 
-    patch.setattr(source_driver, "fencing_round", fencing_round)
+    patch.setattr(zombie_fencing, "fencing_round", fencing_round)
 
 
 def nothing_is_ever_pending(patch: Patch) -> None:
@@ -79,17 +79,17 @@ def nothing_is_ever_pending(patch: Patch) -> None:
     def is_pending(claim: Any, record: Any, configs: Sequence[Any]) -> bool:
         return claim.before is None or len(claim.before.tasks) != len(configs)
 
-    patch.setattr(source_driver, "_is_pending", is_pending)
+    patch.setattr(zombie_fencing, "_is_pending", is_pending)
 
 
 def fencing_may_fail(patch: Patch) -> None:
     """Tasks start although those before them could not be fenced."""
-    fence = SourceDriver._try_to_fence
+    fence = ZombieFencing._try_to_fence
 
-    def anyhow(self: SourceDriver, tasks: range) -> None:
+    def anyhow(self: ZombieFencing, tasks: range) -> None:
         fence(self, tasks)
 
-    patch.setattr(SourceDriver, "_try_to_fence", anyhow)
+    patch.setattr(ZombieFencing, "_try_to_fence", anyhow)
 
 
 def no_check_before_the_writer(patch: Patch) -> None:

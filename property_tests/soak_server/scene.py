@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from property_tests.soak_server.gate import Gate
 from sinksdk import TopicPartition
-from sinksdk.runtime.herder import Herder
+from sinksdk.control.herder import Herder
 from sinksdk.store import committed_offsets, open_store
 from tests.integration.archive_site import bucket
 from tests.integration.served import Server

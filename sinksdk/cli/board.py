@@ -11,8 +11,8 @@ from typing import Final
 
 from sinksdk.cli.task_tally import TaskTally
 from sinksdk.context import ClosingReason
+from sinksdk.control.progress import LOST, PartitionView, SourceTaskView
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.events import LOST, PartitionView, SourceTaskView
 from sinksdk.store.records import GenerationPlan
 
 CAUGHT_UP: Final = "caught up"

@@ -15,14 +15,14 @@ from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, w
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
 from sinksdk.config_file import read_config_file
+from sinksdk.control.checks import check_config
+from sinksdk.control.herder import Herder
+from sinksdk.control.info import ConnectorInfo, TaskInfo
+from sinksdk.control.redaction import redacted, still_hidden, with_secrets
+from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
-from sinksdk.runtime.checks import check_config
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.info import ConnectorInfo, TaskInfo
-from sinksdk.runtime.redaction import redacted, still_hidden, with_secrets
-from sinksdk.runtime.registry import ConnectorNotFoundException, graceful_timeout
-from sinksdk.runtime.waits import told
+from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
 from sinksdk.store.absolute import absolute_store_url
@@ -124,7 +124,7 @@ def ask(store: str, name: str, wish: str, *, only_failed: bool = False, as_json:
     Args:
         store: where.
         name: the connector's.
-        wish: a method of :class:`~sinksdk.runtime.herder.Herder`.
+        wish: a method of :class:`~sinksdk.control.herder.Herder`.
         only_failed: for ``restart``.
         as_json: say it for programs.
 

@@ -13,13 +13,13 @@ from sinksdk.cli.control import herding
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
+from sinksdk.control.herder import Herder
+from sinksdk.control.sink_offsets import opened_sink
+from sinksdk.control.source_offsets import Changes, SourceOffsets
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.launch.idle import source_target
 from sinksdk.launch.topics import TopicDirectory, sink_source
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.sink_offsets import opened_sink
-from sinksdk.runtime.source_offsets import Changes, SourceOffsets
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
 from sinksdk.store import Store

@@ -13,7 +13,7 @@ from sinksdk.cli.board import Board, Snapshot
 from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.task_tally import TaskTally, ended, progress
 from sinksdk.context import ClosingReason
-from sinksdk.runtime.events import PartitionView, SourceTaskView
+from sinksdk.control.progress import PartitionView, SourceTaskView
 from sinksdk.store.records import GenerationPlan
 
 _INTERVAL: Final = 5.0  # seconds between two lines of progress
@@ -53,24 +53,24 @@ class PlainProgress(Board):
         self._write(text)
 
     def planned(self, plan: GenerationPlan) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         super().planned(plan)
         self._begun = self._clock()
         self._next = self._begun + self._interval
         self.note(f"generation {plan.generation}: {_work(plan)}")
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         super().progress(partitions)
         self._tell_if_due(_amounts)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         super().closing(generation, reason)
         self.note(f"generation {generation}: closing, {reason}")
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         super().ended(generation, partitions)
         seconds = duration(self._clock() - self._begun)
         self.note(f"generation {generation}: ended after {seconds}, {_outcome(partitions)}")
@@ -79,12 +79,12 @@ class PlainProgress(Board):
                 self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
 
     def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """See :class:`~sinksdk.runtime.events.SourceListener`."""
+        """See :class:`~sinksdk.control.progress.SourceListener`."""
         super().tasks(tasks)
         self._tell_if_due(lambda shown: progress(shown.tally or TaskTally()))
 
     def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """See :class:`~sinksdk.runtime.events.SourceListener`."""
+        """See :class:`~sinksdk.control.progress.SourceListener`."""
         super().tasks_ended(generation, tasks)
         seconds = duration(self._clock() - self._begun)
         self.note(f"generation {generation}: ended after {seconds}, {ended(tasks)}")

@@ -16,9 +16,9 @@ from sinksdk.cli.output import stdout, warn, write
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
+from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import Plugin, plugins
-from sinksdk.runtime.checks import load_class
 from sinksdk.source.connector import SourceConnector
 
 

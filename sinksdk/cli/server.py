@@ -17,6 +17,7 @@ from sinksdk.cli.output import stdout, write
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.signals import ShutdownSignals
 from sinksdk.cli.source import SourceOptions
+from sinksdk.control.sink_offsets import opened_sink
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.idle import source_target
@@ -27,8 +28,7 @@ from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import sink_source
 from sinksdk.logs import LogSettings, configure_logging
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.sink_offsets import opened_sink
-from sinksdk.runtime.waits import told
+from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.places import LookAtPlaces

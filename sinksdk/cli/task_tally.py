@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sinksdk.cli.formatting import counted, number
-from sinksdk.runtime.events import SourceTaskView
+from sinksdk.control.progress import SourceTaskView
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.cli.formatting import counted
 from sinksdk.cli.output import stdout, write, write_list, write_pairs
 from sinksdk.compatibility import Meaning
-from sinksdk.runtime.checks import Checked, check_file
+from sinksdk.control.checks import Checked, check_file
 
 _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
     Meaning.UNSUPPORTED: ("unsupported: refused, with what to do instead", "bold red"),

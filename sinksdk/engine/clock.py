@@ -28,3 +28,19 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Block this thread."""
         time.sleep(seconds)
+
+
+class WallClock(Clock, Protocol):
+    """A clock that also knows what time it is."""
+
+    def time(self) -> float:
+        """Seconds since the epoch; may jump. For what outlives the process."""
+        ...
+
+
+class SystemWallClock(SystemClock):
+    """The machine's clocks."""
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()

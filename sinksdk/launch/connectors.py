@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector
+from sinksdk.control.checks import Checked, check_config
 from sinksdk.engine.writer import Target
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.checks import Checked, check_config
-from sinksdk.runtime.driver import ConnectorDriver, Launcher
-from sinksdk.runtime.source_driver import SourceDriver, SourceLauncher
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.sink_session import Launcher
+from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.runtime.source_session import SourceLauncher
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store import Store
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
 from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import Topics
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.waits import Waits
+from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store
 
@@ -69,8 +69,8 @@ class Deployment:
         return WorkerConnector(
             self.store,
             name,
-            lambda record, wishes: ready(None if record is None else record.config).driver(
-                self.store, launchers, listener, signal=signal, wishes=wishes, record=record, waits=waits
+            lambda record, requests: ready(None if record is None else record.config).driver(
+                self.store, launchers, listener, signal=signal, requests=requests, record=record, waits=waits
             ),
             partial(connector_to_delete, providers=self.providers),
             groups=partial(group_to_delete, self.topics, providers=self.providers),

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
+from sinksdk.control.checks import check_config
+from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target
 from sinksdk.references import ALL_PROVIDERS, ConfigProviders
-from sinksdk.runtime.checks import check_config
-from sinksdk.runtime.lookout import look_at_ends
-from sinksdk.runtime.mirror import OffsetGroup
-from sinksdk.runtime.source_offsets import OpenedTarget
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import end_offsets
 from sinksdk.store.records import ConnectorRecord
 
 LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
@@ -60,7 +60,7 @@ def _open_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProvide
     read = open_source(topics, config) if isinstance(config, ConnectorConfig) else None
     if not isinstance(config, ConnectorConfig) or read is None:
         return dict  # a source has no end, and of a sink that cannot be configured nothing is known
-    return partial(look_at_ends, read.source, Subscription(config.topics, config.topics_regex))
+    return partial(end_offsets, read.source, Subscription(config.topics, config.topics_regex))
 
 
 def connector_to_delete(

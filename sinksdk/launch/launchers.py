@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sinksdk.errors import RetriableException
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration
-from sinksdk.runtime.supervisor import RunningGeneration
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store.records import GenerationPlan
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.waits import PASSING, Waits
+from sinksdk.engine.clock import SystemWallClock
+from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.store.reports import Waiting
 
 T = TypeVar("T")

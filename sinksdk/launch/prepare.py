@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
+from sinksdk.control.checks import Checked, check_file
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.launch.connectors import PreparedConnector, prepare_connector
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkOptions, SparkSettings
 from sinksdk.launch.topics import Topics, open_source
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.checks import Checked, check_file
 from sinksdk.sources import Source, Subscription
 from sinksdk.store import open_store
 from sinksdk.store.absolute import absolute_store_url

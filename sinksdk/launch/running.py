@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.herder import Herder
+from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.registry import ConnectorNotFoundException
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.summary import Summary, Tally, Watcher
 from sinksdk.logs import LogSettings
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.info import ConnectorInfo
-from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.runner import ConnectorRunner, Driver
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from threading import Event, Lock
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.progress import Listener, PartitionView, Silent, SourceListener, SourceTaskView
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.events import Listener, PartitionView, Silent, SourceListener, SourceTaskView
 from sinksdk.store.records import GenerationPlan
 
 

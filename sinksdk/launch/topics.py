@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
+from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, RetriableException
-from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.sources import Source
 from sinksdk.sources import TopicDirectory as TopicDirectorySource

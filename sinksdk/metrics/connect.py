@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.status import State
 from sinksdk.metrics.metric import (
     CONNECTOR,
     TASK,
@@ -23,8 +25,6 @@ from sinksdk.metrics.metric import (
     of_source_task,
     of_task,
 )
-from sinksdk.runtime.info import ConnectorInfo
-from sinksdk.runtime.status import State
 
 WORKER: Final = "connect-worker-metrics"
 CONNECTORS: Final = "connector-metrics"

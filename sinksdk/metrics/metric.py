@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from sinksdk.control.info import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.spark.places import Places
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]

@@ -17,11 +17,11 @@ from prometheus_client.metrics_core import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from sinksdk.control.herder import Herder
 from sinksdk.errors import ConnectException
 from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Kind, Metric, Scrape
 from sinksdk.metrics.own import OWN_METRICS
-from sinksdk.runtime.herder import Herder
 from sinksdk.spark.places import Places
 
 log = logging.getLogger(__name__)

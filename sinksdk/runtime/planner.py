@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.store.records import PlannedRange
+from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
@@ -375,3 +375,124 @@ def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionO
     if before is None or found <= before or found - before <= _SAME:
         return found
     return (before + found) / 2
+
+
+def assign(
+    ranges: Iterable[PlannedRange],
+    max_tasks: int,
+    previous: Mapping[TopicPartition, int] | None = None,
+) -> list[tuple[PlannedRange, ...]]:
+    """Divide ranges among at most ``max_tasks`` tasks, none of them empty.
+
+    The largest range goes to the least loaded task first. Among equally loaded tasks it stays with
+    the one that had it before, so that a task's caches keep their worth; balance is never given up
+    for it.
+
+    Args:
+        ranges: what a generation reads; a partition at most once.
+        max_tasks: ``tasks.max``.
+        previous: task of each partition in the generation before.
+
+    Returns:
+        Per task its ranges, ordered by topic and partition.
+    """
+    ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
+    tasks: list[list[PlannedRange]] = [[] for _ in range(min(max_tasks, len(ordered)))]
+    loads = [(0, 0)] * len(tasks)  # offsets, then ranges: those without records count too
+    for planned in ordered:
+        least = min(loads)
+        before = (previous or {}).get(planned.topic_partition, -1)
+        stays = 0 <= before < len(tasks) and loads[before] == least
+        task = before if stays else loads.index(least)
+        tasks[task].append(planned)
+        loads[task] = (loads[task][0] + planned.end - planned.start, loads[task][1] + 1)
+    return [tuple(sorted(shares, key=lambda planned: planned.topic_partition)) for shares in tasks if shares]
+
+
+LEAST: Final = 200_000
+"""Records that a task may read in any turn, so that what each generation costs anew (Spark's queue, a sink's
+opening and committing) never weighs more than the records."""
+
+_GROWTH: Final = 8  # times as many at most in the next turn: the first seconds of a job say little
+
+
+class Turns:
+    """One connector's generations, and how long they last.
+
+    Args:
+        seconds: that a generation should last at most, about; 0 for any time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._most = float(LEAST) if seconds else math.inf
+
+    @property
+    def most(self) -> float:
+        """Most records that each task of the next generation should read."""
+        return self._most
+
+    def record(self, seconds: float, *, is_cut: bool) -> None:
+        """A generation has ended.
+
+        Args:
+            seconds: how long it lasted.
+            is_cut: whether it left records to the next one. One that did not says nothing of longer ones.
+        """
+        if not self._seconds or (seconds <= self._seconds and not is_cut):
+            return
+        factor = min(self._seconds / max(seconds, 0.001), _GROWTH)
+        self._most = max(self._most * factor, LEAST)
+
+
+class GenerationPlanner:
+    """What a sink's next generation reads, and which of its tasks reads what.
+
+    Args:
+        planner: decides by the connector's batch policy.
+        seconds: as of :class:`Turns`.
+    """
+
+    def __init__(self, planner: Planner, seconds: float) -> None:
+        self._planner = planner
+        self._turns = Turns(seconds)
+        self._is_flushing = False
+        self._is_cut = False
+
+    def flush(self) -> None:
+        """Everything that is there now is due, until it is read."""
+        self._is_flushing = True
+
+    def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool) -> Decision:
+        """As :meth:`Planner.decide`."""
+        decision = self._planner.decide(backlogs, now, flush=flush or self._is_flushing)
+        if not decision.ranges:
+            self._is_flushing = False
+        return decision
+
+    def tasks(
+        self,
+        decision: Decision,
+        configs: Sequence[Mapping[str, str]],
+        previous: Mapping[TopicPartition, int],
+    ) -> list[TaskPlan]:
+        """The tasks of a generation.
+
+        Args:
+            decision: what it reads.
+            configs: what each task's configuration differs in.
+            previous: task of each partition in the generation before.
+        """
+        shares = assign(decision.ranges, len(configs), previous)
+        tasks = [
+            TaskPlan(ranges=self._planner.share(share, decision, self._turns.most), config=dict(own))
+            for share, own in zip(shares, configs, strict=False)
+        ]
+        uncut = {planned.topic_partition: planned for planned in decision.ranges}
+        self._is_cut = any(r is not uncut[r.topic_partition] for task in tasks for r in task.ranges)
+        self._is_flushing = self._is_flushing and self._is_cut
+        return tasks
+
+    def ended(self, seconds: float) -> None:
+        """The generation has lasted so long."""
+        self._turns.record(seconds, is_cut=self._is_cut)

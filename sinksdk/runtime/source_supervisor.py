@@ -2,104 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
-from sinksdk.context import ClosingReason
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
-from sinksdk.runtime.totals import task_progress
-from sinksdk.store import Store
+from sinksdk.errors import ConnectException
+from sinksdk.runtime.supervisor import Rows, RunningTasks, Supervisor, TaskReport
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress, TaskProgress
-
-log = logging.getLogger(__name__)
 
 Progress = Mapping[int, SourceProgress]
 """How far the tasks of a generation are, by number; those that have not begun are missing."""
 
 
-class SourceResult(Protocol):
-    """What one task reported."""
-
-    @property
-    def task(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt it was; 0 if it had not begun."""
-        ...
+class SourceResult(TaskReport, Protocol):
+    """What one task of a source reported."""
 
     @property
     def outcome(self) -> SourceTaskOutcome:
         """How it ended."""
         ...
 
-    @property
-    def measures(self) -> TaskMeasures:
-        """What it has measured."""
-        ...
+
+RunningSourceGeneration = RunningTasks[SourceResult]
+"""The job of a source's generation."""
 
 
-class RunningSourceGeneration(RunningJob, Protocol):
-    """The job of a source's generation."""
+class SourceSupervisor(Supervisor[SourceResult]):
+    """Runs one generation of a source to its end."""
 
-    def results(self) -> Sequence[SourceResult]:
-        """What its tasks reported. Raises ConnectException when the job itself failed."""
-        ...
-
-
-class SourceSupervisor:
-    """Runs one generation to its end.
-
-    Args:
-        store: where its tasks write their progress.
-        connector: the connector's name.
-        generations: the driver's hold on it.
-        signal: asks to close.
-        graceful: seconds the tasks have for closing.
-        must_close: why the generation shall close, as far as it shall, given how far its tasks are. Asked
-            every second or so; must not block.
-        on_closing: told that the tasks were asked to close.
-        clock: time.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        connector: str,
-        generations: Generations,
-        signal: ClosingSignal,
-        *,
-        graceful: float,
-        must_close: Callable[[Progress], ClosingReason | None],
-        on_closing: Callable[[ClosingReason], None],
-        clock: WallClock,
-    ) -> None:
-        self._store = store
-        self._connector = connector
-        self._generations = generations
-        self._signal = signal
-        self._graceful = graceful
-        self._must_close = must_close
-        self._on_closing = on_closing
-        self._clock = clock
-        self.away: RetriableException | None = None
-        """What was away when the job failed, and comes back by itself: nobody has failed then."""
-        self._hung: set[int] = set()
-        self.measures: Mapping[int, TaskMeasures] = {}
-        """What the tasks have measured, by their numbers, once the generation has ended."""
-
-    def run(self, running: RunningSourceGeneration, plan: GenerationPlan) -> list[SourceTaskOutcome]:
+    def outcomes(self, running: RunningSourceGeneration, plan: GenerationPlan) -> list[SourceTaskOutcome]:
         """Wait for the end.
 
         Returns:
@@ -109,50 +42,17 @@ class SourceSupervisor:
         Raises:
             FencedException: a newer driver exists; the job was cancelled.
         """
-        watch = GenerationWatch(
-            self._store,
-            self._connector,
-            self._generations,
-            self._signal,
-            graceful=self._graceful,
-            look=lambda: self._must_close(_of_source(self._rows(plan))),
-            on_closing=self._on_closing,
-            clock=self._clock,
-        )
-        is_cancelled = watch.run(running, plan)
-        results: Sequence[SourceResult] = ()
-        failure: Failure | None = None
-        try:
-            results = running.results()
-        except ConfigException:
-            raise  # no attempt would do any better
-        except RetriableException as error:
-            self.away = error
-        except ConnectException as error:
-            if not is_cancelled:
-                log.warning("generation %d: %s", plan.generation, error, exc_info=True)
-                failure = Failure.of(error, shared=True)
-        rows = self._rows(plan)
-        self.measures = {task: row.measures for task, row in rows.items()}
-        self.measures |= {result.task: result.measures for result in results if result.attempt}
-        reported = {result.task: result.outcome for result in results}
+        ended = self.run(running, plan)
+        reported = {report.task: report.outcome for report in ended.reports}
         return [
-            reported.get(task) or _unheard(rows.get(task), failure, is_cancelled=is_cancelled)
+            reported.get(task)
+            or _unheard(ended.rows.get(task), ended.failure, is_cancelled=ended.is_cancelled)
             for task in range(len(plan.tasks))
         ]
 
-    def _rows(self, plan: GenerationPlan) -> dict[int, TaskProgress]:
-        """What the generation's tasks have reported so far; where one of them hangs is logged."""
-        rows = task_progress(self._store, self._connector, len(plan.tasks))
-        found = {task: row for task, row in rows.items() if row.generation == plan.generation}
-        for task, row in found.items():
-            if row.hangs is not None and task not in self._hung:
-                self._hung.add(task)
-                log.error("%s", row.hangs)
-        return found
 
-
-def _of_source(rows: Mapping[int, TaskProgress]) -> Progress:
+def source_progress(rows: Rows) -> Progress:
+    """How far the tasks of a source are."""
     return {task: row.source for task, row in rows.items() if row.source is not None}
 
 

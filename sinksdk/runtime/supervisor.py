@@ -1,38 +1,40 @@
-"""Watches over one running generation: progress, closing, and the end one way or another."""
+"""Watches over one running generation, of a sink or a source: newer drivers, closing, its end."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine import PartitionOutcome
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.totals import task_progress
+from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
+from sinksdk.logs import Outage
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.clock import WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.generation_watch import GenerationWatch, RunningJob
-from sinksdk.runtime.totals import task_progress
-from sinksdk.runtime.trail import closing_trail
-from sinksdk.store import Store
-from sinksdk.store.records import (
-    GenerationPlan,
-    PlannedRange,
-)
-from sinksdk.store.reports import (
-    PartitionProgress,
-    TaskProgress,
-)
+from sinksdk.store import Store, StoreRefused, StoreUnavailable
+from sinksdk.store.generations import Generations
+from sinksdk.store.records import Closing, GenerationPlan
+from sinksdk.store.reports import TaskProgress
 
 log = logging.getLogger(__name__)
 
+_LOOK = 0.1  # seconds between looks whether the job has ended
+_ASK = 1.0  # seconds between looks into a near store: progress, newer drivers
+_GRACE = 2.0  # seconds beyond the tasks' own time-out until their job is cancelled
+_CANCELLED = 30.0  # seconds a cancelled job may take to end
 
-class Result(Protocol):
-    """What one task reported."""
+Look = Callable[[], ClosingReason | None]
+"""Says why the generation is to close, if it is."""
+
+Rows = Mapping[int, TaskProgress]
+"""What the tasks of a generation have reported so far, by number; those that have not begun are missing."""
+
+
+class TaskReport(Protocol):
+    """What one task reported at its end."""
 
     @property
     def task(self) -> int:
@@ -40,8 +42,8 @@ class Result(Protocol):
         ...
 
     @property
-    def outcomes(self) -> Sequence[PartitionOutcome]:
-        """What became of its partitions."""
+    def attempt(self) -> int:
+        """Which attempt it was; 0 if it had not begun."""
         ...
 
     @property
@@ -50,27 +52,39 @@ class Result(Protocol):
         ...
 
 
-class RunningGeneration(RunningJob, Protocol):
-    """The job of a sink's generation."""
+Report = TypeVar("Report", bound=TaskReport)
+Report_co = TypeVar("Report_co", bound=TaskReport, covariant=True)
 
-    def results(self) -> Sequence[Result]:
+
+class RunningJob(Protocol):
+    """A generation's job."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most so many seconds; whether it has ended."""
+        ...
+
+    def cancel(self) -> None:
+        """End it at once; nothing is cleaned up."""
+        ...
+
+
+class RunningTasks(RunningJob, Protocol[Report_co]):
+    """A generation's job whose tasks report."""
+
+    def results(self) -> Sequence[Report_co]:
         """What its tasks reported. Raises ConnectException when the job itself failed."""
         ...
 
 
-class Supervisor:
-    """Runs one generation to its end.
+class GenerationWatch:
+    """Watches over one generation until its job has ended.
 
     Args:
-        store: where its tasks write their progress.
+        store: how often it may be asked.
         connector: the connector's name.
         generations: the driver's hold on it.
         signal: asks to close.
         graceful: seconds the tasks have for closing.
-        is_hopeless: whether a partition's failure ends the connector; then the others close.
-        must_close: why the generation shall close, other than for its own tasks' failures: an operator
-            wants it, a topic is gone. Asked every second or so; must not block.
-        on_progress: told of all tasks' positions.
         on_closing: told that the tasks were asked to close.
         clock: time.
     """
@@ -83,113 +97,210 @@ class Supervisor:
         signal: ClosingSignal,
         *,
         graceful: float,
-        is_hopeless: Callable[[PartitionProgress], bool],
-        must_close: Callable[[], ClosingReason | None] = lambda: None,
-        on_progress: Callable[[Sequence[PartitionProgress]], None],
+        on_closing: Callable[[ClosingReason], None],
+        clock: WallClock,
+    ) -> None:
+        self._connector = connector
+        self._generations = generations
+        self._signal = signal
+        self._graceful = graceful
+        self._on_closing = on_closing
+        self._clock = clock
+        self._is_followed = False
+        self.asked: float | None = None
+        """When the tasks were asked to close, on the clock; None if they never were."""
+        self._outage = Outage(log, f"watching over the generation of connector {connector}")
+        self._ask = max(
+            _ASK, store.closing_poll / 2
+        )  # a store that is paid by the request is asked less often
+
+    def run(self, running: RunningJob, plan: GenerationPlan, look: Look) -> bool:
+        """Wait for the end of the job.
+
+        Args:
+            running: the job.
+            plan: its generation's.
+            look: looks at the tasks. Called every second or so; must not block. What the store does not
+                answer is asked again.
+
+        Returns:
+            Whether it had to be cancelled.
+
+        Raises:
+            FencedException: a newer driver exists; the job was cancelled.
+        """
+        try:
+            return self._watch(running, plan, look)
+        except BaseException:
+            self._cancel(running)  # nobody watches it any more
+            raise
+
+    def _watch(self, running: RunningJob, plan: GenerationPlan, look: Look) -> bool:
+        cancel_at: float | None = None
+        next_ask = next_closing = 0.0
+        while not running.wait(_LOOK):
+            now = self._clock.now()
+            if now >= next_ask:
+                next_ask = now + self._ask
+                self._patiently(plan, lambda: self._look(plan, look))
+            must_close = self._signal.reason is not None or self._is_followed
+            if must_close and self.asked is None and now >= next_closing:
+                next_closing = now + self._ask
+                self._patiently(plan, self._ask_to_close)
+                if self.asked is not None or self._signal.is_final:
+                    # The end of the process waits for no store. Any other closing does: the tasks have not
+                    # heard of it, and what they do is not lost.
+                    cancel_at = cancel_at or now + self._graceful + _GRACE
+            if cancel_at is not None and now >= cancel_at:
+                log.error(
+                    "connector %s, generation %d did not close within %g s; its job is cancelled, what was "
+                    "not committed is read again",
+                    self._connector,
+                    plan.generation,
+                    self._graceful,
+                )
+                self._cancel(running)
+                return True
+        return False
+
+    def _patiently(self, plan: GenerationPlan, ask: Callable[[], None]) -> None:
+        """A store that gives no answer, or refuses, ends no generation: its tasks decide for themselves."""
+        try:
+            ask()
+            self._outage.worked()
+        except (StoreUnavailable, StoreRefused) as error:
+            self._outage.failed("generation %d: %s; looking again", plan.generation, error)
+
+    def _look(self, plan: GenerationPlan, look: Look) -> None:
+        if not self._generations.is_newest():
+            raise FencedException(
+                f"connector {self._connector}: a newer driver took over while generation "
+                f"{plan.generation} ran"
+            )
+        if not self._is_followed and (successor := self._generations.successor()) is not None:
+            log.warning(
+                "connector %s: driver %s takes over; generation %d closes, then this driver ends",
+                self._connector,
+                successor,
+                plan.generation,
+            )
+            self._is_followed = True
+        reason = look()
+        if self._signal.reason is None and reason is not None:
+            self._signal.ask(reason, final=False)  # the driver decides what comes after
+
+    def _ask_to_close(self) -> None:
+        reason, now = self._signal.reason or ClosingReason.REBALANCE, self._clock.now()
+        self._generations.ask_to_close(
+            Closing(reason=reason, timeout=self._graceful, asked=self._clock.time())
+        )
+        self.asked = now
+        self._on_closing(reason)
+
+    def _cancel(self, running: RunningJob) -> None:
+        running.cancel()
+        running.wait(_CANCELLED)
+
+
+class Ended(NamedTuple, Generic[Report]):
+    """What is known of a generation that has ended.
+
+    Args:
+        reports: what its tasks reported; nothing when the job failed.
+        rows: their progress.
+        failure: why the job failed, if it did and was not cancelled.
+        is_cancelled: whether it was cancelled.
+    """
+
+    reports: Sequence[Report]
+    rows: Rows
+    failure: Failure | None
+    is_cancelled: bool
+
+
+class Supervisor(Generic[Report]):
+    """Runs one generation to its end.
+
+    Args:
+        store: where its tasks write their progress.
+        connector: the connector's name.
+        generations: the driver's hold on it.
+        signal: asks to close.
+        graceful: seconds the tasks have for closing.
+        look: why the generation is to close, if it is, given what its tasks report. Called every second or
+            so; must not block.
+        on_closing: told that the tasks were asked to close.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connector: str,
+        generations: Generations,
+        signal: ClosingSignal,
+        *,
+        graceful: float,
+        look: Callable[[Rows], ClosingReason | None],
         on_closing: Callable[[ClosingReason], None],
         clock: WallClock,
     ) -> None:
         self._store = store
         self._connector = connector
-        self._generations = generations
-        self._signal = signal
-        self._graceful = graceful
-        self._is_hopeless = is_hopeless
-        self._must_close = must_close
-        self._on_progress = on_progress
-        self._on_closing = on_closing
+        self._watch = GenerationWatch(
+            store,
+            connector,
+            generations,
+            signal,
+            graceful=graceful,
+            on_closing=on_closing,
+            clock=clock,
+        )
+        self._look = look
         self._clock = clock
         self.measures: Mapping[int, TaskMeasures] = {}
         """What the tasks have measured, by their numbers, once the generation has ended."""
         self.away: RetriableException | None = None
         """What was away when the job failed, and comes back by itself: nobody has failed then."""
-        self._hung: dict[int, Failure] = {}
+        self.hung: dict[int, Failure] = {}
+        """Where each task hangs whose author's code does not come back."""
 
-    def run(self, running: RunningGeneration, plan: GenerationPlan) -> list[PartitionOutcome]:
+    @property
+    def closing_seconds(self) -> float | None:
+        """Seconds since the tasks were asked to close; None if they never were."""
+        return None if self._watch.asked is None else self._clock.now() - self._watch.asked
+
+    def run(self, running: RunningTasks[Report], plan: GenerationPlan) -> Ended[Report]:
         """Wait for the end.
-
-        Returns:
-            What became of every planned partition. Those of a task that reported nothing, because it
-            was cancelled or the job failed, failed with that cause (cancelled, and where what it needs is
-            :attr:`away`: without one).
 
         Raises:
             FencedException: a newer driver exists; the job was cancelled.
             ConfigException: the executors cannot run its tasks.
         """
-        watch = GenerationWatch(
-            self._store,
-            self._connector,
-            self._generations,
-            self._signal,
-            graceful=self._graceful,
-            look=lambda: self._look(plan),
-            on_closing=self._on_closing,
-            clock=self._clock,
-        )
-        is_cancelled = watch.run(running, plan)
+        is_cancelled = self._watch.run(running, plan, lambda: self._look(self._rows(plan)))
+        reports: Sequence[Report] = ()
+        failure: Failure | None = None
         try:
-            results, failure = running.results(), None
+            reports = running.results()
         except ConfigException:
             raise  # no attempt would do any better
         except RetriableException as error:
             self.away = error
-            results, failure = [], None
         except ConnectException as error:
             if not is_cancelled:
                 log.warning("generation %d: %s", plan.generation, error, exc_info=True)
-            results, failure = [], None if is_cancelled else Failure.of(error, shared=True)
-        outcomes = [outcome for result in results for outcome in result.outcomes]
-        tasks = self._tasks(plan)
-        progress = _partitions(tasks.values())
-        self._on_progress(progress)
-        self.measures = {task: row.measures for task, row in tasks.items()}
-        self.measures |= {result.task: result.measures for result in results if result.outcomes}
-        if watch.asked is not None:
-            took = closing_trail(self._clock.now() - watch.asked, self.measures)
-            log.info("generation %d: closing took %s", plan.generation, took)
-        known = {row.topic_partition: row for row in progress}
-        reported = {outcome.partition for outcome in outcomes}
-        return outcomes + [
-            _unheard(planned, known.get(planned.topic_partition), self._hung.get(task, failure))
-            for task, share in enumerate(plan.tasks)
-            for planned in share.ranges
-            if planned.topic_partition not in reported
-        ]
+                failure = Failure.of(error, shared=True)
+        rows = self._rows(plan)
+        self.measures = {task: row.measures for task, row in rows.items()}
+        self.measures |= {report.task: report.measures for report in reports if report.attempt}
+        return Ended(reports, rows, failure, is_cancelled)
 
-    def _look(self, plan: GenerationPlan) -> ClosingReason | None:
-        progress = _partitions(self._tasks(plan).values())
-        self._on_progress(progress)
-        reason = self._must_close()
-        if reason is None and (self._hung or any(map(self._is_hopeless, progress))):
-            reason = ClosingReason.FAILURE
-        return reason
-
-    def _tasks(self, plan: GenerationPlan) -> dict[int, TaskProgress]:
-        """What the generation's tasks have reported so far."""
+    def _rows(self, plan: GenerationPlan) -> Rows:
+        """What the generation's tasks have reported so far; where one of them hangs is logged."""
         rows = task_progress(self._store, self._connector, len(plan.tasks))
         found = {task: row for task, row in rows.items() if row.generation == plan.generation}
         for task, row in found.items():
-            self._note_hang(task, row.hangs)
+            if row.hangs is not None and task not in self.hung:
+                log.error("%s", row.hangs)
+                self.hung[task] = Failure(ConnectException.__name__, row.hangs.splitlines()[0], row.hangs)
         return found
-
-    def _note_hang(self, task: int, where: str | None) -> None:
-        """A task whose author's code does not come back: no other task waits for it for ever."""
-        if where is None or task in self._hung:
-            return
-        log.error("%s", where)
-        self._hung[task] = Failure(ConnectException.__name__, where.splitlines()[0], where)
-
-
-def _partitions(tasks: Iterable[TaskProgress]) -> list[PartitionProgress]:
-    return [partition for task in tasks for partition in task.partitions]
-
-
-def _unheard(
-    planned: PlannedRange, known: PartitionProgress | None, failure: Failure | None
-) -> PartitionOutcome:
-    """Of a task that reported nothing; what it had committed and counted is known from its progress."""
-    outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
-    if known is None:
-        return outcome
-    return replace(outcome, committed=known.committed, visible=known.visible, counts=known.counts)

@@ -12,34 +12,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import MissingSourceTopicException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.records import TopicPartition
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What one look at the source found.
-
-    Args:
-        at: when the look began, in seconds on a clock that never jumps.
-        partitions: those of the subscribed topics that are there.
-        ids: ids of these topics, where the source has any.
-        absent: topics subscribed to by name that are not there, each with what the source says of that.
-        unavailable: partitions that are there and cannot be asked for now: they have no leader.
-    """
-
-    at: float
-    partitions: Mapping[TopicPartition, OffsetRange]
-    ids: Mapping[str, str] = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    unavailable: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +60,7 @@ class TopicWatch:
         self._problems: Mapping[str, str] = {}
         self._since: dict[str, float] = {}
         self._certain: frozenset[str] = frozenset()
-        self._is_told_of_nothing = False
+        self._has_warned_of_nothing = False
 
     @property
     def gone(self) -> frozenset[str]:
@@ -103,13 +84,13 @@ class TopicWatch:
             (self._since[topic] + self._grace for topic in self.gone - self._certain), default=math.inf
         )
 
-    def see(self, sight: Sight, read: Read) -> None:
+    def see(self, snapshot: Snapshot, read: Read) -> None:
         """Take in a look at the source. What was read must have been known before the look began."""
         before, was_certain = self.gone, self._certain
-        self._problems = self._find(sight, read)
-        self._since = {topic: self._since.get(topic, sight.at) for topic in self._problems}
-        self._certain = frozenset(t for t, since in self._since.items() if sight.at - since >= self._grace)
-        self._tell(before, was_certain, is_nothing=not sight.partitions and not self._problems)
+        self._problems = self._find(snapshot, read)
+        self._since = {topic: self._since.get(topic, snapshot.at) for topic in self._problems}
+        self._certain = frozenset(t for t, since in self._since.items() if snapshot.at - since >= self._grace)
+        self._log_changes(before, was_certain, is_nothing=not snapshot.partitions and not self._problems)
 
     def alarm(self) -> MissingSourceTopicException | None:
         """What ends the connector, once it is certain; None where it waits."""
@@ -121,10 +102,10 @@ class TopicWatch:
         """Whether a generation that reads these topics shall close."""
         return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
 
-    def _find(self, sight: Sight, read: Read) -> dict[str, str]:
+    def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:
         """What is wrong with each topic that is missing."""
-        problems = dict(sight.absent)
-        there = {partition.topic for partition in (*sight.partitions, *sight.unavailable)}
+        problems = dict(snapshot.absent)
+        there = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
         for topic in sorted(read.topics - problems.keys()):
             if not self._subscription.covers(topic):
                 continue
@@ -133,7 +114,7 @@ class TopicWatch:
                     f"the source no longer has topic {topic!r}, of which records were read: restore it, let "
                     f"'topics.regex' not match it, or stop the connector and take back the topic's offsets"
                 )
-            elif (problem := _replaced(topic, sight, read)) is not None:
+            elif (problem := _replaced(topic, snapshot, read)) is not None:
                 problems[topic] = problem
         return problems
 
@@ -141,7 +122,7 @@ class TopicWatch:
         """Of all that is certain; the source may say the same of several topics."""
         return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self._certain)))
 
-    def _tell(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
+    def _log_changes(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
         for topic in sorted(self.gone - before):
             log.warning(
                 "connector %s: topic %r is missing; it is looked for again for %g s (missing.topic.grace.ms)",
@@ -158,8 +139,8 @@ class TopicWatch:
                 topic,
                 self._problems[topic],
             )
-        if is_nothing and self._subscription.regex and not self._is_told_of_nothing:
-            self._is_told_of_nothing = True
+        if is_nothing and self._subscription.regex and not self._has_warned_of_nothing:
+            self._has_warned_of_nothing = True
             log.warning(
                 "connector %s: no topic with partitions matches 'topics.regex' yet; it is read once there is "
                 "one",
@@ -167,34 +148,9 @@ class TopicWatch:
             )
 
 
-def excused(
-    outcomes: Sequence[PartitionOutcome],
-    gone: Container[str],
-    overtaken: Container[TopicPartition] = (),
-) -> list[PartitionOutcome]:
-    """What became of a generation during which records vanished, without the failures that came of that.
-
-    A topic that vanishes while it is read, or records that retention removes before they are read, fail
-    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
-    nobody's attempts are spent, and the others are read again at once.
-
-    Args:
-        outcomes: as the tasks and the job report them.
-        gone: topics that are missing.
-        overtaken: partitions whose log begins behind what was to be read next.
-    """
-    return [
-        replace(outcome, failure=None)
-        if outcome.failure
-        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
-        else outcome
-        for outcome in outcomes
-    ]
-
-
-def _replaced(topic: str, sight: Sight, read: Read) -> str | None:
+def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
     """Why a topic of this name is not the one that was read; None if nothing speaks against it."""
-    before, now = read.ids.get(topic), sight.ids.get(topic)
+    before, now = read.ids.get(topic), snapshot.ids.get(topic)
     if before is not None and now is not None and before != now:
         return (
             f"topic {topic!r} was deleted and created again (its id is {now}, what was read had {before}): "
@@ -202,9 +158,9 @@ def _replaced(topic: str, sight: Sight, read: Read) -> str | None:
             f"connector and take back the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
         )
     for partition, committed in sorted(read.committed.items()):
-        if partition.topic != topic or partition in sight.unavailable:
+        if partition.topic != topic or partition in snapshot.unavailable:
             continue
-        available = sight.partitions.get(partition)
+        available = snapshot.partitions.get(partition)
         end = available.end if available is not None else 0
         if end < committed:
             return (

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sinksdk.control import registry
+from sinksdk.control.info import connector_info
+from sinksdk.control.registry import ConnectorNotFoundException
+from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import Outage
-from sinksdk.runtime import registry
-from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.info import connector_info
-from sinksdk.runtime.registry import ConnectorNotFoundException
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, StoreUnavailable

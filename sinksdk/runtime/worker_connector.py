@@ -6,52 +6,37 @@ import logging
 import math
 import traceback
 from collections.abc import Callable
-from functools import partial
 
-from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
+from sinksdk.control import registry
+from sinksdk.control.clean_up import CleanUp, Connectors, Groups, no_group
+from sinksdk.control.connector_calls import CallExecutor, ThreadExecutor
+from sinksdk.control.deletion import Deletion
+from sinksdk.control.ends import Ends, EndsKeeper, EndsWatch
+from sinksdk.control.info import connector_info
+from sinksdk.control.liveness import deregister, is_gone, register
+from sinksdk.control.registry import ConnectorNotFoundException
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.status import State, StatusKeeper
+from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.logs import logging_about
-from sinksdk.runtime import registry
-from sinksdk.runtime.author import Author, Caller, CallingThread
-from sinksdk.runtime.clock import SystemWallClock, WallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.deletion import Call, Deletion
-from sinksdk.runtime.ends import Ends, EndsKeeper, EndsWatch
-from sinksdk.runtime.info import connector_info
-from sinksdk.runtime.mirror import OffsetGroup
-from sinksdk.runtime.pacing import random_jitter
-from sinksdk.runtime.registry import ConnectorNotFoundException
+from sinksdk.runtime.backoff import PASSING, Waits, random_jitter
 from sinksdk.runtime.runner import Driver
-from sinksdk.runtime.status import State, StatusKeeper
-from sinksdk.runtime.succession import enter, is_gone, leave
-from sinksdk.runtime.tenure import Settings
-from sinksdk.runtime.waits import PASSING, Waits
-from sinksdk.runtime.wishes import Wishes
-from sinksdk.store import Store, StoreRefused, StoreUnavailable, identify, table
+from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import Waiting
 
 log = logging.getLogger(__name__)
 
-Drivers = Callable[[ConnectorRecord | None, Wishes], Driver]
+Drivers = Callable[[ConnectorRecord | None, PendingRequests], Driver]
 """Makes what runs a connector: as its record says, or (None) with the configuration this process brings.
 
 Raises ConfigException when the configuration cannot work."""
 
-Connectors = Callable[[ConnectorRecord], tuple[Connector, Settings]]
-"""Makes a connector that is deleted and does not run, with its configuration. Raises ConfigException."""
-
 EndsOf = Callable[[ConnectorRecord], Callable[[], Ends]]
 """Makes what asks where a connector's source ends. It may block, and raise ConnectException."""
-
-Groups = Callable[[ConnectorRecord], OffsetGroup | None]
-"""Finds the group that a connector's commits are mirrored to, if they are. Raises ConnectException."""
-
-
-def _no_group(record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG001 - there is none, whatever it says
-    return None
 
 
 class WorkerConnector:
@@ -68,7 +53,7 @@ class WorkerConnector:
         stays: whether it goes on when the connector has failed, and waits for its operator; else it ends.
         signal: asks for the end.
         clock: time.
-        callers: make what runs the code of a connector that is deleted.
+        executors: make what runs the code of a connector that is deleted.
         ends: asks where the connector's source ends while no driver does; None: nobody asks.
         waits: how long is waited for what is away, by a process that does not stay; None: it ends.
         jitter: what the delays between attempts at a deletion are multiplied by.
@@ -82,12 +67,12 @@ class WorkerConnector:
         drivers: Drivers | None,
         connectors: Connectors,
         *,
-        groups: Groups = _no_group,
+        groups: Groups = no_group,
         brings_config: bool = False,
         stays: bool = False,
         signal: ClosingSignal | None = None,
         clock: WallClock | None = None,
-        callers: Callable[[], Caller] = CallingThread,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
         ends: EndsOf | None = None,
         waits: Waits | None = None,
         jitter: Callable[[], float] = random_jitter,
@@ -96,16 +81,22 @@ class WorkerConnector:
         self._store = store
         self._connector = connector
         self._drivers = drivers
-        self._connectors = connectors
-        self._groups = groups
         self._brings_config = brings_config
         self._stays = stays
         self._signal = signal or ClosingSignal()
         self._clock = clock or SystemWallClock()
         self._give_up_at = self._clock.now() + patience
-        self._callers = callers
+        self._clean_up = CleanUp(
+            store,
+            connector,
+            connectors,
+            groups,
+            executors=executors,
+            clock=self._clock,
+            is_unwanted=lambda: self._signal.is_final,
+        )
         self._ends = ends
-        self._wishes = Wishes(store, connector, self._clock)
+        self._requests = PendingRequests(store, connector, self._clock)
         self._name = ""
         self._is_patient = stays or waits is not None
         self._waits = waits or Waits(f"connector {connector}", self._clock)
@@ -124,12 +115,12 @@ class WorkerConnector:
             FencedException: it is another process's now.
             Exception: what made it fail, unless it stays.
         """
-        self._name = enter()
+        self._name = register()
         try:
             with logging_about(connector=self._connector):
                 self._run(until_caught_up=until_caught_up)
         finally:
-            leave(self._name)
+            deregister(self._name)
 
     def _run(self, *, until_caught_up: bool) -> None:
         brings = self._brings_config
@@ -178,7 +169,7 @@ class WorkerConnector:
     ) -> ClosingReason | None:
         """Run it as RUNNING. None: it has come to its end, and nobody wants anything else of it."""
         try:
-            reason = drivers(record, self._wishes).run(until_caught_up=until_caught_up)
+            reason = drivers(record, self._requests).run(until_caught_up=until_caught_up)
             assert reason is None or isinstance(reason, ClosingReason)  # noqa: S101 - a driver's
         except (FencedException, *PASSING):
             raise
@@ -229,16 +220,16 @@ class WorkerConnector:
         status.become(state, trace, waiting)
         if waiting is None:
             log.info("connector %s is %s", self._connector, state)
-        self._wishes.follow(record)
+        self._requests.follow(record)
         watch = self._ends_watch(record)
-        while not self._signal.is_final and not self._wishes.has_changed():
+        while not self._signal.is_final and not self._requests.has_changed():
             left = go_on_at - self._clock.now()
             if left <= 0:
                 return
-            if self._signal.wait(min(left, self._wishes.interval)):
+            if self._signal.wait(min(left, self._requests.interval)):
                 self._signal.answered()  # nothing runs: there is nothing to rebalance
             self._expect_ours(status)
-            self._wishes.look()
+            self._requests.look()
             status.save_if_due()
             if watch is not None:
                 watch.look_if_due()
@@ -267,9 +258,9 @@ class WorkerConnector:
         try:
             deletion = Deletion(self._store, self._connector, record)
             if record.incarnation != self._cleaned_up:
-                self._clean_up(deletion, record)
+                self._clean_up.run(deletion, record, self._name)
                 self._cleaned_up = record.incarnation
-            self._show(deletion, record)
+            self._clean_up.show(deletion, record)
             deletion.remove()
         except (FencedException, StoreUnavailable):
             raise
@@ -286,96 +277,3 @@ class WorkerConnector:
         self._idle(record, "RESTARTING", str(error), waiting, at_most=delay)
         row = table.read(self._store, config_key(self._connector), ConnectorRecord)
         return row is None or row.value.incarnation != record.incarnation
-
-    def _clean_up(self, deletion: Deletion, record: ConnectorRecord) -> None:
-        """Publish what is committed, then ``stop(True)``: of a connector that does not run, one is made.
-
-        Raises:
-            UnpublishedException: something could not be published, and why.
-        """
-        try:
-            connector, config = self._connectors(record)
-        except ConnectException as error:
-            self._expect_published(deletion, record, str(error))
-            log.exception(
-                "connector %s: deleted without stop(is_deleted=True); what it has outside stays there",
-                self._connector,
-            )
-            return
-        connector.identity = ConnectorIdentity(identify(self._store), self._connector, record.incarnation)
-        author = Author(connector, self._connector, self._clock, self._callers)
-        is_settled = False
-        try:
-            problem = self._start(author, connector, config)
-            if not deletion.is_settled and isinstance(connector, SinkConnector):
-
-                def settle() -> str:
-                    call = self._calls(author, config)
-                    return problem or deletion.settle(connector, config.tasks_max, call, self._clock)
-
-                if self._expect_published(deletion, record, settle()):
-                    settle()  # what was given up is discarded, if that works
-            is_settled = True
-        finally:
-            author.stop(is_deleted=is_settled, timeout=config.connector_shutdown_timeout_ms / 1000)
-
-    def _start(self, author: Author, connector: Connector, config: Settings) -> str:
-        """``start``, as far as it goes: what does not run has nothing to clean with.
-
-        Returns:
-            What was wrong; empty if it started.
-        """
-        timeout = config.connector_shutdown_timeout_ms / 1000
-        try:
-            author.call("start", lambda: connector.start(config), timeout=timeout)
-        except Exception as error:
-            log.warning(
-                "connector %s: start failed before its deletion; stop is called all the same",
-                self._connector,
-                exc_info=True,
-            )
-            return f"start failed: {error}"
-        return ""
-
-    def _calls(self, author: Author, config: Settings) -> Call:
-        """Makes calls that may take as long as a task's; others hear meanwhile that somebody deletes it."""
-        status = StatusKeeper(self._store, self._connector, self._name, self._clock)
-        status.become("RESTARTING")
-
-        def is_unwanted() -> bool:
-            status.save_if_due()
-            return self._signal.is_final
-
-        return partial(author.call, timeout=config.task_hang_timeout_ms / 1000, is_unwanted=is_unwanted)
-
-    def _expect_published(self, deletion: Deletion, record: ConnectorRecord, reason: str) -> bool:
-        """Hold the deletion up where something is not published; whether it was given up, by force."""
-        if record.forced:
-            return deletion.give_up()
-        deletion.expect_published(reason)
-        return False
-
-    def _show(self, deletion: Deletion, record: ConnectorRecord) -> None:
-        """The group its commits are mirrored to ends where everything is published: one goes on there.
-
-        A group that is beyond all that was ever committed here belongs to somebody else by now, and stays.
-        """
-        visible = deletion.visible()
-        try:
-            group = self._groups(record)
-            if group is not None and visible:
-                known, ours = group.offsets(visible.keys()), deletion.reached()
-                if moved := {p: at for p, at in visible.items() if known.get(p, at) <= ours[p]}:
-                    group.write(moved)
-        except ConnectException as error:
-            message = (
-                f"connector {self._connector} is not deleted yet: the group its commits are mirrored to "
-                f"cannot be written: {error}; 'sinksdk delete {self._connector} --force' does without"
-            )
-            if not record.forced:
-                raise ConnectException(message) from error
-            log.error(  # noqa: TRY400 - the operator knows
-                "connector %s is deleted by force; the group its commits are mirrored to may be behind: %s",
-                self._connector,
-                error,
-            )

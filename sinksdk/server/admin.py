@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from sinksdk.confidential import SECRETS
+from sinksdk.control.herder import Herder
 from sinksdk.errors import ConnectException
-from sinksdk.runtime.herder import Herder
 from sinksdk.server.bodies import Alive, Health, ServerInfo
 from sinksdk.server.errors import errors
 from sinksdk.server.latest import Latest

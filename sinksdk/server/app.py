@@ -9,11 +9,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from sinksdk.control.herder import Herder
+from sinksdk.control.sink_offsets import Sinks, opened_sink
+from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets, Targets
 from sinksdk.errors import ConfigException
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.sink_offsets import Sinks, opened_sink
-from sinksdk.runtime.source_offsets import OpenedTarget, SourceOffsets, Targets
 from sinksdk.server import connectors, loggers, progress
 from sinksdk.server.admin import StoreHealth, admin_router
 from sinksdk.server.auth import Authentication, Credentials

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from sinksdk.control.info import ConnectorInfo, TaskInfo
+from sinksdk.control.redaction import redacted
+from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.info import ConnectorInfo, TaskInfo
-from sinksdk.runtime.redaction import redacted
-from sinksdk.runtime.source_offsets import Changes
 from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Waiting
 

@@ -12,18 +12,18 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from sinksdk.confidential import SECRETS
-from sinksdk.errors import ConfigException, ConnectException, FencedException
-from sinksdk.runtime.generation import UnpublishedException
-from sinksdk.runtime.herder import ConnectorRunsException
-from sinksdk.runtime.registry import (
+from sinksdk.control.herder import ConnectorRunsException
+from sinksdk.control.liveness import ConnectorClosingException
+from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
 )
-from sinksdk.runtime.sink_offsets import OffsetsRefusedException
-from sinksdk.runtime.succession import ConnectorClosingException
+from sinksdk.control.sink_offsets import OffsetsRefusedException
+from sinksdk.errors import ConfigException, ConnectException, FencedException
 from sinksdk.server.bodies import Error
 from sinksdk.store import StoreUnavailable
+from sinksdk.store.generations import UnpublishedException
 
 log = logging.getLogger(__name__)
 

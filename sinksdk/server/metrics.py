@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Response
 from prometheus_client.exposition import choose_encoder
 
+from sinksdk.control.herder import Herder
 from sinksdk.metrics.prometheus import exposition
-from sinksdk.runtime.herder import Herder
 from sinksdk.server.admin import StoreHealth
 from sinksdk.server.errors import errors
 from sinksdk.server.latest import Answer, Latest

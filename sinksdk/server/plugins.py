@@ -8,12 +8,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends
 
 from sinksdk.config import ConfigKey
+from sinksdk.control.checks import check_config, connector_type, load_class
+from sinksdk.control.redaction import redacted
+from sinksdk.control.registry import texts
 from sinksdk.errors import ConfigException
 from sinksdk.plugins import plugins
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.checks import check_config, connector_type, load_class
-from sinksdk.runtime.redaction import redacted
-from sinksdk.runtime.registry import texts
 from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.paths import Name

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from sinksdk.confidential import SECRETS
+from sinksdk.control.herder import Herder
+from sinksdk.control.history import BUCKET
+from sinksdk.control.info import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.control.status import ShownState, State
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException
 from sinksdk.plugins import ConnectorType
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.history import BUCKET
-from sinksdk.runtime.info import ConnectorInfo, PartitionInfo, TaskInfo
-from sinksdk.runtime.status import ShownState, State
 from sinksdk.server.bodies import Body, Scalar, UnavailablePartition, WaitingFor
 from sinksdk.server.errors import errors
 from sinksdk.server.paths import Name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from sinksdk.control.herder import Herder
+from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.source_offsets import SourceOffsets
 
 
 def the_herder(request: Request) -> Herder:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetAndMetadata, TopicPartition
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.status import StatusKeeper
+from sinksdk.control.herder import Herder
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.sources import write_records
 from sinksdk.store import Store, open_store, take_over
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus

@@ -12,7 +12,7 @@ from sinksdk import ClosingReason, TopicPartition
 from sinksdk.cli import demo
 from sinksdk.cli.demo.flights import _murmur2
 from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
-from sinksdk.runtime.events import PartitionView, Silent
+from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
 

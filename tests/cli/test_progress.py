@@ -15,7 +15,7 @@ from sinksdk.cli.formatting import counted, duration, number, size
 from sinksdk.cli.live import LiveProgress, render
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.run import lost, progress_on, summary
-from sinksdk.runtime.events import PartitionView
+from sinksdk.control.progress import PartitionView
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
 

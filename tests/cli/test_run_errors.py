@@ -184,7 +184,7 @@ def test_a_store_that_all_hosts_reach_will_do_for_any_master(
 class StopsWaiting(logging.Handler):
     """Ctrl-C once so many attempts have failed, as a logger says."""
 
-    def __init__(self, attempts: int, logger: str = "sinksdk.runtime.waits") -> None:
+    def __init__(self, attempts: int, logger: str = "sinksdk.runtime.backoff") -> None:
         super().__init__()
         self._left = attempts
         self._logger = logging.getLogger(logger)
@@ -274,7 +274,7 @@ def test_an_endpoint_that_is_down_is_waited_for(
         s3_part_retries=0,
     )
 
-    caplog.set_level(logging.DEBUG, "sinksdk.runtime.waits")
+    caplog.set_level(logging.DEBUG, "sinksdk.runtime.backoff")
     with StopsWaiting(3):
         result = here.sinksdk("run", config, "--source-directory", here.topic())
 

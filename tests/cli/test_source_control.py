@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sinksdk.cli.offsets import source_changes
+from sinksdk.control.herder import Herder
 from sinksdk.errors import ConfigException
-from sinksdk.runtime.herder import Herder
 from sinksdk.sources.topic_directory.layout import local_root
 from sinksdk.store import Store, open_store
 from sinksdk.writers.topic_directory import TopicDirectoryTarget

@@ -16,11 +16,11 @@ from sinksdk.cli.output import warn
 from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.run import summary
 from sinksdk.context import ClosingReason
+from sinksdk.control.progress import SourceTaskView
 from sinksdk.launch.connectors import PreparedSource
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.runtime.events import SourceTaskView
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
 from sinksdk.writers.topic_directory import TopicDirectoryTarget

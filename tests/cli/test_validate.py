@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.text import Text
 
-from sinksdk.runtime import checks
+from sinksdk.control import checks
 from tests.cli.support import Here
 
 

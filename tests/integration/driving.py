@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason
+from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.plugins import connector_class
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import PartitionView, Silent
-from sinksdk.runtime.supervisor import RunningGeneration
+from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.sources import TopicDirectory
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec

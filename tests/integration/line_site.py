@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_offsets
+from sinksdk.control.progress import PartitionView, Silent
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import PartitionView, Silent
 from sinksdk.runtime.runner import ConnectorRunner
-from sinksdk.runtime.supervisor import RunningGeneration
+from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.sources import Source
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -56,6 +57,15 @@ class Watcher(Silent):
             return len(self.plans) == generation and all(self._positions.get(topic) for topic in topics)
 
 
+class _Ahead(SystemWallClock):
+    """The machine's clocks, which a test may put forward."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
 class _Launcher:
     """Launches on Spark, and tells when it has."""
 
@@ -84,6 +94,7 @@ class LineSite:
     ) -> None:
         self.out = folder / "out"
         self.out.mkdir()
+        self._clock = _Ahead()
         self._store = f"sqlite:///{folder}/store.sqlite"
         self._spark = spark
         self._source = source
@@ -121,6 +132,7 @@ class LineSite:
                 self.launched,
             ),
             listener=watcher,
+            clock=self._clock,
         )
         runner = ConnectorRunner(self.driver, until_caught_up=until_caught_up)
         runner.start()
@@ -128,8 +140,7 @@ class LineSite:
 
     def lose_patience(self) -> None:
         """From now on, what is missing is missing for certain: no test has to guess how long things take."""
-        assert self.driver is not None
-        self.driver._watch._grace = 0
+        self._clock.ahead = 60.0
 
     def committed(self) -> dict[str, int]:
         """Committed offset of each topic's only partition."""

@@ -19,11 +19,11 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.control.herder import Herder
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.herder import Herder
 from sinksdk.store import Store, identify, open_store, take_over
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import ConnectorRecord, PlannedRange, TaskPlan
 from tests.integration.archive_site import Site, client, ended, site, wait_until
 

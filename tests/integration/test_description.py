@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi import checks
 
-from sinksdk.runtime.herder import Herder
+from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from tests.server.serving import has_stopped, run_a_little

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sinksdk.control.progress import PartitionView
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import PartitionView
 from tests.integration.archive_site import Site, site
 from tests.integration.driving import Watcher, driver_of
 from tests.integration.kip275_connectors import FAST

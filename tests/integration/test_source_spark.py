@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinksdk import ClosingReason, OffsetRange, TopicPartition
+from sinksdk.control import registry
 from sinksdk.engine.source_outcome import End
-from sinksdk.runtime import registry
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.spark.generation_spec import GenerationSpec

@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
-from sinksdk.runtime.herder import Herder
+from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.server.auth import Credentials
 from sinksdk.store import MemoryStore, Store

@@ -11,7 +11,6 @@ from sinksdk import ConnectException, FencedException
 from sinksdk.engine import TaskName
 from sinksdk.engine.source_outcome import End
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
-from sinksdk.runtime.generation import Generations
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.source.positions import SourcePosition
@@ -20,6 +19,7 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import MemoryStore, table
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskPlan
 from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic
@@ -109,7 +109,7 @@ class Scene:
         return fencing.fenced
 
     def launch(self, plan: GenerationPlan) -> Ended:
-        """See :class:`~sinksdk.runtime.source_driver.SourceLauncher`."""
+        """See :class:`~sinksdk.runtime.source_session.SourceLauncher`."""
         self.plans.append(plan)
         self._close()
         return Ended()

@@ -19,13 +19,13 @@ from sinksdk import (
     SinkRecords,
     SinkTask,
 )
+from sinksdk.control.herder import Herder
+from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.progress import Silent
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import KafkaTopics
-from sinksdk.runtime.events import Silent
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.info import ConnectorInfo
 from sinksdk.sources import Subscription
 from sinksdk.sources.kafka import KafkaClient, KafkaSource
 from sinksdk.store import Store, current_plan, open_store

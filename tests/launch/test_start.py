@@ -210,7 +210,7 @@ def test_a_store_that_is_away(where: dict[str, Any], monkeypatch: pytest.MonkeyP
         return opened(*arguments, **options)
 
     monkeypatch.setattr(running_prepare(), "open_store", open_store)
-    monkeypatch.setattr("sinksdk.runtime.waits.Waits.failed", lambda *_, **__: (0.0, None))
+    monkeypatch.setattr("sinksdk.runtime.backoff.Waits.failed", lambda *_, **__: (0.0, None))
     with pytest.raises(StoreUnavailable):
         sinksdk.start(RAW, **where)
 

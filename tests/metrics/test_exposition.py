@@ -10,18 +10,18 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk.control.herder import Herder
+from sinksdk.control.registry import create
+from sinksdk.control.status import State, StatusKeeper
+from sinksdk.control.totals import TotalsKeeper
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.metrics.prometheus import METRICS, exposition
 from sinksdk.retry import Retry
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.registry import create
-from sinksdk.runtime.status import State, StatusKeeper
-from sinksdk.runtime.totals import TotalsKeeper
 from sinksdk.spark.places import Held, Places
 from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     ends_key,
     plan_key,

@@ -15,11 +15,11 @@ from sinksdk import (
     SinkTask,
     TopicPartition,
 )
+from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.progress import Silent
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import Silent
-from sinksdk.runtime.mirror import OffsetGroup
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, Store, take_over
 from sinksdk.store.records import (

@@ -10,9 +10,9 @@ from typing import Any, Self
 from pydantic import Field
 
 from sinksdk import ClosingReason, ConnectException
+from sinksdk.control.progress import SourceTaskView
 from sinksdk.engine import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
-from sinksdk.runtime.events import SourceTaskView
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
 from sinksdk.spark.generation_spec import GenerationSpec

@@ -17,11 +17,11 @@ from sinksdk import (
     SinkConnector,
     TopicPartition,
 )
-from sinksdk.runtime import registry
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.sink_offsets import OffsetsRefusedException, OpenedSink
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import ConnectorClosingException
+from sinksdk.control import registry
+from sinksdk.control.herder import Herder
+from sinksdk.control.liveness import ConnectorClosingException
+from sinksdk.control.sink_offsets import OffsetsRefusedException, OpenedSink
+from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
 from sinksdk.testing.clock import ManualClock
 from tests.runtime.running_sinks import P0, P1, Source, Task

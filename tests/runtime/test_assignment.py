@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from sinksdk import TopicPartition
-from sinksdk.runtime.assignment import assign
+from sinksdk.runtime.planner import assign
 from sinksdk.store.records import PlannedRange
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectException, SinkConnector
-from sinksdk.runtime.author import Author, HangingException
-from sinksdk.runtime.clock import SystemWallClock
+from sinksdk.control.connector_calls import ConnectorCalls, HangingException
+from sinksdk.engine.clock import SystemWallClock
 
 
 class Declared(SinkConnector):
@@ -73,8 +73,8 @@ def never() -> Iterator[threading.Event]:
     event.set()
 
 
-def author(connector: SinkConnector | None = None) -> Author:
-    return Author(connector or New(), "archive", SystemWallClock())
+def author(connector: SinkConnector | None = None) -> ConnectorCalls:
+    return ConnectorCalls(connector or New(), "archive", SystemWallClock())
 
 
 @pytest.mark.parametrize(

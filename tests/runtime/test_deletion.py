@@ -21,14 +21,14 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.runtime.author import AtOnce
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.deletion import Deletion
+from sinksdk.control.connector_calls import InlineExecutor
+from sinksdk.control.deletion import Deletion
+from sinksdk.control.herder import Herder
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.generation import Generations, UnpublishedException
-from sinksdk.runtime.herder import Herder
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key, task_count_key
 from sinksdk.store.records import ConnectorRecord
 from tests.runtime.running_sinks import P0, P1, InProcess, Source
@@ -153,7 +153,7 @@ class Scene:
         self.run_a_while()
 
     def driver(
-        self, record: ConnectorRecord | None, wishes: Any = None, connector: Connector | None = None
+        self, record: ConnectorRecord | None, requests: Any = None, connector: Connector | None = None
     ) -> ConnectorDriver:
         raw = record.config if record else RAW
         return ConnectorDriver(
@@ -166,8 +166,8 @@ class Scene:
             group=self.group,
             clock=self.clock,
             signal=self.signal,
-            callers=AtOnce,
-            wishes=wishes,
+            executors=InlineExecutor,
+            requests=requests,
             record=record,
         )
 
@@ -194,7 +194,7 @@ class Scene:
                 "stays": True,
                 "signal": self.signal,
                 "clock": self.clock,
-                "callers": AtOnce,
+                "executors": InlineExecutor,
                 "jitter": lambda: 1.0,
                 **options,
             },
@@ -256,8 +256,8 @@ def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scen
                 scene.worker(drivers=None, stays=False).run()
             started.append((self.identity.incarnation, config.name))
 
-    def driver(record: ConnectorRecord | None, wishes: Any) -> ConnectorDriver:
-        return scene.driver(record, wishes, Told())
+    def driver(record: ConnectorRecord | None, requests: Any) -> ConnectorDriver:
+        return scene.driver(record, requests, Told())
 
     scene.worker(drivers=driver, stays=False, brings_config=True).run(until_caught_up=True)
 
@@ -582,7 +582,7 @@ def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None
         group=scene.group,
         clock=scene.clock,
         signal=scene.signal,
-        callers=AtOnce,
+        executors=InlineExecutor,
     )
     driver.run(until_caught_up=True)
 

@@ -21,13 +21,13 @@ from sinksdk import (
     RetriableException,
     SinkRecords,
 )
+from sinksdk.control.info import connector_info
+from sinksdk.control.status import read_status
+from sinksdk.control.totals import read_totals
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import connector_info
-from sinksdk.runtime.status import read_status
-from sinksdk.runtime.totals import read_totals
 from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.base import Lost
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     config_key,
     history_key,
@@ -504,7 +504,7 @@ def test_a_newcomer_that_dies_leaves_the_older_driver_running(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Asked to give way by somebody who never comes: somebody must go on, and it is the one that is there."""
-    monkeypatch.setattr("sinksdk.runtime.tenure._SUCCESSION", 0.3)
+    monkeypatch.setattr("sinksdk.runtime.session._HANDOVER", 0.3)
     source = Source({P0: 3})
     made, launcher, _ = driver(source)
     launch = launcher.launch

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk import RetriableException, TopicPartition
-from sinksdk.runtime.ends import EndsKeeper, EndsWatch
+from sinksdk.control.ends import EndsKeeper, EndsWatch
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds

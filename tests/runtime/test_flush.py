@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sinksdk import BatchPolicy
-from sinksdk.runtime import registry
+from sinksdk.control import registry
 from sinksdk.store import committed_offsets
 from tests.runtime.running_sinks import P0, Connector
 from tests.runtime.test_idle import Idle
@@ -32,7 +32,7 @@ class Batched(Connector):
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is as long as one file."""
-    monkeypatch.setattr("sinksdk.runtime.turns.LEAST", 10)
+    monkeypatch.setattr("sinksdk.runtime.planner.LEAST", 10)
 
 
 def idle_until(seconds: float, ends: int, settings: dict[str, Any], *, is_flushed: bool) -> Idle:

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.registry import register
+from sinksdk.control.registry import register
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import (
@@ -20,6 +19,7 @@ from sinksdk.store import (
     take_over,
 )
 from sinksdk.store.base import Lost, Stored
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
     config_key,
     plan_key,

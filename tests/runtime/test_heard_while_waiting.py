@@ -8,13 +8,12 @@ from typing import Any, Final
 import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, RetriableException, TopicPartition
-from sinksdk.runtime import registry
-from sinksdk.runtime.author import AtOnce
-from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.control import registry
+from sinksdk.control.connector_calls import InlineExecutor
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.status import read_status
+from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.status import read_status
-from sinksdk.runtime.waits import Waits
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.sources.base import Partitions
 from sinksdk.store import MemoryStore, committed_offsets
@@ -128,7 +127,9 @@ class Scene:
         """Seconds since it began."""
         return self.clock.now() - self.began
 
-    def driver(self, record: ConnectorRecord | None, wishes: Wishes | None = None) -> ConnectorDriver:
+    def driver(
+        self, record: ConnectorRecord | None, requests: PendingRequests | None = None
+    ) -> ConnectorDriver:
         assert record is not None
         return ConnectorDriver(
             store=self.store,
@@ -141,9 +142,9 @@ class Scene:
             signal=self.signal,
             group=self._group,
             background=lambda run: run(),
-            callers=AtOnce,
+            executors=InlineExecutor,
             jitter=lambda: 1.0,
-            wishes=wishes,
+            requests=requests,
             record=record,
         )
 
@@ -158,7 +159,7 @@ class Scene:
             stays=True,
             signal=self.signal,
             clock=self.clock,
-            callers=AtOnce,
+            executors=InlineExecutor,
             waits=Waits("connector c", self.clock, jitter=lambda: 1.0),
         ).run()
 

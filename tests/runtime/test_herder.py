@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.runtime.deletion import remove
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.herder import ConnectorRunsException, Herder
-from sinksdk.runtime.registry import (
+from sinksdk.control.deletion import remove
+from sinksdk.control.herder import ConnectorRunsException, Herder
+from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
     mark_deleted,
 )
 from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_over
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import history_key, task_count_key
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import ConnectorHistory

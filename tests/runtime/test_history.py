@@ -7,23 +7,23 @@ import logging
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.history import (
+from sinksdk.control.herder import Herder
+from sinksdk.control.history import (
     FAILURES,
     KEPT,
     Account,
     Amounts,
     Growth,
+    HistoryKeeper,
     of_partition,
     of_task,
     together,
     with_amounts,
     with_failures,
 )
-from sinksdk.runtime.history_keeper import HistoryKeeper
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
@@ -291,7 +291,7 @@ def test_an_outage_of_the_store_loses_no_count(
     keeper.progress([progress(8)])
 
     assert records(store) == 8
-    told = [line for line in caplog.records if line.name == "sinksdk.runtime.history_keeper"]
+    told = [line for line in caplog.records if line.name == "sinksdk.control.history"]
     assert [line for line in told if line.levelno >= logging.WARNING] == []
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, TopicPartition
-from sinksdk.runtime import registry
-from sinksdk.runtime.author import AtOnce
-from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.control import registry
+from sinksdk.control.connector_calls import InlineExecutor
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store import MemoryStore, Store
 from sinksdk.testing.clock import ManualClock
@@ -75,7 +75,7 @@ class Idle:
             clock=self.clock,
             signal=self.signal,
             background=lambda run: run(),
-            callers=AtOnce,
+            executors=InlineExecutor,
             record=record,
         )
 
@@ -85,7 +85,7 @@ class Idle:
 
 @pytest.mark.parametrize("seconds", [1, 5])
 def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
-    """Idle: the source is looked at once in poll.interval.ms, however often an operator's wishes are."""
+    """Idle: the source is looked at once in poll.interval.ms, however often an operator's requests are."""
     idle = Idle(**{"poll.interval.ms": seconds * 1000})
     idle.driver.run()
     assert len(idle.source.looks) <= MINUTE / seconds + 3

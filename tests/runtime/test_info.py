@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
+from sinksdk.control.info import PartitionInfo, TaskInfo, connector_info
+from sinksdk.control.liveness import deregister, register
+from sinksdk.control.registry import create
+from sinksdk.control.status import StatusKeeper
 from sinksdk.retry import Retry
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.info import PartitionInfo, TaskInfo, connector_info
-from sinksdk.runtime.registry import create
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import enter, leave
 from sinksdk.store import MemoryStore, table
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import progress_key, status_key
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import (
@@ -83,7 +83,7 @@ def test_a_missing_topic_waits_for_nothing() -> None:
 
 def test_nobody_drives_a_connector_whose_drivers_process_is_gone() -> None:
     """Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once."""
-    store, ours = MemoryStore(), enter()
+    store, ours = MemoryStore(), register()
     create(store, "c", {})
     clock = ManualClock()
     status = StatusKeeper(store, "c", ours, clock)
@@ -91,7 +91,7 @@ def test_nobody_drives_a_connector_whose_drivers_process_is_gone() -> None:
 
     running = connector_info(store, "c", clock.time())
     assert (running.state, running.driver) == ("RUNNING", ours)
-    leave(ours)
+    deregister(ours)
     ended = connector_info(store, "c", clock.time())
     assert (ended.state, ended.driver) == ("UNASSIGNED", "")
 

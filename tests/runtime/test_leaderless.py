@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sinksdk import SinkTask
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.status import StatusKeeper, read_status
+from sinksdk.control.status import StatusKeeper, read_status
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.sources.base import Partitions
 from sinksdk.store import MemoryStore, committed_offsets
 from sinksdk.store.records import GenerationPlan

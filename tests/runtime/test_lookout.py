@@ -17,9 +17,10 @@ from sinksdk import (
     RetriableException,
     TopicPartition,
 )
-from sinksdk.runtime.lookout import Lookout, take_sight
-from sinksdk.runtime.topics import Read, Sight
+from sinksdk.runtime.source_monitor import SourceMonitor
+from sinksdk.runtime.topics import Read
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot, take_snapshot
 from sinksdk.testing import ManualClock
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -62,18 +63,18 @@ class Scene:
         )
         self.clock = ManualClock()
         self.source = source
-        self.lookout = Lookout.of(config, source, self.clock)
+        self.monitor = SourceMonitor.of(config, source, self.clock)
 
-    def glance(self) -> None:
-        """Glance, and let the background come to its end."""
-        self.lookout.glance()
-        await_lookouts()
-        self.lookout.glance()
+    def refresh(self) -> None:
+        """Refresh, and let the background come to its end."""
+        self.monitor.refresh_in_background()
+        await_refreshes()
+        self.monitor.refresh_in_background()
 
 
-def await_lookouts() -> None:
+def await_refreshes() -> None:
     for thread in threading.enumerate():
-        if thread.name == "lookout":
+        if thread.name.startswith("SourceMonitor"):
             thread.join(5)
 
 
@@ -81,17 +82,17 @@ def test_what_is_there_is_found_without_what_is_not() -> None:
     """Topics that are missing are named with what the source says; the others are read on."""
     source = Source(a=5)
     source.ids = {"a": "one"}
-    sight = take_sight(source, Subscription(("a", "b", "c")), 7.0)
+    snapshot = take_snapshot(source, Subscription(("a", "b", "c")), 7.0)
 
-    assert (sight.at, sight.partitions, sight.ids) == (7.0, {A: OffsetRange(0, 5)}, {"a": "one"})
-    assert set(sight.absent) == {"b", "c"}
-    assert "no topic 'b', 'c'" in sight.absent["b"]
+    assert (snapshot.at, snapshot.partitions, snapshot.ids) == (7.0, {A: OffsetRange(0, 5)}, {"a": "one"})
+    assert set(snapshot.absent) == {"b", "c"}
+    assert "no topic 'b', 'c'" in snapshot.absent["b"]
 
 
 def test_with_every_topic_missing_nothing_is_found() -> None:
     """There is no subscription to nothing: the source is not asked again."""
     source = Source()
-    assert take_sight(source, Subscription(("a",)), 0) == Sight(
+    assert take_snapshot(source, Subscription(("a",)), 0) == Snapshot(
         0, {}, {}, {"a": "the source has no topic 'a': create it, or take it out of the connector's 'topics'"}
     )
     assert len(source.asked) == 1
@@ -102,7 +103,7 @@ def test_a_topic_that_vanishes_between_two_questions_is_missing_too() -> None:
     source = Source(a=1, b=1)
     source.happens = lambda: source.ends.pop("b" if len(source.asked) == 1 else "a")
 
-    assert set(take_sight(source, Subscription(("a", "b")), 0).absent) == {"a", "b"}
+    assert set(take_snapshot(source, Subscription(("a", "b")), 0).absent) == {"a", "b"}
 
 
 def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> None:
@@ -114,17 +115,17 @@ def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> N
 
     source.happens = miss
     with pytest.raises(MissingSourceTopicException, match="'z'"):
-        take_sight(source, Subscription((), "a"), 0)
+        take_snapshot(source, Subscription((), "a"), 0)
 
 
 def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
     """Also while that is not certain: what is read in doubt is read wrong."""
     scene = Scene(Source(a=5, b=2))
-    scene.lookout.compare_with(Read({B: 3}))
+    scene.monitor.compare_with(Read({B: 3}))
 
-    assert scene.lookout.look() == {A: OffsetRange(0, 5)}
-    assert scene.lookout.gone_of({"a", "b"}) == {"b"}
-    assert scene.lookout.gone_of({"a"}) == set()
+    assert scene.monitor.refresh() == {A: OffsetRange(0, 5)}
+    assert scene.monitor.gone_of({"a", "b"}) == {"b"}
+    assert scene.monitor.gone_of({"a"}) == set()
 
 
 def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
@@ -136,40 +137,40 @@ def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
         raise RetriableException("half a file")
 
     source.happens = fail
-    assert scene.lookout.gone_of({"a", "b"}) == set()
+    assert scene.monitor.gone_of({"a", "b"}) == set()
     with pytest.raises(RetriableException):
-        scene.lookout.look()
+        scene.monitor.refresh()
 
 
 def test_a_glance_comes_every_two_seconds() -> None:
     """Counted from the last look; what it finds is taken in by a later one."""
     scene = Scene(Source(a=5, b=5))
-    scene.lookout.look()
+    scene.monitor.refresh()
     scene.clock.advance(1.999)
-    scene.glance()
+    scene.refresh()
     assert len(scene.source.asked) == 1
 
     scene.clock.advance(0.001)
     del scene.source.ends["b"]
     scene.source.ends["a"] = 7
-    scene.glance()
+    scene.refresh()
 
-    assert scene.lookout.watch.gone == {"b"}
-    assert scene.lookout.ends == {TopicPartition("a", 0): 7}
+    assert scene.monitor.topics.gone == {"b"}
+    assert scene.monitor.ends == {TopicPartition("a", 0): 7}
 
 
 def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
     """Before the next glance would be due."""
     scene = Scene(Source(a=5), **{"missing.topic.grace.ms": 2_000})
-    scene.lookout.look()
+    scene.monitor.refresh()
     scene.clock.advance(1.999)
-    scene.glance()
-    assert scene.lookout.watch.certain == frozenset()
+    scene.refresh()
+    assert scene.monitor.topics.certain == frozenset()
 
     scene.clock.advance(0.001)
-    scene.glance()
+    scene.refresh()
 
-    assert scene.lookout.watch.certain == {"b"}
+    assert scene.monitor.topics.certain == {"b"}
 
 
 def test_a_source_that_hangs_holds_nobody_up() -> None:
@@ -179,11 +180,11 @@ def test_a_source_that_hangs_holds_nobody_up() -> None:
     scene.clock.advance(100)
     began = time.monotonic()
     for _ in range(10):
-        scene.lookout.glance()
+        scene.monitor.refresh_in_background()
         scene.clock.advance(100)
     assert time.monotonic() - began < 1
     answer.set()
-    await_lookouts()
+    await_refreshes()
 
     assert len(scene.source.asked) == 1
 
@@ -196,13 +197,13 @@ def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
     """What it saw is older than they are: an end below them would mean nothing."""
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
-    scene.lookout.glance()
-    scene.lookout.compare_with(Read({B: 50}))
+    scene.monitor.refresh_in_background()
+    scene.monitor.compare_with(Read({B: 50}))
     answer.set()
-    await_lookouts()
-    scene.lookout.glance()
+    await_refreshes()
+    scene.monitor.refresh_in_background()
 
-    assert scene.lookout.watch.gone == frozenset()
+    assert scene.monitor.topics.gone == frozenset()
 
 
 def test_a_glance_that_fails_ends_nothing_and_is_made_again() -> None:
@@ -217,6 +218,6 @@ def test_a_glance_that_fails_ends_nothing_and_is_made_again() -> None:
     scene.source.happens = fail
     for _ in range(3):
         scene.clock.advance(5)
-        scene.glance()
+        scene.refresh()
 
-    assert scene.lookout.watch.gone == {"b"}
+    assert scene.monitor.topics.gone == {"b"}

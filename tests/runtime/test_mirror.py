@@ -7,8 +7,8 @@ import time
 import pytest
 
 from sinksdk import RetriableException, TopicPartition
-from sinksdk.runtime import mirror
-from sinksdk.runtime.mirror import OffsetMirror
+from sinksdk.control import consumer_group
+from sinksdk.control.consumer_group import BackgroundSync
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -48,7 +48,7 @@ def eventually(group: Group, writes: int) -> None:
 def test_only_what_has_changed_is_written() -> None:
     """A partition whose commit stays is not written again."""
     group = Group()
-    following = OffsetMirror(group, "c")
+    following = BackgroundSync(group, "c")
 
     following.follow({P0: 5, P1: 1})
     eventually(group, 1)
@@ -62,7 +62,7 @@ def test_a_group_that_hangs_holds_nobody_up() -> None:
     """Follow returns at once; when the group answers again it gets the latest offsets only."""
     group = Group()
     group.held.clear()
-    following = OffsetMirror(group, "c")
+    following = BackgroundSync(group, "c")
     started = time.monotonic()
 
     for offset in range(1, 101):
@@ -80,10 +80,10 @@ def test_an_outage_is_warned_of_once_and_made_up_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the group is away commits go on; once it is back it has them all, and the log says so."""
-    monkeypatch.setattr(mirror, "_AGAIN", 0.01)
+    monkeypatch.setattr(consumer_group, "_AGAIN", 0.01)
     group = Group()
     group.is_away = True
-    following = OffsetMirror(group, "c")
+    following = BackgroundSync(group, "c")
 
     with caplog.at_level(logging.WARNING):
         for offset in range(1, 20):
@@ -106,7 +106,7 @@ def test_an_outage_is_warned_of_once_and_made_up_for(
 def test_the_last_offsets_are_written_at_the_end() -> None:
     """Close waits for what is on its way."""
     group = Group()
-    following = OffsetMirror(group, "c")
+    following = BackgroundSync(group, "c")
 
     following.follow({P0: 7})
     following.close()

@@ -19,8 +19,8 @@ from sinksdk import (
     TopicPartition,
     committed_offsets,
 )
+from sinksdk.control.progress import Silent
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.events import Silent
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.sources import Subscription
 from sinksdk.spark.task_result import TaskResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.runtime.pacing import Pacing, random_jitter
+from sinksdk.runtime.backoff import Backoff, random_jitter
 from sinksdk.testing import ManualClock
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -14,13 +14,13 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (5, 16), (6, 20), (1000, 20)])
 def test_delays_double_up_to_the_longest(failures: int, seconds: float) -> None:
     """`restart.backoff.ms`, doubled with each failure, at most `restart.backoff.max.ms`."""
-    assert Pacing(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
+    assert Backoff(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
 
 
 def test_what_failed_together_comes_back_one_by_one() -> None:
     """Each wait is a fifth longer or shorter, at random."""
-    pacing = Pacing(10.0, ManualClock())
-    delays = {pacing.delay(1) for _ in range(100)}
+    backoff = Backoff(10.0, ManualClock())
+    delays = {backoff.delay(1) for _ in range(100)}
     assert len(delays) > 50
     assert all(8.0 <= delay <= 12.0 for delay in delays)
     assert all(0.8 <= random_jitter() <= 1.2 for _ in range(100))
@@ -29,26 +29,26 @@ def test_what_failed_together_comes_back_one_by_one() -> None:
 def test_a_partition_waits_until_its_time_has_come() -> None:
     """The others do not."""
     clock = ManualClock()
-    pacing = Pacing(1.0, clock, jitter=lambda: 1.0)
-    pacing.failed(P0, 2)
-    assert (pacing.is_waiting(P0), pacing.is_waiting(P1), pacing.waiting(P0)) == (True, False, 2.0)
+    backoff = Backoff(1.0, clock, jitter=lambda: 1.0)
+    backoff.failed(P0, 2)
+    assert (backoff.is_waiting(P0), backoff.is_waiting(P1), backoff.waiting(P0)) == (True, False, 2.0)
     clock.advance(2.0)
-    assert (pacing.is_waiting(P0), pacing.delays()) == (False, [])
+    assert (backoff.is_waiting(P0), backoff.delays()) == (False, [])
 
 
 def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> None:
     """Up to an hour: regression: its partition was opened again each minute, for ever."""
     clock = ManualClock()
-    pacing, waits = Pacing(1.0, clock), []
+    backoff, waits = Backoff(1.0, clock), []
     for _ in range(14):
-        pacing.discarded([P0, P1], [P0])
+        backoff.discarded([P0, P1], [P0])
         begun = clock.now()
-        while not pacing.may_discard(P0):
+        while not backoff.may_discard(P0):
             clock.advance(1.0)
         waits.append(clock.now() - begun)
-        assert pacing.may_discard(P1)
+        assert backoff.may_discard(P1)
     assert waits == [2.0**tries for tries in range(1, 12)] + [3600.0] * 3
-    assert (pacing.discards(P0), pacing.discards(P1)) == (14, 0)
+    assert (backoff.discards(P0), backoff.discards(P1)) == (14, 0)
 
-    pacing.discarded([P0], [])
-    assert (pacing.discards(P0), pacing.may_discard(P0)) == (0, True)
+    backoff.discarded([P0], [])
+    assert (backoff.discards(P0), backoff.may_discard(P0)) == (0, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import FencedException
-from sinksdk.runtime import registry
+from sinksdk.control import registry
 from sinksdk.store import MemoryStore
 
 OLD, NEW = {"topics": "old"}, {"topics": "new"}

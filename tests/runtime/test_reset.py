@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from sinksdk import ConfigException, TopicPartition
-from sinksdk.runtime import registry
-from sinksdk.runtime.generation import Claim, Generations
-from sinksdk.runtime.herder import Herder
+from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import plan_key
 from sinksdk.store.records import GenerationPlan
 from tests.runtime.running_sinks import P0, P1, RAW, Source, driver

@@ -7,14 +7,14 @@ import logging
 import pytest
 
 from sinksdk import ConnectorConfig, OffsetRange, RetriableException
+from sinksdk.control.status import StatusKeeper
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.retry import Retry
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.pacing import Pacing
+from sinksdk.runtime.backoff import Backoff
+from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.planner import Backlog, Planner
-from sinksdk.runtime.restarts import Restarts
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress
@@ -32,12 +32,12 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
     clock = SystemWallClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "5"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)
-    restarts = Restarts(config, status, Pacing(1.0, clock), clock)
+    failures = PartitionFailures(config, status, Backoff(1.0, clock), clock)
 
     progress = PartitionProgress(
         topic="t", partition=0, position=3, committed=None, records=3, failure=failure, is_final=is_final
     )
-    assert restarts.would_give_up(progress) is ends
+    assert failures.would_give_up(progress) is ends
 
 
 def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,16 +47,16 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     """
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
-    status, pacing = StatusKeeper(store, "c", "driver", clock), Pacing(1.0, clock)
-    restarts = Restarts(config, status, pacing, clock)
+    status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)
+    failures = PartitionFailures(config, status, backoff, clock)
     planned = PlannedRange(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
     for attempts in range(1, 4):
         retry = Retry(clock.time() - 40, attempts, clock.time() + 30, refused=5)
         failure = Failure.of(RetriableException("S3 asks for patience"), retry=retry)
-        restarts.learn(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
-        assert (pacing.waiting(P0), restarts.given_up()) == (30, None)
+        failures.record(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
+        assert (backoff.waiting(P0), failures.given_up()) == (30, None)
 
     known = StatusKeeper(store, "c", "another driver", clock).of(P0)
     assert known is not None
@@ -71,10 +71,10 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
         since=clock.time() - 40, attempts=3, next_attempt=clock.time() + 30, refused=5
     )
 
-    restarts.learn(plan, [PartitionOutcome(P0, 9, 9, 9, 0, 9)])
+    failures.record(plan, [PartitionOutcome(P0, 9, 9, 9, 0, 9)])
     done = status.of(P0)
     assert done is not None
-    assert (done.retry, done.error, pacing.is_waiting(P0)) == (None, None, False)
+    assert (done.retry, done.error, backoff.is_waiting(P0)) == (None, None, False)
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first.startswith("connector c: t-0 waits without a place, and is tried again in 30.0 s (failed 1 ")
     assert last.startswith("connector c: what its partitions waited for works again after")
@@ -98,17 +98,17 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
     """It waits for ``errors.retry.timeout`` at most, and where that is for ever, for an hour."""
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.retry.timeout": str(timeout)})
-    pacing = Pacing(1.0, clock)
-    restarts = Restarts(config, StatusKeeper(MemoryStore(), "c", "driver", clock), pacing, clock)
+    backoff = Backoff(1.0, clock)
+    failures = PartitionFailures(config, StatusKeeper(MemoryStore(), "c", "driver", clock), backoff, clock)
     planned = PlannedRange(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
     retry = Retry(clock.time(), 1, clock.time() + 30).moved(ahead)
     failure = Failure.of(RetriableException("S3 asks for patience"), retry=retry)
-    restarts.learn(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
-    assert pacing.waiting(P0) == seconds
+    failures.record(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
+    assert backoff.waiting(P0) == seconds
     clock.advance(seconds)
-    assert not pacing.is_waiting(P0)
+    assert not backoff.is_waiting(P0)
 
 
 def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
@@ -125,6 +125,6 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
         failure="S3 asks for patience",
         retry=Retry(since=clock.time(), attempts=1, next_attempt=clock.time() + 30),
     )
-    restarts = Restarts(config, status, Pacing(1.0, clock), clock)
-    assert not restarts.would_give_up(progress)
-    assert restarts.would_give_up(progress.model_copy(update={"retry": None}))
+    failures = PartitionFailures(config, status, Backoff(1.0, clock), clock)
+    assert not failures.would_give_up(progress)
+    assert failures.would_give_up(progress.model_copy(update={"retry": None}))

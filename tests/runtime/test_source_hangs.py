@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from sinksdk import ClosingReason
+from sinksdk.control import registry
+from sinksdk.control.status import read_status
 from sinksdk.engine.source_outcome import End
-from sinksdk.runtime import registry
-from sinksdk.runtime.status import read_status
 from sinksdk.store import MemoryStore
 from sinksdk.writers.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from sinksdk import ClosingReason
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.herder import Herder
+from sinksdk.control.herder import Herder
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import ConnectorRecord
@@ -56,7 +55,7 @@ class Life:
     def to_delete(self, record: ConnectorRecord) -> tuple[Counting, CountingConfig]:
         return self.connector(), CountingConfig.parse(record.config)
 
-    def driver(self, record: ConnectorRecord | None, wishes: Wishes) -> SourceDriver:
+    def driver(self, record: ConnectorRecord | None, requests: PendingRequests) -> SourceDriver:
         assert record is not None
         return SourceDriver(
             store=self.store,
@@ -66,7 +65,7 @@ class Life:
             target=self.target,
             launcher=self.launcher,
             signal=self.signal,
-            wishes=wishes,
+            requests=requests,
             record=record,
         )
 

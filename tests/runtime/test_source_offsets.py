@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectException, DataException
-from sinksdk.runtime import registry
-from sinksdk.runtime.source_offsets import OpenedTarget, SourceOffsets
+from sinksdk.control import registry
+from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets
 from sinksdk.source import SourceOffset, SourcePartition
 from sinksdk.store import MemoryStore
 from sinksdk.writers.memory import MemoryTarget, MemoryTopics

@@ -9,14 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sinksdk import ConnectException
+from sinksdk.control import registry
+from sinksdk.control.herder import Herder
+from sinksdk.control.info import ConnectorInfo
 from sinksdk.metrics.prometheus import exposition
-from sinksdk.runtime import registry
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.info import ConnectorInfo
 from sinksdk.source import SourceRecord
 from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.store import MemoryStore, table
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
 )

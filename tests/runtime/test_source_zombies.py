@@ -8,10 +8,10 @@ import pytest
 
 from sinksdk.engine.source_outcome import End
 from sinksdk.engine.writer import Target
-from sinksdk.runtime.generation import Generations
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.store import MemoryStore
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
 from sinksdk.writers.memory import MemoryTarget, MemoryTopics
 from sinksdk.writers.topic_directory import TopicDirectoryTarget

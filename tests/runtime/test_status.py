@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.runtime.status import StatusKeeper, fewer_sightings, read_status
+from sinksdk.control.status import StatusKeeper, fewer_sightings, read_status
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import remembered_key, status_key

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ClosingReason, FencedException, TopicPartition
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import SILENCE, Succession, enter, is_gone, leave
+from sinksdk.control.liveness import SILENCE, deregister, is_gone, register
+from sinksdk.control.status import StatusKeeper
+from sinksdk.runtime.handover import Handover
 from sinksdk.store import MemoryStore, asked_to_close, current_plan
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import Closing, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
 
@@ -45,9 +46,7 @@ class Site:
         return self.while_waiting()
 
     def await_turn(self) -> bool:
-        newcomer = Succession(
-            self.store, "c", "here:2#1", clock=self.clock, wait=self.wait, graceful=GRACEFUL
-        )
+        newcomer = Handover(self.store, "c", "here:2#1", clock=self.clock, wait=self.wait, graceful=GRACEFUL)
         return newcomer.await_turn()
 
     @property
@@ -80,7 +79,7 @@ def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site
         site.status.save()
         asked.append(site.old.successor())
         if site.waited >= 3:
-            assert site.old.give_way() == "here:2#1"
+            assert site.old.yield_to_successor() == "here:2#1"
         return False
 
     site.while_waiting = old_driver
@@ -142,7 +141,7 @@ def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
 
     assert not site.await_turn()
     assert site.old.successor() is None
-    assert site.old.give_way() is None
+    assert site.old.yield_to_successor() is None
 
 
 def test_a_reason_that_was_given_before_stays(site: Site) -> None:
@@ -170,7 +169,7 @@ def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
     site.run_generation()
 
     assert site.old.successor() is None
-    assert site.old.give_way() is None
+    assert site.old.yield_to_successor() is None
     assert site.old.claim().generation == 2
 
 
@@ -181,23 +180,23 @@ def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
     new.plan(new.claim(), [], 1)
 
     with pytest.raises(FencedException, match="newer driver"):
-        site.old.give_way()
+        site.old.yield_to_successor()
 
 
 def test_a_driver_of_this_process_is_known() -> None:
-    """It runs from enter to leave; a number tells it from others of the same process."""
-    one, other = enter(), enter()
+    """It runs from register to deregister; a number tells it from others of the same process."""
+    one, other = register(), register()
     assert one != other
-    leave(one)
+    deregister(one)
 
     assert is_gone(one)
     assert not is_gone(other)
-    leave(other)
+    deregister(other)
 
 
 def test_a_process_of_this_host_that_ended_is_known() -> None:
     """Kill -9 and start again: nobody waits for a process that is not there. One that is there may run."""
-    host = enter().rpartition(":")[0]
+    host = register().rpartition(":")[0]
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
 
@@ -207,7 +206,7 @@ def test_a_process_of_this_host_that_ended_is_known() -> None:
 
 def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
     """Ids are used again, the next container's first process has the same one: when it began tells."""
-    host = enter().rpartition(":")[0]
+    host = register().rpartition(":")[0]
     began = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
 
     assert not is_gone(f"{host}:{os.getppid()}#1.{began}")
@@ -217,7 +216,7 @@ def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
 
 def test_a_process_that_was_killed_and_that_nobody_has_waited_for_is_gone() -> None:
     """Its id stays taken until its parent asks how it ended."""
-    host = enter().rpartition(":")[0]
+    host = register().rpartition(":")[0]
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = f"{host}:{process.pid}#1"
     assert not is_gone(name)
@@ -236,13 +235,13 @@ def test_of_other_hosts_nothing_is_known(name: str) -> None:
 
 def test_the_same_process_id_elsewhere_is_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two containers with one host name: process ids of the other mean nothing here."""
-    monkeypatch.setattr("sinksdk.runtime.succession._host", lambda: "host/1")
-    name = enter()
+    monkeypatch.setattr("sinksdk.control.liveness._host", lambda: "host/1")
+    name = register()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert is_gone(f"host/1:{ended.pid}#1")
-    monkeypatch.setattr("sinksdk.runtime.succession._host", lambda: "host/2")
+    monkeypatch.setattr("sinksdk.control.liveness._host", lambda: "host/2")
 
     assert not is_gone(name)
     assert not is_gone(f"host/1:{ended.pid}#1")
-    leave(name)
+    deregister(name)

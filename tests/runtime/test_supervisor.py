@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sinksdk import ClosingReason, ConfigException, ConnectException, FencedException, TopicPartition
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
 from sinksdk.measures import TaskMeasures
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.supervisor import Supervisor
+from sinksdk.runtime.sink_supervisor import SinkSupervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
 )
@@ -87,10 +87,10 @@ class Site:
         self.closed: list[ClosingReason] = []
 
     def run(self) -> list[PartitionOutcome]:
-        return self.supervisor().run(self.running, self.plan)
+        return self.supervisor().outcomes(self.running, self.plan)
 
-    def supervisor(self) -> Supervisor:
-        return Supervisor(
+    def supervisor(self) -> SinkSupervisor:
+        return SinkSupervisor(
             self.store,
             "c",
             self.generations,
@@ -153,7 +153,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
     ended = site.clock.now() - 1_000 - 30  # the fake takes all of the 30 s that a cancelled job may take
     assert ended < 2 + 1 + 5 + 2 + 1
     assert current_plan(site.store, "c", 1) is not None
-    assert site.generations.give_way() == "other:1#1"
+    assert site.generations.yield_to_successor() == "other:1#1"
 
 
 def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() -> None:
@@ -169,7 +169,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     site.signal.ask(ClosingReason.SHUTDOWN)
     supervisor = site.supervisor()
 
-    (outcome,) = supervisor.run(site.running, site.plan)
+    (outcome,) = supervisor.outcomes(site.running, site.plan)
     assert supervisor.measures == {0: measures}
     assert (outcome.committed, outcome.counts) == (5, {"files": 2})
 
@@ -183,7 +183,7 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
     row = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
     table.write(site.store, progress_key("c", 0), row, None)
     supervisor = site.supervisor()
-    supervisor.run(site.running, site.plan)
+    supervisor.outcomes(site.running, site.plan)
 
     assert supervisor.measures == {0: measures}
 

@@ -11,8 +11,10 @@ import pytest
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
-from sinksdk.runtime.topics import Read, Sight, TopicWatch, excused
+from sinksdk.runtime.failures import excused
+from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.sources import Subscription
+from sinksdk.sources.snapshot import Snapshot
 from sinksdk.testing import ManualClock
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -33,7 +35,7 @@ class Scene:
     def look(self, *, ids: Mapping[str, str] | None = None, **ends: int) -> None:
         """Look: topics that are there, each with the end of its partition 0."""
         self.watch.see(
-            Sight(
+            Snapshot(
                 self.clock.now(),
                 {TopicPartition(topic, 0): OffsetRange(0, end) for topic, end in ends.items()},
                 ids or {},
@@ -50,9 +52,11 @@ class Scene:
 def test_a_partition_without_a_leader_is_neither_missing_nor_replaced() -> None:
     """Its topic is there though nothing of it can be asked; another partition that ends early still tells."""
     scene = Scene(regex="a|b")
-    scene.watch.see(Sight(0.0, {B: OffsetRange(0, 9)}, unavailable=frozenset({A})), Read({A: 50, B: 9}, {}))
+    scene.watch.see(
+        Snapshot(0.0, {B: OffsetRange(0, 9)}, unavailable=frozenset({A})), Read({A: 50, B: 9}, {})
+    )
     assert scene.watch.gone == frozenset()
-    scene.watch.see(Sight(1.0, {B: OffsetRange(0, 9)}), Read({A: 50, B: 9}, {}))
+    scene.watch.see(Snapshot(1.0, {B: OffsetRange(0, 9)}), Read({A: 50, B: 9}, {}))
     assert scene.watch.gone == {"a"}
 
 
@@ -114,7 +118,7 @@ def test_only_topics_that_are_certainly_missing_are_named(named: Scene) -> None:
 def test_what_the_source_says_of_several_topics_is_said_once() -> None:
     """All of them missing, one sentence."""
     scene = Scene("a", "b", grace=0)
-    scene.watch.see(Sight(0, {}, absent=dict.fromkeys("ab", "neither 'a' nor 'b' is there")), Read())
+    scene.watch.see(Snapshot(0, {}, absent=dict.fromkeys("ab", "neither 'a' nor 'b' is there")), Read())
 
     assert str(scene.watch.alarm()) == "connector c: neither 'a' nor 'b' is there"
 
@@ -196,7 +200,7 @@ def test_a_partition_that_was_read_and_is_gone_is_an_end_below_the_commit(named:
 
 def test_a_topic_without_partitions_is_there(named: Scene) -> None:
     """An empty folder: somebody is about to write it. Once it was read, it is another one."""
-    here = Sight(0, {A: OffsetRange(0, 5)})
+    here = Snapshot(0, {A: OffsetRange(0, 5)})
     named.watch.see(here, Read())
     assert named.watch.gone == frozenset()
 

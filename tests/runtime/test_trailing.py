@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sinksdk import OffsetRange, RetriableException, TopicPartition
+from sinksdk.runtime.partition_lag import TrailingGaps
 from sinksdk.runtime.planner import Backlog
-from sinksdk.runtime.trailing import TrailingGaps
 from sinksdk.store.reports import PartitionStatus, Tail
 
 TP = TopicPartition("t", 0)

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from sinksdk import BatchPolicy, OffsetRange
-from sinksdk.runtime.planner import Backlog, Planner
-from sinksdk.runtime.turns import LEAST, Turns
+from sinksdk.runtime.planner import LEAST, Backlog, Planner, Turns
 from tests.runtime.running_sinks import P0, P1
 
 
@@ -17,7 +16,7 @@ def lengths(turns: Turns, rate: float, generations: int, *, constant: float = 0.
     found = []
     for _ in range(generations):
         found.append(constant + turns.most / rate)
-        turns.learn(found[-1], is_cut=True)
+        turns.record(found[-1], is_cut=True)
     return found
 
 
@@ -47,23 +46,23 @@ def test_what_a_generation_costs_anew_shrinks_no_turn_to_nothing(constant: float
 def test_a_turn_that_few_records_filled_grows_all_the_same() -> None:
     """Offsets have gaps, and neighbours have little: what counts is that something was left to the next turn."""
     turns = Turns(60.0)
-    turns.learn(600.0, is_cut=True)
+    turns.record(600.0, is_cut=True)
     for _ in range(3):
-        turns.learn(1.0, is_cut=True)
+        turns.record(1.0, is_cut=True)
     assert turns.most == 512 * LEAST
 
 
 def test_nothing_is_learned_where_all_was_read() -> None:
     """A hundred records in a second do not say what a backlog takes."""
     turns = Turns(60.0)
-    turns.learn(1.0, is_cut=False)
+    turns.record(1.0, is_cut=False)
     assert turns.most == LEAST
 
 
 def test_who_wants_no_turns_reads_all_at_once() -> None:
     """``generation.max.ms=0``."""
     turns = Turns(0.0)
-    turns.learn(86_400.0, is_cut=True)
+    turns.record(86_400.0, is_cut=True)
     assert turns.most == math.inf
 
 

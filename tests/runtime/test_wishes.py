@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from sinksdk.runtime import registry
-from sinksdk.runtime.wishes import Wishes
+from sinksdk.control import registry
+from sinksdk.control.requests import PendingRequests
 from sinksdk.store import MemoryStore, StoreRefused
 from sinksdk.testing import ManualClock
 
@@ -30,12 +30,12 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
     """It is looked at each second or so: a line for each look would be the same line."""
     store = Refusing()
     registry.create(store, "c", {"name": "c", "topics": "t"})
-    wishes = Wishes(store, "c", ManualClock())
-    wishes.follow(registry.find(store, "c"))
-    wishes.look_now()
+    requests = PendingRequests(store, "c", ManualClock())
+    requests.follow(registry.find(store, "c"))
+    requests.look_now()
     for refuses in (True, True, True, False, False):
         store.refuses = refuses
-        wishes.look_now()
+        requests.look_now()
 
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first == "connector c: what is wanted of it is unknown: permission denied"

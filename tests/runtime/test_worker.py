@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, committed_offsets
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
+from sinksdk.control.herder import Herder
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
@@ -54,14 +53,14 @@ class Scene:
         def connector() -> Connector:
             return Connector(self.hanging.get(name))
 
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+        def driver(record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
             assert record is not None
             if name in self.cannot_be_made:
                 raise self.cannot_be_made[name]
             return ConnectorDriver(
                 store=self.store, source=Source({P0: 10}), connector=connector(),
                 config=ConnectorConfig.parse(record.config), raw=record.config,
-                launcher=InProcess(self.store, Task, name), signal=signal, wishes=wishes, record=record,
+                launcher=InProcess(self.store, Task, name), signal=signal, requests=requests, record=record,
             )  # fmt: skip
 
         def deleted(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:

@@ -20,15 +20,14 @@ from sinksdk import (
     RetriableException,
     SinkConnector,
 )
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.deletion import remove
+from sinksdk.control.deletion import remove
+from sinksdk.control.herder import Herder
+from sinksdk.control.registry import ConnectorNotFoundException, mark_deleted
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import SystemWallClock
+from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.registry import ConnectorNotFoundException, mark_deleted
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.waits import Waits
-from sinksdk.runtime.wishes import Wishes
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
@@ -84,7 +83,7 @@ class Scene:
     ) -> WorkerConnector:
         waits = Waits("connector c", SystemWallClock(), first=0.01) if is_patient else None
 
-        def driver(record: ConnectorRecord | None, wishes: Wishes) -> ConnectorDriver:
+        def driver(record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
             raw = record.config if record else RAW
             return ConnectorDriver(
                 store=self.store,
@@ -94,7 +93,7 @@ class Scene:
                 raw=raw,
                 launcher=self.launcher,
                 signal=self.signal,
-                wishes=wishes,
+                requests=requests,
                 record=record,
                 waits=waits,
             )

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from sinksdk.engine import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
-from sinksdk.runtime.generation import Generations
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourcePartition
@@ -16,6 +15,7 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import MemoryStore
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
 from tests.runtime.running_sources import CountingConfig
 

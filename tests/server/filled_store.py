@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinksdk import OffsetAndMetadata
+from sinksdk.control.registry import aim, create, mark_deleted
 from sinksdk.measures import Sizes, SourceMeasures, TaskMeasures
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.registry import aim, create, mark_deleted
 from sinksdk.store import Store, table, take_over
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     history_key,
     progress_key,

@@ -10,13 +10,13 @@ from pathlib import Path
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.cli.server import RestServer, ServerOptions
 from sinksdk.cli.source import SourceOptions
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.logs import WARNINGS
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.status import StatusKeeper
 from sinksdk.store import Store, take_over
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
 

@@ -25,7 +25,7 @@ from kafka_connect_api.errors import (
 from kafka_connect_api.kafka_connect_api import Api, Cluster
 from requests import HTTPError
 
-from sinksdk.runtime.herder import Herder
+from sinksdk.control.herder import Herder
 from sinksdk.store import MemoryStore
 from tests.server.serving import run_a_little, serving
 

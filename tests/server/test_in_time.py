@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from sinksdk.runtime.registry import create
+from sinksdk.control.registry import create
 from sinksdk.server.app import create_app
 from sinksdk.server.auth import Credentials
 from sinksdk.server.latest import PATIENCE

@@ -11,10 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk import OffsetAndMetadata, Token
-from sinksdk.runtime.generation import Generations
-from sinksdk.runtime.herder import Herder
+from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore, take_over
+from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from tests.server.serving import T0, run_a_little
 
@@ -216,7 +216,7 @@ def test_a_connector_that_goes_while_all_are_listed_is_left_out(
 ) -> None:
     """The others are told."""
     create(client, "archive")
-    monkeypatch.setattr("sinksdk.runtime.registry.names", lambda _: ["archive", "gone"])
+    monkeypatch.setattr("sinksdk.control.registry.names", lambda _: ["archive", "gone"])
 
     assert list(client.get("/connectors?expand=status&expand=info").json()) == ["archive"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
-from sinksdk.runtime.registry import create
+from sinksdk.control.registry import create
 from sinksdk.server.app import create_app
 from sinksdk.server.auth import Credentials
 from sinksdk.store import MemoryStore, Store

@@ -13,12 +13,12 @@ from fastapi.testclient import TestClient
 
 from sinksdk import ConnectException, TopicPartition
 from sinksdk.connectors.s3_archiver.connector import S3ArchiverConnector
+from sinksdk.control.herder import Herder
+from sinksdk.control.liveness import ConnectorClosingException
+from sinksdk.control.sink_offsets import OpenedSink
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
-from sinksdk.runtime.clock import SystemWallClock
-from sinksdk.runtime.herder import Herder
-from sinksdk.runtime.sink_offsets import OpenedSink
-from sinksdk.runtime.status import StatusKeeper
-from sinksdk.runtime.succession import ConnectorClosingException
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
@@ -296,7 +296,7 @@ def test_offsets_that_the_connector_or_its_source_does_not_take(store: Flaky) ->
         with patch.object(connector, "alter_offsets", side_effect=ConnectException("files are there")):
             answers["refused"] = alter(7)
             answers["not reset"] = client.delete("/connectors/archive/offsets")
-        with patch("sinksdk.runtime.herder.await_end", side_effect=ConnectorClosingException("closing")):
+        with patch("sinksdk.control.herder.await_end", side_effect=ConnectorClosingException("closing")):
             closing = alter(7)
         assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 400)
         assert "orders-0: offset 101 is not in the source" in answers["outside"].json()["message"]

@@ -18,15 +18,15 @@ from fastapi.testclient import TestClient
 
 from sinksdk import ClosingReason, ConfigException, ConnectorConfig
 from sinksdk.confidential import WithoutSecrets
+from sinksdk.control.herder import Herder
+from sinksdk.control.progress import Silent
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.outcome import Failure
 from sinksdk.launch.connectors import prepare_written
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.references import ConfigProviders
-from sinksdk.runtime.closing_signal import ClosingSignal
-from sinksdk.runtime.events import Silent
-from sinksdk.runtime.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan

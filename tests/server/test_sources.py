@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 from fastapi.testclient import TestClient
 
-from sinksdk.runtime import registry
-from sinksdk.runtime.source_offsets import OpenedTarget
+from sinksdk.control import registry
+from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.writers.memory import MemoryTarget, MemoryTopics

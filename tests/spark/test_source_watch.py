@@ -13,7 +13,6 @@ from sinksdk import ClosingReason
 from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.measures import ErrorCounts, TaskMeasures, Timing
-from sinksdk.runtime.generation import Generations
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.closing_watch import ClosingWatch
@@ -23,6 +22,7 @@ from sinksdk.spark.source_progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
 )

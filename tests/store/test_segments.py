@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.runtime.generation import Generations
 from sinksdk.store import MemoryStore, Store, TaskLedger, read_commits, table, take_over
 from sinksdk.store.base import Stored
+from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix, task_key
 from sinksdk.store.records import PlannedRange, TaskPlan, TaskRecord
 from tests.store.backends import BACKENDS, LossyStore

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarks.kafka_connect.kip275.scene import RECORDS, REFUSED, TASKS, Loss, lives, losses
 from benchmarks.kafka_connect.topics import Cluster, Topic, committed
 from benchmarks.null_s3 import NullS3
-from sinksdk.runtime.events import PartitionView, Silent
+from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ class _Director(Silent):
         self._has_asked = False
 
     def planned(self, plan: GenerationPlan) -> None:
-        """See :class:`sinksdk.runtime.events.Listener`."""
+        """See :class:`sinksdk.control.progress.Listener`."""
         self.starts.append({part.partition: part.start for task in plan.tasks for part in task.ranges})
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`sinksdk.runtime.events.Listener`."""
+        """See :class:`sinksdk.control.progress.Listener`."""
         if not self._has_asked and self.driver and any(view.failure for view in partitions):
             self._has_asked = True
             self.driver.rebalance()
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - Listener's
-        """See :class:`sinksdk.runtime.events.Listener`."""
+        """See :class:`sinksdk.control.progress.Listener`."""
         self._s3.heal()
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from sinksdk.cli.formatting import number
 from sinksdk.context import ClosingReason
-from sinksdk.runtime.events import Listener, PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
 
 _SEEN: Final = 1.0  # seconds after which every task has seen that it shall close
@@ -60,22 +60,22 @@ class Interruption(Silent):
         self._reason: ClosingReason | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         self._reason = None
         self._listener.planned(plan)
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         self._listener.progress(partitions)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         self._reason = reason
         self._listener.closing(generation, reason)
         threading.Timer(_SEEN, self._resume).start()
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`~sinksdk.runtime.events.Listener`."""
+        """See :class:`~sinksdk.control.progress.Listener`."""
         self._listener.ended(generation, partitions)
         if self._reason is ClosingReason.REBALANCE:
             self._on_interrupted([self._interrupted(view) for view in partitions])

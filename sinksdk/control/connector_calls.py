@@ -1,0 +1,264 @@
+"""A connector's own code in the driver: called beside the driver's thread, which goes on if it hangs."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from sinksdk.connector import Connector
+from sinksdk.engine.clock import Clock
+from sinksdk.errors import ConnectException
+from sinksdk.logs import stack_of
+
+log = logging.getLogger(__name__)
+
+_LOOK: Final = 0.1  # seconds between two looks whether a call is still wanted
+_SLOW: Final = 10.0  # seconds after which a call that has not returned is told of
+_FLAG: Final = "is_deleted"
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+T = TypeVar("T")
+
+
+class HangingException(ConnectException):
+    """A connector's own code did not return in time; it is left behind in its thread."""
+
+
+class Call(Generic[T]):
+    """One call of an author's code, run by whatever runs it.
+
+    Args:
+        function: what is called.
+    """
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._context = contextvars.copy_context()  # logs are about what the caller's are about
+        self._done = threading.Event()
+        self._thread: int | None = None
+        self._returned: list[T] = []
+        self._raised: BaseException | None = None
+
+    def run(self) -> None:
+        """Make the call; what it raises is kept for whoever waits."""
+        self._thread = threading.get_ident()
+        try:
+            self._returned.append(self._context.run(self._function))
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+            self._raised = error
+        finally:
+            self._done.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most so many seconds; whether it has returned."""
+        return self._done.wait(timeout)
+
+    def result(self) -> T:
+        """What it returned, once it has; raises what it raised."""
+        if self._raised is not None:
+            raise self._raised
+        return self._returned[0]
+
+    @property
+    def ended_a_thread(self) -> bool:
+        """Whether it raised ``SystemExit`` or the like, and not in the thread that asks."""
+        is_error = self._raised is None or isinstance(self._raised, Exception)
+        return not is_error and self._thread != threading.get_ident()
+
+    def where(self) -> str:
+        """The lines of code it is at, outermost first; empty before it has begun."""
+        lines = stack_of(self._thread)
+        begun = next(
+            (at for at, line in enumerate(lines, 1) if "self._context.run(self._function)" in line), 0
+        )
+        return "".join(lines[begun:])
+
+
+class CallExecutor(Protocol):
+    """Runs calls, one after the other."""
+
+    def begin(self, call: Call[Any]) -> None:
+        """Run it after those before it."""
+        ...
+
+    def end(self) -> None:
+        """No call follows."""
+        ...
+
+
+class ThreadExecutor:
+    """Runs calls in one thread: an author may keep what belongs to a thread, as SQLite's connections do.
+
+    A daemon: one that hangs for ever does not keep the process from ending.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, call: Call[Any]) -> None:
+        """See :class:`CallExecutor`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
+            self._thread.start()
+        self._calls.put(call)
+
+    def end(self) -> None:
+        """See :class:`CallExecutor`."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.run()
+
+
+class InlineExecutor:
+    """Runs calls in the caller's own thread: for simulations, which have no other."""
+
+    def begin(self, call: Call[Any]) -> None:
+        """See :class:`CallExecutor`."""
+        call.run()
+
+    def end(self) -> None:
+        """See :class:`CallExecutor`."""
+
+
+class ConnectorCalls:
+    """Calls a connector's own methods; what hangs is reported, and left behind when its time is over.
+
+    Args:
+        connector: the author's.
+        name: the connector's name, for messages.
+        clock: time.
+        executors: make what runs the calls; another one is made after a call that hangs.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        name: str,
+        clock: Clock,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
+    ) -> None:
+        self._connector = connector
+        self._name = name
+        self._clock = clock
+        self._executors = executors
+        self._executor = executors()
+        self._last: Call[Any] | None = None
+
+    def call(
+        self,
+        what: str,
+        function: Callable[[], T],
+        *,
+        timeout: float,
+        is_unwanted: Callable[[], bool] = lambda: False,
+        grace: float = 0.0,
+    ) -> T:
+        """Call a method of the connector's, and wait for it.
+
+        Args:
+            what: its name, for messages.
+            function: calls it.
+            timeout: seconds it may take.
+            is_unwanted: asked every now and then whether nobody needs it any more.
+            grace: seconds it may still take from then on.
+
+        Raises:
+            HangingException: it did not return in time; its thread is left behind.
+            ConnectException: it raised ``SystemExit`` or the like, which are to end a thread: not ours.
+            Exception: what the method raises.
+        """
+        call = self._begin(function)
+        begun = self._clock.now()
+        give_up, tell_at, is_cut_short = begun + timeout, begun + _SLOW, False
+        while not call.wait(_LOOK):
+            now = self._clock.now()
+            if not is_cut_short and is_unwanted():
+                give_up, is_cut_short = min(give_up, now + grace), True
+            if now >= give_up:
+                raise self._left_behind(what, call, now - begun)
+            if now >= tell_at:
+                log.warning(
+                    "connector %s: %s has not returned for %.0f s; it is at\n%s",
+                    self._name,
+                    what,
+                    now - begun,
+                    call.where(),
+                )
+                tell_at += 6 * _SLOW
+        try:
+            return call.result()
+        except BaseException as error:
+            if not call.ended_a_thread:
+                raise
+            message = f"connector {self._name}: {what} raised {type(error).__name__}: {error}"
+            raise ConnectException(message) from error
+
+    def stop(self, *, is_deleted: bool, timeout: float) -> None:
+        """Call ``stop`` as its author declared it, with or without KIP-883's flag; it is the last call.
+
+        One that hangs, or raises, is reported; neither holds anybody up.
+        """
+        what = f"stop(is_deleted={is_deleted})"
+        try:
+            self.call(what, lambda: _stop(self._connector.stop, is_deleted=is_deleted), timeout=timeout)
+        except HangingException as error:
+            left = "; what it should have cleaned up may still be there" if is_deleted else ""
+            log.error("%s%s", error, left)  # noqa: TRY400 - the trace that matters is in the message
+        except Exception:
+            log.exception("connector %s: %s raised", self._name, what)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """No call follows."""
+        self._executor.end()
+
+    def _begin(self, function: Callable[[], T]) -> Call[T]:
+        """In a thread of its own if the call before has never returned."""
+        if self._last is not None and not self._last.wait(0):
+            self._executor.end()  # in case it ever comes back
+            self._executor = self._executors()
+        self._last = call = Call(function)
+        self._executor.begin(call)
+        return call
+
+    def _left_behind(self, what: str, call: Call[Any], seconds: float) -> HangingException:
+        return HangingException(
+            f"connector {self._name}: {what} has not returned for {seconds:.1f} s; its thread is left "
+            f"behind, at\n{call.where()}".rstrip()
+        )
+
+
+def _stop(stop: Callable[..., None], *, is_deleted: bool) -> None:
+    """As its author declared it: Connect's old ``stop()`` and KIP-883's both work, however they name it.
+
+    The flag goes by its name where that, or any name, is taken; else to the first positional parameter, if
+    that is a flag: it has no default, or a boolean one.
+    """
+    parameters = list(inspect.signature(stop).parameters.values())
+    if any(map(_takes_the_name, parameters)):
+        stop(**{_FLAG: is_deleted})
+    elif parameters and _may_be_the_flag(parameters[0]):
+        stop(is_deleted)
+    else:
+        stop()
+
+
+def _takes_the_name(parameter: inspect.Parameter) -> bool:
+    named = parameter.name == _FLAG and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+    return named or parameter.kind is inspect.Parameter.VAR_KEYWORD
+
+
+def _may_be_the_flag(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return True
+    is_flag = parameter.default is inspect.Parameter.empty or isinstance(parameter.default, bool)
+    return parameter.kind in _POSITIONAL and is_flag

@@ -1,0 +1,162 @@
+"""Each commit, told to somebody else as well: Kafka's tools look for a connector's lag in its consumer group.
+
+The store stays the truth. The mirror follows in a thread of its own: it holds no commit up, and what it
+cannot write it only warns of. It shows how far everything is published, never more: whoever goes on from the
+group (Kafka Connect, a connector that is created again) must not miss what nobody can see yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from sinksdk.errors import ConnectException
+from sinksdk.logs import Outage, same_subject
+from sinksdk.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds for the last write, when the driver ends
+_AGAIN = 10.0  # seconds until what failed is tried again
+
+
+class OffsetGroup(Protocol):
+    """Offsets kept elsewhere, under a name."""
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """What it has of these. Raises ConnectException when nobody answers."""
+        ...
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make its offsets these; others stay. Raises ConnectException when nobody answers."""
+        ...
+
+    def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether somebody may still commit to it; ``offsets`` are what it has.
+
+        Raises RetriableException when nobody answers.
+        """
+        ...
+
+
+class ConsumerGroupSync(Protocol):
+    """Shows somebody else how far everything is published."""
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """Everything up to these offsets is published."""
+        ...
+
+    def close(self) -> None:
+        """Nothing follows."""
+        ...
+
+
+class BackgroundSync:
+    """Writes offsets up to which everything is published to a group, the latest ones only.
+
+    Args:
+        group: where to.
+        connector: whose offsets they are.
+    """
+
+    def __init__(self, group: OffsetGroup, connector: str) -> None:
+        self._group = group
+        self._connector = connector
+        self._written: dict[TopicPartition, int] = {}
+        self._wanted: dict[TopicPartition, int] = {}
+        self._changed = threading.Condition()
+        self._is_ending = False
+        self._outage = Outage(log, f"connector {connector}: showing its committed offsets in {group}")
+        work = same_subject(self._work)
+        self._thread = threading.Thread(target=work, name="offset-mirror", daemon=True)
+        self._thread.start()
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """Everything up to these offsets is published. Returns at once."""
+        with self._changed:
+            if any(self._wanted.get(p) != offset for p, offset in visible.items()):
+                self._wanted |= visible
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is not written yet, within a few seconds, and end."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+        self._thread.join(_PATIENCE)
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            with self._changed:
+                self._changed.wait_for(self._has_work, _AGAIN if self._is_failing else None)
+                is_last = self._is_ending
+                news = self._news()
+            if news:
+                self._write(news)
+
+    @property
+    def _is_failing(self) -> bool:
+        return self._outage.since is not None
+
+    def _has_work(self) -> bool:
+        return self._is_ending or (bool(self._news()) and not self._is_failing)
+
+    def _news(self) -> dict[TopicPartition, int]:
+        return {p: offset for p, offset in self._wanted.items() if self._written.get(p) != offset}
+
+    def _write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._group.write(offsets)
+        except ConnectException as error:
+            self._outage.failed(
+                "connector %s: its committed offsets are not shown in %s: %s; they are safe in the store, "
+                "and are shown once that works again",
+                self._connector,
+                self._group,
+                error,
+            )
+            return
+        self._written |= offsets
+        self._outage.worked()
+
+
+class InlineSync:
+    """Writes in the caller's own thread: for simulations, which have no other.
+
+    Args:
+        group: where to.
+        connector: whose offsets they are.
+    """
+
+    def __init__(self, group: OffsetGroup, connector: str) -> None:
+        self._group = group
+        self._connector = connector
+        self._written: dict[TopicPartition, int] = {}
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`BackgroundSync.follow`; what cannot be written now is written the next time."""
+        news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
+        if not news:
+            return
+        try:
+            self._group.write(news)
+        except ConnectException as error:
+            log.info("connector %s: %s", self._connector, error)
+        else:
+            self._written |= news
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class NoSync:
+    """Tells nobody."""
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,237 @@
+"""Deleting a connector: what is committed is published, then its records go (KIP-883).
+
+Each step may be done again after a crash. The first claims a generation: whatever of the connector still ran
+is fenced, and commits nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from sinksdk.connector import SinkConnector
+from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSinkTask
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.records import TopicPartition
+from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
+from sinksdk.store.generations import Generations, UnpublishedException
+from sinksdk.store.keys import config_key
+from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, PlannedRange, TaskPlan
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = RetryPolicy(0.0)
+"""Each partition is tried once: who deletes tries again, and says meanwhile why it has not worked."""
+
+Call = Callable[[str, Callable[[], Any]], Any]
+"""Runs a method of the connector's, or of its task's, whose name is the first argument."""
+
+
+class Deletion:
+    """One process's attempt at deleting a connector. It claims first; who claims after it ends it.
+
+    Args:
+        store: where the connector's records are.
+        connector: its name.
+        record: what the store knows of it.
+
+    Raises:
+        FencedException: somebody else has deleted it, or is at it.
+        ConnectException: it is not being deleted.
+    """
+
+    def __init__(self, store: Store, connector: str, record: ConnectorRecord) -> None:
+        self._store = store
+        self._connector = connector
+        self._record = record
+        self._generations = Generations(store, connector)
+        self._claim = self._generations.claim()
+        # After the claim: what is found now, nobody can remove and create again without fencing us.
+        row = table.read(store, config_key(connector), ConnectorRecord)
+        if row is None or row.value.incarnation != record.incarnation:
+            message = (
+                f"connector {connector}: somebody else has deleted it; this process touches nothing more"
+            )
+            raise FencedException(message)
+        if not row.value.deleted:
+            message = f"connector '{connector}' is not being deleted; its records stay"
+            raise ConnectException(message)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to publish or to discard."""
+        return not self._claim.all_unsettled()
+
+    def settle(self, connector: SinkConnector, tasks_max: int, call: Call, clock: Clock) -> str:
+        """Publish what is committed and discard what is not, as far as that works.
+
+        A generation as any other, but in this process, without Spark: it reads nothing. Its one task opens
+        every partition that tokens wait in, with a range that is empty.
+
+        Args:
+            connector: the connector; it was started.
+            tasks_max: how many tasks it may have.
+            call: runs its code.
+            clock: time.
+
+        Returns:
+            What went wrong; empty if nothing did.
+
+        Raises:
+            FencedException: somebody else deletes it, too.
+        """
+        claim, record = self._claim, self._record
+        try:
+            own = call("task_configs", lambda: connector.task_configs(tasks_max))[0]
+            ranges = tuple(_empty_range(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
+            task = TaskPlan(ranges=ranges, config=dict(own))
+            plan = self._generations.plan(claim, (task,), record.version, record.config)
+            outcomes = call("publish", lambda: self._run(connector, plan, clock))
+            problem = "; ".join(f"{o.partition}: {o.failure.message}" for o in outcomes if o.failure)
+        except (FencedException, StoreUnavailable):
+            raise
+        except Exception as error:
+            log.warning("connector %s: publishing before the deletion failed", self._connector, exc_info=True)
+            problem = str(error) or type(error).__name__
+        self._claim = self._generations.claim()
+        return problem
+
+    def _run(
+        self, connector: SinkConnector, plan: GenerationPlan, clock: Clock
+    ) -> Sequence[PartitionOutcome]:
+        taken = take_over(self._store, self._connector, plan.generation, 0)
+        if taken is None:
+            message = (
+                f"connector {self._connector}: somebody else deletes it; this process touches nothing more"
+            )
+            raise FencedException(message)
+        raw = {**plan.config, **plan.tasks[0].config}
+        worker = WorkerSinkTask(
+            connector.task_class(),
+            TaskName(self._connector, 0),
+            connector.config_class.parse(raw),
+            commits=taken.ledger,
+            clock=clock,
+            generation=plan.generation,
+            raw_config=raw,
+            options=EngineOptions(retry=_AT_ONCE),
+        )
+        assigned = [AssignedRange(r.topic_partition, r.offsets) for r in plan.tasks[0].ranges]
+        return SinkTaskRun(worker, assigned, (), closing=lambda: None, clock=clock).run()
+
+    def expect_published(self, reason: str = "") -> None:
+        """Raise UnpublishedException, with this reason, if something is committed that nobody can see yet."""
+        left = ", ".join(
+            f"{partition} up to offset {entry.offset} ({len(entry.publish)} tokens)"
+            for partition, entry in sorted(self._claim.unpublished().items())
+        )
+        if left:
+            raise UnpublishedException(
+                f"connector {self._connector} is not deleted yet: {left} is committed and not published"
+                f"{f' ({reason})' if reason else ''}; 'sinksdk delete {self._connector} --force' gives it up"
+            )
+
+    def give_up(self) -> bool:
+        """By order of the operator: commits that are not published go back to what is, by name.
+
+        Their tokens are to be discarded from now on.
+
+        Returns:
+            Whether there was anything to give up.
+
+        Raises:
+            FencedException: somebody else deletes it, too.
+        """
+        claim, left = self._claim, self._claim.unpublished()
+        if not left:
+            return False
+        for partition, entry in sorted(left.items()):
+            log.error(
+                "connector %s is deleted by force: of %s, what is committed from offset %s up to %d is "
+                "given up; it could not be published: %s",
+                self._connector,
+                partition,
+                "0" if entry.visible is None else entry.visible,
+                entry.offset,
+                ", ".join(token.id for token in entry.publish),
+            )
+        log.error(
+            "connector %s: %d tokens of %d partitions are given up",
+            self._connector,
+            sum(len(entry.publish) for entry in left.values()),
+            len(left),
+        )
+        committed = {p: entry for p, entry in claim.committed.items() if p not in left}
+        committed |= {
+            p: entry.withdrawn_to(entry.visible, claim.generation)
+            for p, entry in left.items()
+            if entry.visible is not None
+        }
+        stale = {
+            p: {**claim.stale.get(p, {}), **{token.id: token for token in entry.publish}}
+            for p, entry in left.items()
+        }
+        withdrawn = replace(claim, committed=committed, stale={**claim.stale, **stale})
+        self._generations.plan(withdrawn, (), self._record.version, self._record.config)
+        self._claim = self._generations.claim()
+        return True
+
+    def visible(self) -> Mapping[TopicPartition, int]:
+        """Up to which offset everything is published, of each partition of which that is known."""
+        return self._claim.visible()
+
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """Up to which offset of each partition anything was ever committed last, given up or not."""
+        return {p: max(e.offset, e.withdrawn_from or 0) for p, e in self._claim.committed.items()}
+
+    def remove(self) -> None:
+        """Remove its records; the task count record stays, so that nothing of it ever comes back.
+
+        The configuration goes last: until then a start finishes the deletion before anything else.
+
+        Raises:
+            FencedException: somebody else deletes it, too.
+            UnpublishedException: something is committed that nobody can see yet.
+        """
+        self.expect_published()
+        if stale := sorted(token for tokens in self._claim.stale.values() for token in tokens):
+            log.warning(
+                "connector %s: what it had begun outside and never committed could not be discarded, and "
+                "stays there: %s",
+                self._connector,
+                ", ".join(stale),
+            )
+        self._generations.forget()
+        key = config_key(self._connector)
+        while True:
+            row = table.read(self._store, key, ConnectorRecord)
+            if row is None or row.value.incarnation != self._record.incarnation:
+                return  # somebody else was faster with the last step
+            try:
+                self._store.delete(key, row.version)
+            except Conflict:
+                continue  # the operator has just asked again
+            return
+
+
+def remove(store: Store, connector: str) -> None:
+    """Delete a connector that has nothing outside: only its records go, as :class:`Deletion` does it.
+
+    Raises:
+        FencedException: somebody else is at it.
+        UnpublishedException: something is committed that nobody can see yet.
+        ConnectException: the connector is not being deleted.
+    """
+    row = table.read(store, config_key(connector), ConnectorRecord)
+    if row is not None:
+        Deletion(store, connector, row.value).remove()
+
+
+def _empty_range(partition: TopicPartition, entry: Entry | None) -> PlannedRange:
+    at = entry.offset if entry else 0
+    return PlannedRange(topic=partition.topic, partition=partition.partition, start=at, end=at)

@@ -1,0 +1,155 @@
+"""Where a connector's source ends, and when it was last committed: in the store, whatever the connector does.
+
+Who drives a connector looks at its source anyhow, before each plan and in the background while a generation
+runs. While it is paused, stopped or FAILED nobody does: then :class:`EndsWatch` looks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Final
+
+from sinksdk.engine.clock import WallClock
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
+from sinksdk.store import Conflict, Store, table
+from sinksdk.store.keys import ends_key
+from sinksdk.store.reports import ConnectorEnds
+from sinksdk.threads import Background, in_a_thread
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL: Final = 2.0
+"""Seconds between two looks at the source while nothing is planned."""
+
+_WRITE_INTERVAL: Final = 1.0  # seconds between two writes, into a near store
+
+Ends = Mapping[TopicPartition, int]
+"""The offset after the last record of each partition."""
+
+
+class EndsKeeper:
+    """Keeps ends and times of commits in memory and, when they have changed, in the store. It informs only.
+
+    Args:
+        store: where they are kept.
+        connector: the connector's name.
+        clock: time.
+    """
+
+    def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
+        self._store = store
+        self._connector = connector
+        self._clock = clock
+        self._interval = max(_WRITE_INTERVAL, store.closing_poll / 2)
+        self._next = clock.now()
+        self._version: str | None = None
+        self._ends: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] | None = None
+        self._committed_at: dict[TopicPartition, float] = {}
+        self._is_news = False
+
+    def catch_up(self) -> None:
+        """Go on from what is in the store."""
+        try:
+            row = table.read(self._store, ends_key(self._connector), ConnectorEnds)
+        except ConnectException as error:
+            log.info("connector %s: where its source ended is not known: %s", self._connector, error)
+            return
+        if row is not None:
+            self._version = row.version
+            self._ends = row.value.ends_by_partition() | self._ends
+            self._committed_at = row.value.committed_at_by_partition() | self._committed_at
+
+    def saw(self, ends: Ends) -> None:
+        """The source ends there. A partition that is not among them stays as it was last seen."""
+        if any(self._ends.get(partition) != end for partition, end in ends.items()):
+            self._ends |= ends
+            self._is_news = True
+
+    def committed(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """These are commits: what differs from before was committed just now. The first call has no times."""
+        known = {partition: offset for partition, offset in offsets.items() if offset is not None}
+        if self._committed is None:
+            self._committed = known
+            return
+        now = self._clock.time()
+        for partition, offset in known.items():
+            if self._committed.get(partition) != offset:
+                self._committed[partition] = offset
+                self._committed_at[partition] = now
+                self._is_news = True
+
+    def save_if_due(self) -> None:
+        """Write what has changed, if the last time is long enough ago."""
+        if self._is_news and self._clock.now() >= self._next:
+            self.save()
+
+    def save(self) -> None:
+        """Write what has changed, now; what another process has written is written over."""
+        if not self._is_news:
+            return
+        self._next = self._clock.now() + self._interval
+        value = ConnectorEnds.of(self._ends, self._committed_at)
+        key = ends_key(self._connector)
+        try:
+            try:
+                self._version = table.write(self._store, key, value, self._version).version
+            except Conflict:
+                found = self._store.get(key)
+                self._version = found.version if found else None
+                self._version = table.write(self._store, key, value, self._version).version
+        except ConnectException as error:
+            log.info("connector %s: where its source ends was not written: %s", self._connector, error)
+        else:
+            self._is_news = False
+
+
+class EndsWatch:
+    """Looks at the source of a connector that nobody drives, in the background.
+
+    Args:
+        look: asks where it ends; it may block, and raise ConnectException.
+        keeper: told of it.
+        clock: time.
+        background: runs a look while the caller goes on.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Ends],
+        keeper: EndsKeeper,
+        clock: WallClock,
+        background: Background = in_a_thread,
+    ) -> None:
+        self._look = look
+        self._keeper = keeper
+        self._clock = clock
+        self._background = background
+        self._next = clock.now()
+        self._running: Future[Ends] | None = None
+
+    def look_if_due(self) -> None:
+        """Take in what the last look has found, and begin another one when it is time. Never blocks."""
+        if self._running is not None and self._running.done():
+            running, self._running = self._running, None
+            self._next = self._clock.now() + LOOK_INTERVAL
+            error = running.exception()
+            if error is None:
+                self._keeper.saw(running.result())
+            else:
+                log.info("where the source ends is not known, it is looked at again: %s", error)
+        if self._running is None and self._clock.now() >= self._next:
+            looking: Future[Ends] = Future()
+            self._running = looking
+            self._background(lambda: _answer(looking, self._look))
+        self._keeper.save_if_due()
+
+
+def _answer(question: Future[Ends], look: Callable[[], Ends]) -> None:
+    try:
+        question.set_result(look())
+    except Exception as error:  # noqa: BLE001 - whoever takes the result deals with it
+        question.set_exception(error)

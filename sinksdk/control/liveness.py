@@ -1,0 +1,171 @@
+"""Who drives a connector, and whether that driver lives: by its process, or else by its heartbeats."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import os
+import platform
+import zlib
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from sinksdk.engine.clock import WallClock
+from sinksdk.errors import ConnectException
+from sinksdk.store import Store, table
+from sinksdk.store.keys import status_key
+from sinksdk.store.reports import ConnectorStatus
+
+log = logging.getLogger(__name__)
+
+SILENCE: Final = 10.0
+"""Seconds without a heartbeat (one every 2 s) after which a driver is taken for dead or frozen."""
+
+MARGIN: Final = 10.0
+"""Seconds until the tasks see that they are asked to close."""
+
+LOOK: Final = 0.25
+"""Seconds between two looks into a near store."""
+
+_OLD = 30.0  # seconds: a heartbeat this old at first sight is not waited for, whatever the clocks' skew
+
+_STATE, _START_TIME = 0, 19  # fields of /proc/<pid>/stat behind the program's name
+_DEAD: Final = "ZX"  # states of a process that has ended and is only waited for
+
+_numbers = count(1)
+_here: set[str] = set()  # drivers of this process that run
+
+
+@functools.cache
+def _host() -> str:
+    """This machine, as far as process ids mean the same: a container has its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        return platform.node()  # no Linux, no containers
+    return f"{platform.node()}/{zlib.crc32(f'{boot} {space}'.encode()):08x}"
+
+
+def _started(pid: int) -> str | None:
+    """When a process of this host began, in the kernel's ticks since its boot: ids are used again.
+
+    Empty where that cannot be known, None of a process that is not there any more.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None if Path("/proc/self/stat").exists() else _is_there(pid)
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()  # what stands in brackets is the program's name, blanks and all
+    return None if fields[_STATE] in _DEAD else fields[_START_TIME]
+
+
+def _is_there(pid: int) -> str | None:
+    """As :func:`_started`, where there is no ``/proc``."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:
+        return ""  # somebody else's process
+    return ""
+
+
+def register() -> str:
+    """A driver of this process begins to run. Returns its name: ``host:pid#number.start``."""
+    name = f"{_host()}:{os.getpid()}#{next(_numbers)}.{_started(os.getpid()) or ''}"
+    _here.add(name)
+    return name
+
+
+def deregister(name: str) -> None:
+    """A driver of this process has ended."""
+    _here.discard(name)
+
+
+def is_gone(name: str) -> bool:
+    """Whether a driver is known not to run any more. False also where nobody can tell."""
+    process, _, number = name.partition("#")
+    host, _, pid = process.rpartition(":")
+    if host != _host() or not pid.isdigit():
+        return False
+    if int(pid) == os.getpid():
+        return name not in _here
+    then, now = number.partition(".")[2], _started(int(pid))
+    return now is None or bool(then and now and then != now)
+
+
+class ConnectorClosingException(ConnectException):
+    """A connector that is to be stopped still closes: its last commits would be lost."""
+
+
+class Heartbeats:
+    """Watches whether the driver of a connector still writes heartbeats.
+
+    Args:
+        store: where it writes them.
+        connector: the connector's name.
+        clock: time.
+        is_gone: whether a driver is known not to run any more.
+    """
+
+    def __init__(
+        self, store: Store, connector: str, clock: WallClock, is_gone: Callable[[str], bool] = is_gone
+    ) -> None:
+        self._store = store
+        self._connector = connector
+        self._clock = clock
+        self._is_gone = is_gone
+        self._heartbeat: tuple[str, float] | None = None  # version, and when it was first seen
+
+    def are_silent(self) -> bool:
+        """Whether the driver is dead or frozen, or has ended."""
+        row = table.read(self._store, status_key(self._connector), ConnectorStatus)
+        if row is None or row.value.state != "RUNNING" or self._is_gone(row.value.driver):
+            return True
+        now = self._clock.now()
+        if self._heartbeat is None and self._clock.time() - row.value.heartbeat > _OLD:
+            return True
+        if self._heartbeat is None or self._heartbeat[0] != row.version:
+            self._heartbeat = (row.version, now)
+        if now - self._heartbeat[1] <= SILENCE:
+            return False
+        log.warning(
+            "connector %s: driver %s has not been heard of for %g s; what it had not committed is read again",
+            self._connector,
+            row.value.driver,
+            SILENCE,
+        )
+        return True
+
+
+def await_end(
+    store: Store, connector: str, *, clock: WallClock, graceful: float, patience: float = math.inf
+) -> None:
+    """Return once nobody drives a connector that is to be stopped: its tasks have closed and committed.
+
+    Args:
+        store: where it is.
+        connector: its name.
+        clock: time.
+        graceful: seconds its tasks have for closing.
+        patience: seconds this may take, if that is less than closing may take.
+
+    Raises:
+        ConnectorClosingException: its driver lives, and has not ended in time.
+        StoreUnavailable: the store does not answer.
+    """
+    heartbeats = Heartbeats(store, connector, clock)
+    give_up = clock.now() + min(graceful + MARGIN, patience)
+    while not heartbeats.are_silent():
+        if clock.now() >= give_up:
+            raise ConnectorClosingException(
+                f"connector {connector} is still closing, and its tasks would lose what they commit last; "
+                f"try again once it is stopped"
+            )
+        clock.sleep(max(LOOK, store.closing_poll / 5))

@@ -1,0 +1,241 @@
+"""Waiting for what is away and comes back by itself: S3, Kafka, the store. Who waits says so."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from sinksdk.confidential import SECRETS
+from sinksdk.engine.clock import Clock, WallClock
+from sinksdk.errors import RetriableException
+from sinksdk.job_settings import PaceSettings
+from sinksdk.logs import Outage
+from sinksdk.records import TopicPartition
+from sinksdk.store import StoreUnavailable
+from sinksdk.store.reports import Waiting
+
+_LONGEST = 60.0  # seconds between two attempts at what has not worked and costs nothing while it waits
+_LONGEST_DISCARD = 3600.0  # seconds between two attempts at what takes up storage while it waits
+_MOST_DOUBLINGS = 30
+
+
+def random_jitter() -> float:
+    """A fifth more or less, as Kafka's clients wait (KIP-580): what failed together returns one by one."""
+    return random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+
+
+class Backoff:
+    """Waiting times of one connector's partitions.
+
+    Args:
+        backoff: seconds before the first new attempt; doubled with each.
+        clock: time.
+        longest: seconds that an attempt waits at most.
+        jitter: what each time is multiplied by.
+    """
+
+    def __init__(
+        self,
+        backoff: float,
+        clock: Clock,
+        *,
+        longest: float = _LONGEST,
+        jitter: Callable[[], float] = random_jitter,
+    ) -> None:
+        self._backoff = backoff
+        self._clock = clock
+        self._longest = max(longest, backoff)
+        self._jitter = jitter
+        self._open_at: dict[TopicPartition, float] = {}
+        self._discards: dict[TopicPartition, tuple[int, float]] = {}
+
+    @classmethod
+    def of_restarts(cls, config: PaceSettings, clock: Clock, jitter: Callable[[], float]) -> Backoff:
+        """As ``restart.backoff.ms`` and ``restart.backoff.max.ms`` say."""
+        first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
+        return cls(first, clock, longest=longest, jitter=jitter)
+
+    def reset(self, partition: TopicPartition) -> None:
+        """It did well: it may be opened at any time."""
+        self._open_at.pop(partition, None)
+
+    def reset_all(self) -> None:
+        """Everything may be opened, and discarded, at any time."""
+        self._open_at.clear()
+        self._discards.clear()
+
+    def waits(self, partition: TopicPartition, seconds: float) -> None:
+        """It is tried again after so many seconds."""
+        self._open_at[partition] = self._clock.now() + seconds
+
+    def failed(self, partition: TopicPartition, failures: int) -> None:
+        """It failed, so many times."""
+        self._open_at[partition] = self._clock.now() + self.delay(failures)
+
+    def delay(self, failures: int) -> float:
+        """Seconds until the attempt that follows so many failures."""
+        grown: float = self._backoff * 2 ** min(failures - 1, _MOST_DOUBLINGS)
+        return min(grown, self._longest) * self._jitter()
+
+    def refused(self, partition: TopicPartition) -> None:
+        """Its task kept something back that it should not have."""
+        self._open_at[partition] = self._clock.now() + _LONGEST
+
+    def is_waiting(self, partition: TopicPartition) -> bool:
+        """Whether it shall not be opened yet."""
+        return self._open_at.get(partition, 0.0) > self._clock.now()
+
+    def waiting(self, partition: TopicPartition) -> float:
+        """Seconds until it may be opened."""
+        return max(self._open_at.get(partition, 0.0) - self._clock.now(), 0.0)
+
+    def delays(self) -> list[float]:
+        """Seconds until each partition that waits may be opened."""
+        now = self._clock.now()
+        return [at - now for at in self._open_at.values() if at > now]
+
+    def discarded(self, partitions: Iterable[TopicPartition], stale: Iterable[TopicPartition]) -> None:
+        """A generation had these partitions, and those of ``stale`` still have something to discard.
+
+        It is tried again, but not at once and not ever faster.
+        """
+        left = set(stale)
+        for partition in set(partitions):
+            if partition not in left:
+                self._discards.pop(partition, None)
+                continue
+            tries = self._discards.get(partition, (0, 0.0))[0] + 1
+            delay = min(self._backoff * 2 ** min(tries, _MOST_DOUBLINGS), _LONGEST_DISCARD)
+            self._discards[partition] = (tries, self._clock.now() + delay)
+
+    def discards(self, partition: TopicPartition) -> int:
+        """How often in a row not everything could be discarded."""
+        return self._discards.get(partition, (0, 0.0))[0]
+
+    def discard_now(self) -> None:
+        """Discarding may be tried again at once; if it fails again, the next wait is longer all the same."""
+        self._discards = {partition: (tries, 0.0) for partition, (tries, _) in self._discards.items()}
+
+    def may_discard(self, partition: TopicPartition) -> bool:
+        """Whether discarding may be tried again."""
+        _, not_before = self._discards.get(partition, (0, 0.0))
+        return self._clock.now() >= not_before
+
+
+log = logging.getLogger(__name__)
+
+PASSING: Final = (RetriableException, StoreUnavailable)
+"""What passes by itself: no answer, an answer that asks for patience. Nobody need do anything about it."""
+
+
+class Waits:
+    """How long is waited for one thing after the other that is away.
+
+    Args:
+        who: waits, for log lines.
+        clock: time.
+        first: seconds until the second attempt; doubled with each.
+        longest: seconds between two attempts at most.
+        after: seconds that something must be away for until it is told: until then there is no delay but the
+            first.
+        jitter: what each delay is multiplied by.
+    """
+
+    def __init__(
+        self,
+        who: str,
+        clock: WallClock,
+        *,
+        first: float = 1.0,
+        longest: float = 60.0,
+        after: float = 0.0,
+        jitter: Callable[[], float] = random_jitter,
+    ) -> None:
+        self._who = who
+        self._clock = clock
+        self._after = after
+        self._backoff = Backoff(first, clock, longest=longest, jitter=jitter)
+        self._outage = Outage(log, f"{who}: what was away", after=after, clock=clock.now)
+        self._failures = 0
+        self._since = 0.0
+        self.has_ended = False
+        """Whether the wait is over, or there was none, since this was last set to False."""
+
+    @classmethod
+    def of_restarts(
+        cls, who: str, config: PaceSettings, clock: WallClock, jitter: Callable[[], float]
+    ) -> Waits:
+        """As ``restart.backoff.ms`` and ``restart.backoff.max.ms`` say."""
+        first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
+        return cls(who, clock, first=first, longest=longest, jitter=jitter)
+
+    def failed(self, error: Exception, *, since: float | None = None) -> tuple[float, Waiting | None]:
+        """One more attempt has failed.
+
+        Args:
+            error: how.
+            since: when the first attempt was begun, on the clock; by default now.
+
+        Returns:
+            Seconds until the next one; and what is waited for, unless that is not told yet.
+        """
+        self.has_ended = False
+        now = self._clock.now()
+        if self._outage.since is None:
+            self._failures = 0
+            self._since = self._clock.time() - (now - since if since is not None else 0.0)
+        is_told = self._clock.time() - self._since >= self._after
+        self._failures += is_told
+        delay = self._backoff.delay(max(self._failures, 1))
+        self._outage.failed(
+            "%s waits for what is away, and tries again by itself in %.1f s: %s",
+            self._who,
+            delay,
+            error,
+            since=since,
+        )
+        if not is_told:
+            return delay, None
+        return delay, Waiting(
+            reason=SECRETS.hide(str(error)),
+            since=self._since,
+            next_attempt=self._clock.time() + delay,
+            attempts=self._failures,
+        )
+
+    def heed(self, error: Exception | None, tell: Callable[[Waiting | None], None]) -> float:
+        """What the last attempt has come to: it has failed, or what it needs is there.
+
+        Args:
+            error: how it has failed; None: it has not.
+            tell: takes what is waited for.
+
+        Returns:
+            Seconds until the next one.
+        """
+        if error is None:
+            self.over()
+            tell(None)
+            return 0.0
+        delay, waiting = self.failed(error)
+        tell(waiting)
+        return delay
+
+    def over(self) -> None:
+        """It is there again."""
+        self.has_ended = True
+        self._outage.worked()
+
+
+def told(waiting: Waiting) -> str:
+    """Since when, how often it was tried, when it is tried next, and what is the matter; in one line."""
+    tries = "once" if waiting.attempts == 1 else f"{waiting.attempts} times"
+    since, then = _hour(waiting.since), _hour(waiting.next_attempt)
+    return f"since {since}, tried {tries}, next at {then}: {waiting.reason}"
+
+
+def _hour(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="seconds").replace("+00:00", " UTC")

@@ -1,0 +1,392 @@
+"""What a driver learns from the end of a generation: who failed, who waits, and when enough is enough."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import WallClock
+from sinksdk.engine.outcome import Failure
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.logs import Outage
+from sinksdk.records import TopicPartition
+from sinksdk.retry import Retry
+from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
+from sinksdk.runtime.planner import remember
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.reports import PartitionProgress, PartitionStatus, TaskStatus
+
+log = logging.getLogger(__name__)
+
+_MOST_MOVES: Final = 5  # how often a task may have a partition go back before it is taken for a loop
+_MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
+_LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
+
+
+class PartitionFailures:
+    """One connector's partitions that failed, or kept something back.
+
+    Args:
+        config: the connector's; ``restart.max.attempts`` says when it is given up.
+        status: remembers failures over restarts of the driver.
+        backoff: says who has to wait, and for how long.
+        clock: time.
+        jitter: what the delays are multiplied by while what the tasks need is away.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        status: StatusKeeper,
+        backoff: Backoff,
+        clock: WallClock,
+        jitter: Callable[[], float] = random_jitter,
+    ) -> None:
+        self.backoff = backoff
+        """When partitions may be opened, and discarding be tried, again."""
+        self._config = config
+        self._status = status
+        self._clock = clock
+        self._has_discarded_at_last = False
+        self._hopeless: PartitionOutcome | None = None
+        self._refused: dict[TopicPartition, PartitionOutcome] = {}
+        self._overtaken: Counter[TopicPartition] = Counter()
+        self._outage = Outage(
+            log, f"connector {config.name}: what its partitions waited for", clock=clock.now
+        )
+        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
+
+    def reset(self) -> None:
+        """By order of the operator: what failed is opened again, at once and with all its attempts."""
+        self._status.forgive()
+        self.backoff.reset_all()
+
+    def away(self, error: RetriableException | None) -> float:
+        """What the tasks need is away, or (None) is there.
+
+        Returns:
+            Seconds until the next attempt.
+        """
+        return self._waits.heed(error, self._status.wait_for)
+
+    def may_discard_before_the_end(self) -> bool:
+        """Once before a run ends: the next one may be months away, and what is left takes up storage."""
+        if self._has_discarded_at_last:
+            return False
+        self._has_discarded_at_last = True
+        self.backoff.discard_now()
+        return True
+
+    def record(
+        self,
+        plan: GenerationPlan,
+        outcomes: Sequence[PartitionOutcome],
+        overtaken: Collection[TopicPartition] = (),
+    ) -> None:
+        """A generation has ended: tails and failures are remembered, and what failed waits.
+
+        Args:
+            plan: the generation's.
+            outcomes: what became of its partitions.
+            overtaken: of these retention has removed records before they were read. They are opened again
+                where their log begins by then. That is no failure, but each time it happens in a row they
+                wait longer, so that the others are read without them meanwhile.
+        """
+        self._record(plan, outcomes)
+        for outcome in outcomes:
+            self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
+
+    def _record(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
+        planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
+        for outcome in outcomes:
+            before = self._status.of(outcome.partition)
+            status = remember(before, planned[outcome.partition], outcome)
+            lately = self._lately(before)
+            if outcome.failure is not None and outcome.failure.retry is None:
+                lately.append(self._clock.time())
+            # One more than it takes to give up tells all there is to tell.
+            kept = lately[-self._config.restart_max_attempts - 1 :]
+            status = status.model_copy(update={"failed_at": tuple(kept)})
+            self._status.update([status])
+            self.backoff.reset(outcome.partition)
+            self._refused.pop(outcome.partition, None)
+            if outcome.failure is None:
+                if outcome.moved_to is not None:
+                    self._moved(outcome, status)
+                elif _is_refused(planned[outcome.partition], outcome):
+                    self._refused[outcome.partition] = outcome
+                    self.backoff.refused(outcome.partition)
+                continue
+            if outcome.failure.retry is not None:
+                self._await_retry(outcome.partition, outcome.failure, outcome.failure.retry)
+                continue
+            failures = max(status.failures, len(kept))
+            if failures > self._config.restart_max_attempts or outcome.failure.is_final:
+                self._hopeless = self._hopeless or outcome
+            if not (outcome.failure.at_once and failures == 1):
+                self.backoff.failed(outcome.partition, failures)
+                self._log_restart(outcome, failures)
+        if not any(outcome.failure and outcome.failure.retry for outcome in outcomes):
+            self._outage.worked()
+        self._status.save()
+
+    def _await_retry(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
+        """It may pass: it is tried again when its task has said. None of its attempts is spent.
+
+        The task has said it by its executor's clock, which may be wrong by hours.
+        """
+        timeout = self._config.errors_retry_timeout
+        longest = timeout / 1000 if timeout >= 0 else _LONGEST_WAIT
+        seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
+        self.backoff.waits(partition, seconds)
+        self._outage.failed(
+            "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "
+            "%.0f s, errors.retry.timeout=%d): %s",
+            self._config.name,
+            partition,
+            seconds,
+            retry.attempts,
+            self._clock.time() - retry.since,
+            timeout,
+            failure.message,
+        )
+
+    def _moved(self, outcome: PartitionOutcome, status: PartitionStatus) -> None:
+        """A task had its partition go back. That is no failure, but it must not read the same for ever."""
+        now, window = self._clock.time(), self._config.restart_window_ms / 1000 or _MOVES_COUNT_FOR
+        moved = [*(at for at in status.moved_at if now - window < at <= now), now]
+        self._status.update([status.model_copy(update={"moved_at": tuple(moved[-_MOST_MOVES - 1 :])})])
+        if len(moved) > _MOST_MOVES:
+            error = ConnectException(
+                f"its task asked {len(moved)} times within {window:g} s to go back, the last time to offset "
+                f"{outcome.moved_to}: what it asks for in open does not follow what it lets be committed"
+            )
+            self._hopeless = self._hopeless or replace(outcome, failure=Failure.of(error, is_final=True))
+        elif len(moved) > 1:
+            self.backoff.failed(outcome.partition, len(moved) - 1)
+
+    def _note_overtaken(self, partition: TopicPartition, *, is_overtaken: bool) -> None:
+        if not is_overtaken:
+            self._overtaken.pop(partition, None)
+            return
+        self._overtaken[partition] += 1
+        self.backoff.failed(partition, self._overtaken[partition])
+        log.warning(
+            "connector %s: %s: retention has removed records before they were read; it is looked at again "
+            "in %.1f s, from where its log begins then (on.data.loss=%s)",
+            self._config.name,
+            partition,
+            self.backoff.waiting(partition),
+            self._config.on_data_loss,
+        )
+
+    def _lately(self, status: PartitionStatus | None) -> list[float]:
+        """When a partition failed within the window."""
+        now, window = self._clock.time(), self._config.restart_window_ms / 1000
+        return [at for at in status.failed_at if now - window < at <= now] if status else []
+
+    def _log_restart(self, outcome: PartitionOutcome, failures: int) -> None:
+        if outcome is not self._hopeless and failures <= self._config.restart_max_attempts:
+            log.warning(
+                "connector %s: %s is opened again in %.1f s (attempt %d of %d): %s",
+                self._config.name,
+                outcome.partition,
+                self.backoff.waiting(outcome.partition),
+                failures,
+                self._config.restart_max_attempts,
+                outcome.failure.message if outcome.failure else "",
+            )
+
+    def would_give_up(self, progress: PartitionProgress) -> bool:
+        """Whether a partition of the running generation has failed once too often, or for good."""
+        status = self._status.of(progress.topic_partition)
+        failures = max(status.failures, len(self._lately(status))) if status else 0
+        return (
+            progress.failure is not None
+            and progress.retry is None
+            and (progress.is_final or failures >= self._config.restart_max_attempts)
+        )
+
+    def given_up(self) -> ConnectException | None:
+        """What to raise when a partition failed too often in a row."""
+        return None if self._hopeless is None else _given_up(self._config, self._hopeless)
+
+    def left_over(self) -> ConnectException | None:
+        """What to raise when all was delivered, the end was closing, and something was kept back."""
+        return _left_over(self._config, self._refused) if self._refused else None
+
+
+def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
+    """Whether a task kept something back though all was delivered and the end was closing."""
+    return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
+
+
+def _left_over(config: ConnectorConfig, refused: dict[TopicPartition, PartitionOutcome]) -> ConnectException:
+    parts = ", ".join(
+        f"{partition} up to {outcome.committed if outcome.committed is not None else 'nothing'} of "
+        f"{outcome.read_to} ({outcome.tail} records left)"
+        for partition, outcome in sorted(refused.items())
+    )
+    return ConnectException(
+        f"connector {config.name}: everything was delivered and the end was closing, but pre_commit returned "
+        f"only {parts}; return what is durable, and while context.is_closing() make everything durable"
+    )
+
+
+def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectException:
+    cause = outcome.failure.message if outcome.failure else "it reported nothing"
+    often = (
+        "which no restart would heal"
+        if outcome.failure and outcome.failure.is_final
+        else f"{config.restart_max_attempts + 1} times in a row or within "
+        f"{config.restart_window_ms / 1000:g} s (restart.max.attempts is {config.restart_max_attempts})"
+    )
+    error = ConnectException(
+        f"connector {config.name} has FAILED: {outcome.partition} failed at offset {outcome.delivered}, "
+        f"{often}: {cause}"
+    )
+    if outcome.failure:
+        error.add_note(outcome.failure.trace)
+    return error
+
+
+class TaskFailures:
+    """One connector's tasks that failed.
+
+    A task does not start again by itself: all tasks of the next generation start together. That one begins
+    once every task that failed has waited for its back-off, so that a task which always fails does not
+    restart the others ever faster.
+
+    Args:
+        config: the connector's.
+        status: remembers failures.
+        clock: time.
+        jitter: what each back-off is multiplied by.
+    """
+
+    def __init__(
+        self,
+        config: SourceConnectorConfig,
+        status: StatusKeeper,
+        clock: WallClock,
+        jitter: Callable[[], float] = random_jitter,
+    ) -> None:
+        self._config = config
+        self._status = status
+        self._clock = clock
+        self._backoff = Backoff.of_restarts(config, clock, jitter)
+        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
+        self._failed: set[int] = set()
+        self._due_at = 0.0
+        self._fatal: ConnectException | None = None
+
+    def away(self, error: RetriableException | None) -> float:
+        """As :meth:`PartitionFailures.away`."""
+        return self._waits.heed(error, self._status.wait_for)
+
+    def generation_begins(self) -> None:
+        """All tasks start (again)."""
+        self._failed.clear()
+        self._due_at = 0.0
+
+    def failed(self, task: int, failure: Failure, *, made_progress: bool) -> None:
+        """A task of the running generation has failed; told again, nothing changes.
+
+        Args:
+            task: its number.
+            failure: why.
+            made_progress: whether it had committed anything before: then it is its first failure in a row.
+        """
+        if task in self._failed:
+            return
+        self._failed.add(task)
+        before, now, window = self._status.of_task(task), self._clock.time(), self._config.restart_window_ms
+        lately = [at for at in before.failed_at if now - window / 1000 < at <= now]
+        # One more than it takes to give up tells all there is to tell.
+        kept = [*lately, now][-self._config.restart_max_attempts - 1 :]
+        in_a_row = 1 if made_progress else before.failures + 1
+        self._status.update_task(
+            TaskStatus(
+                task=task,
+                failures=in_a_row,
+                failed_at=tuple(kept),
+                error=failure.message,
+                trace=failure.trace,
+            )
+        )
+        self._status.save()
+        failures = max(in_a_row, len(kept) if window else 0)
+        if failures > self._config.restart_max_attempts:
+            self._fatal = self._fatal or self._given_up(task, failure)
+            return
+        delay = self._backoff.delay(failures)
+        self._due_at = max(self._due_at, self._clock.now() + delay)
+        log.warning(
+            "connector %s: task %d is started again in %.1f s (attempt %d of %d): %s",
+            self._config.name,
+            task,
+            delay,
+            failures,
+            self._config.restart_max_attempts,
+            failure.message,
+        )
+
+    def reset(self) -> bool:
+        """What failed starts again at once, with all its attempts; whether anything has failed."""
+        self._status.forgive()
+        self._due_at = 0.0
+        return bool(self._failed)
+
+    def is_due(self) -> bool:
+        """Whether the next generation shall begin, or the connector has failed."""
+        return bool(self._failed) and (self._fatal is not None or not self.waiting())
+
+    def waiting(self) -> float:
+        """Seconds until the next generation may begin."""
+        return max(self._due_at - self._clock.now(), 0.0) if self._failed else 0.0
+
+    def given_up(self) -> ConnectException | None:
+        """What to raise when a task has failed too often."""
+        return self._fatal
+
+    def _given_up(self, task: int, failure: Failure) -> ConnectException:
+        most = self._config.restart_max_attempts
+        error = ConnectException(
+            f"connector {self._config.name} has FAILED: task {task} failed {most + 1} times in a row or "
+            f"within {self._config.restart_window_ms / 1000:g} s (restart.max.attempts is {most}): "
+            f"{failure.message}"
+        )
+        error.add_note(failure.trace)
+        return error
+
+
+def excused(
+    outcomes: Sequence[PartitionOutcome],
+    gone: Container[str],
+    overtaken: Container[TopicPartition] = (),
+) -> list[PartitionOutcome]:
+    """What became of a generation during which records vanished, without the failures that came of that.
+
+    A topic that vanishes while it is read, or records that retention removes before they are read, fail
+    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
+    nobody's attempts are spent, and the others are read again at once.
+
+    Args:
+        outcomes: as the tasks and the job report them.
+        gone: topics that are missing.
+        overtaken: partitions whose log begins behind what was to be read next.
+    """
+    return [
+        replace(outcome, failure=None)
+        if outcome.failure
+        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
+        else outcome
+        for outcome in outcomes
+    ]

@@ -1,0 +1,218 @@
+"""What waits to be read of each partition: source, commits, and what is remembered, put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.control.progress import LOST, ProgressTracker
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import WallClock
+from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.backoff import Backoff
+from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
+from sinksdk.sources import Source
+from sinksdk.store.generations import Claim
+from sinksdk.store.records import Entry, PlannedRange
+from sinksdk.threads import Background, in_a_thread
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 3  # tokens named in a status
+
+
+class PartitionLag:
+    """One connector's partitions as the planner wants to know them.
+
+    Args:
+        config: the connector's.
+        subscribed: tells the connector of topics it has not heard of.
+        status: remembers when records were first seen.
+        backoff: knows what may be discarded again.
+        tracker: told of ends, and of what was lost.
+        clock: time.
+        gaps: finds ranges that hold no record.
+        is_fixed: whether only what was there at the start is read.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        subscribed: Callable[[list[str]], None],
+        *,
+        status: StatusKeeper,
+        backoff: Backoff,
+        tracker: ProgressTracker,
+        clock: WallClock,
+        gaps: TrailingGaps,
+        is_fixed: bool,
+    ) -> None:
+        self._config = config
+        self._subscribed = subscribed
+        self._status = status
+        self._backoff = backoff
+        self._tracker = tracker
+        self._clock = clock
+        self._gaps = gaps
+        self._is_fixed = is_fixed
+        self._topics: set[str] = set()
+        self._skipped: set[TopicPartition] = set()
+
+    def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
+        """What waits, by partition.
+
+        Args:
+            claim: what is committed, and what is left to publish or discard.
+            available: what may be read.
+        """
+        self._subscribe({p.topic for p in available})
+        if self._is_fixed:
+            available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
+        for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
+            offset = claim.committed[partition].offset if partition in claim.committed else 0
+            available[partition] = OffsetRange(offset, offset)
+        self._tracker.ends({p: offsets.end for p, offsets in available.items()})
+        return [self._backlog(claim, partition, offsets) for partition, offsets in sorted(available.items())]
+
+    def trailing_gaps(self, ready: Sequence[Backlog]) -> Decision | None:
+        """To commit ranges that hold no record without reading them; None: none is known."""
+        gaps = self._gaps.among(ready)
+        return Planner.all_of(gaps, ready) if gaps else None
+
+    def _backlog(self, claim: Claim, partition: TopicPartition, offsets: OffsetRange) -> Backlog:
+        entry = claim.committed.get(partition)
+        committed, unsettled = entry.offset if entry else None, self._is_unsettled(partition, claim)
+        backlog = Backlog(partition, offsets, committed, unsettled, self._status.of(partition))
+        self._log_loss(backlog)
+        undiscarded = self._undiscarded(partition, claim)
+        status = observe(backlog, self._clock.time())
+        if status.undiscarded != undiscarded:
+            status = status.model_copy(update={"undiscarded": undiscarded})
+        self._status.update([status])
+        return Backlog(partition, offsets, committed, unsettled, status)
+
+    def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
+        """Whether a partition is opened though nothing new is there: to publish, or to discard."""
+        entry = claim.committed.get(partition)
+        if entry and entry.publish:
+            return True
+        return bool(claim.stale.get(partition)) and self._backoff.may_discard(partition)
+
+    def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
+        """What an operator is to know of tokens that tasks could not discard."""
+        tokens, tries = list(claim.stale.get(partition, {})), self._backoff.discards(partition)
+        if not tokens or not tries:
+            return None
+        more = f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else ""
+        return (
+            f"what no commit covers could not be discarded in {tries} generations in a row, and is tried "
+            f"again after a growing delay; the task's log has the reason: {', '.join(tokens[:_SHOWN])}{more}"
+        )
+
+    def _subscribe(self, topics: set[str]) -> None:
+        """Let the connector know of topics it has not heard of."""
+        if topics - self._topics:
+            self._subscribed(sorted(topics))
+            self._topics |= topics
+
+    def _log_loss(self, backlog: Backlog) -> None:
+        lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
+        if lost > 0 and backlog.partition not in self._skipped and self._config.on_data_loss == "skip":
+            self._skipped.add(backlog.partition)
+            self._tracker.note(backlog.partition, LOST, lost)
+            log.error(
+                "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
+                "as on.data.loss says",
+                self._config.name,
+                backlog.partition,
+                lost,
+                backlog.committed,
+            )
+
+
+def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
+    """What was there at the start; another driver may have committed beyond it meanwhile."""
+    return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
+
+
+Answers = Mapping[TopicPartition, tuple[OffsetRange, int]]
+"""The range that was asked about, and the offset of its first record or its end."""
+
+
+class TrailingGaps:
+    """Finds partitions whose unread offsets hold no record. Never blocks: it asks in the background.
+
+    Args:
+        source: is asked only about a partition whose end has not moved since the last look, since one that
+            grows will be read anyway; and not again while a record that was found is unread.
+        background: asks while the driver goes on.
+    """
+
+    def __init__(self, source: Source, background: Background = in_a_thread) -> None:
+        self._source = source
+        self._background = background
+        self._ends: dict[TopicPartition, int] = {}
+        self._unread: dict[TopicPartition, int] = {}
+        self._empty: dict[TopicPartition, OffsetRange] = {}
+        self._asked: Future[Answers] | None = None
+
+    def among(self, backlogs: Iterable[Backlog]) -> list[PlannedRange]:
+        """Ranges that are known by now to hold no record, to be committed without being read."""
+        behind = {
+            b.partition: OffsetRange(b.start, b.available.end)
+            for b in backlogs
+            if self._is_steady(b.partition, b.available.end)
+            and b.start < b.available.end
+            and not b.counted.records
+        }
+        self._take()
+        unknown = {
+            partition: unread
+            for partition, unread in behind.items()
+            if self._empty.get(partition) != unread and self._unread.get(partition, -1) < unread.start
+        }
+        if unknown and self._asked is None:
+            self._ask(unknown)
+            self._take()
+        return [
+            PlannedRange(topic=topic, partition=number, start=unread.start, end=unread.end, due=True)
+            for (topic, number), unread in behind.items()
+            if self._empty.get(TopicPartition(topic, number)) == unread
+        ]
+
+    def _is_steady(self, partition: TopicPartition, end: int) -> bool:
+        before, self._ends[partition] = self._ends.get(partition), end
+        return before == end
+
+    def _take(self) -> None:
+        """Take in what was answered, if it was."""
+        if self._asked is None or not self._asked.done():
+            return
+        answers, self._asked = self._asked.result(), None
+        for partition, (unread, first) in answers.items():
+            if first < unread.end:
+                self._unread[partition] = first
+            else:
+                self._empty[partition] = unread
+
+    def _ask(self, unknown: Mapping[TopicPartition, OffsetRange]) -> None:
+        asked: Future[Answers] = Future()
+
+        def run() -> None:
+            found: Mapping[TopicPartition, int] = {}
+            try:
+                found = self._source.first_records(unknown)
+            except ConnectException as error:
+                log.info(
+                    "whether there are records behind the commits of %d partitions cannot be told now: %s",
+                    len(unknown),
+                    error,
+                )
+            finally:
+                asked.set_result({partition: (unknown[partition], at) for partition, at in found.items()})
+
+        self._asked = asked
+        self._background(run)

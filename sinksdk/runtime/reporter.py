@@ -1,0 +1,173 @@
+"""Shows how a running connector is doing: to its listener, in the store, in a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sinksdk.context import ClosingReason
+from sinksdk.control.consumer_group import ConsumerGroupSync
+from sinksdk.control.ends import Ends, EndsKeeper
+from sinksdk.control.history import HistoryKeeper, of_partition, of_task
+from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
+from sinksdk.control.status import StatusKeeper
+from sinksdk.control.totals import TotalsKeeper
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.clock import WallClock
+from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.measures import TaskMeasures
+from sinksdk.store import Store
+from sinksdk.store.generations import Claim
+from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import PartitionProgress, SourceProgress
+
+
+class SinkReporter:
+    """Shows how one sink is doing. No decision rests on what it shows, and losing it costs no record.
+
+    Args:
+        store: where history, totals and ends are kept.
+        connector: the connector's name.
+        listener: watches the driver.
+        status: written at each progress, if it is time.
+        ends: keeps where the source ends.
+        sync: shows in a consumer group how far everything is published.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connector: str,
+        *,
+        listener: Listener,
+        status: StatusKeeper,
+        ends: EndsKeeper,
+        sync: ConsumerGroupSync,
+        clock: WallClock,
+    ) -> None:
+        self.tracker = ProgressTracker()
+        """What is shown of each partition."""
+        self._listener = listener
+        self._status = status
+        self._ends = ends
+        self._sync = sync
+        self._history = HistoryKeeper(store, connector, clock)
+        self._totals = TotalsKeeper(store, connector)
+
+    def catch_up(self) -> None:
+        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        self._totals.catch_up()
+        self._ends.catch_up()
+
+    def claimed(self, claim: Claim) -> None:
+        """These are the commits that the next generation begins with."""
+        committed = {p: entry.offset for p, entry in claim.committed.items()}
+        self.tracker.committed(committed)
+        self._ends.committed(committed)
+        self._sync.follow(claim.visible())
+
+    def source_ends(self, ends: Ends) -> None:
+        """The source ends there."""
+        self._ends.saw(ends)
+        self._ends.save_if_due()
+
+    def idle(self) -> None:
+        """Nothing is worth a generation yet."""
+        self._status.save_if_due()
+        self._listener.progress(self.tracker.of())
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        self._listener.planned(plan)
+        self.tracker.generation_begins()
+        self._history.generation_begins()
+
+    def progress(self, rows: Sequence[PartitionProgress]) -> None:
+        """What the running generation's tasks report."""
+        self.tracker.count(rows)
+        self._history.progress(map(of_partition, rows))
+        self._status.save_if_due()
+        self._ends.committed({row.topic_partition: row.committed for row in rows})
+        self._sync.follow({r.topic_partition: r.visible for r in rows if r.visible is not None})
+        self._listener.progress(self.tracker.of(rows))
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+        self._listener.closing(generation, reason)
+
+    def measured(
+        self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[PartitionOutcome]
+    ) -> None:
+        """What an ended generation comes to."""
+        self._totals.add(generation, measures, {o.partition: o.counts for o in outcomes})
+
+    def ended(self, generation: int, outcomes: Sequence[PartitionOutcome]) -> None:
+        """What became of a generation's partitions."""
+        self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
+        self._ends.save()
+        self.tracker.ended(outcomes)
+        self._history.ended([of_partition(outcome) for outcome in outcomes])
+        self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
+        self._listener.ended(generation, self.tracker.of(outcomes))
+
+
+class SourceReporter:
+    """Shows how one source is doing; as :class:`SinkReporter`.
+
+    Args:
+        store: where history and totals are kept.
+        connector: the connector's name.
+        listener: watches the driver.
+        status: written at each progress, if it is time.
+        clock: time.
+    """
+
+    def __init__(
+        self, store: Store, connector: str, listener: SourceListener, status: StatusKeeper, clock: WallClock
+    ) -> None:
+        self._listener = listener
+        self._status = status
+        self._history = HistoryKeeper(store, connector, clock)
+        self._totals = TotalsKeeper(store, connector)
+
+    def catch_up(self) -> None:
+        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        self._totals.catch_up()
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        self._listener.planned(plan)
+        self._history.generation_begins()
+
+    def progress(self, rows: Mapping[int, SourceProgress]) -> None:
+        """What the running generation's tasks report, by number."""
+        self._status.save_if_due()
+        self._history.progress(of_task(task, row) for task, row in rows.items())
+        self._listener.tasks(
+            [
+                SourceTaskView(task, row.state, row.records, row.transactions, row.rate, row.failure)
+                for task, row in sorted(rows.items())
+            ]
+        )
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+        self._listener.closing(generation, reason)
+
+    def measured(
+        self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[SourceTaskOutcome]
+    ) -> None:
+        """What an ended generation comes to."""
+        self._totals.add(generation, measures, {})
+        self._history.ended([of_task(task, outcome) for task, outcome in enumerate(outcomes)])
+
+    def ended(self, generation: int, outcomes: Sequence[SourceTaskOutcome]) -> None:
+        """How a generation's tasks have ended, by number."""
+        self._listener.tasks_ended(
+            generation, [_ended(task, outcome) for task, outcome in enumerate(outcomes)]
+        )
+
+
+def _ended(task: int, outcome: SourceTaskOutcome) -> SourceTaskView:
+    failure = outcome.failure.message if outcome.failure else None
+    return SourceTaskView(task, outcome.end, outcome.records, outcome.transactions, failure=failure)

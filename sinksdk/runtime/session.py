@@ -1,0 +1,337 @@
+"""A driver's time with a connector, sink or source: how it begins, whom it gives way to, how it ends."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.context import ClosingReason
+from sinksdk.control.connector_calls import CallExecutor, ConnectorCalls, ThreadExecutor
+from sinksdk.control.liveness import deregister, is_gone
+from sinksdk.control.liveness import register as register_driver
+from sinksdk.control.registry import deploy, register
+from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.status import StatusKeeper
+from sinksdk.engine.clock import WallClock
+from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.runtime.backoff import PASSING, Waits
+from sinksdk.runtime.handover import Handover
+from sinksdk.store import Store, identify
+from sinksdk.store.generations import Claim, Generations
+from sinksdk.store.records import ConnectorRecord
+
+log = logging.getLogger(__name__)
+
+_HANDOVER = 30.0  # seconds until a driver that asked to take over must have done so
+_HANDOVER_POLL = 0.25  # seconds
+_SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
+_LONGEST = 15.0  # seconds between two attempts at a source that is away; Kafka's client waits as long itself
+_HEARD = 0.5  # seconds between two looks whether anybody needs the answer any more
+
+T = TypeVar("T")
+
+Drive = Callable[[Claim, ConnectorRecord], ClosingReason | None]
+"""Runs generations, the first of which is claimed, with the configuration in the record.
+
+Returns why an operator wants the connector stopped; None when he does not."""
+
+
+class Settings(Protocol):
+    """What a session needs of a connector's configuration."""
+
+    name: str
+    tasks_max: int
+    graceful_timeout_ms: int
+    task_hang_timeout_ms: int
+    connector_shutdown_timeout_ms: int
+    connector_start_timeout_ms: int
+    poll_interval_ms: int
+
+
+class DriverSession:
+    """One driver's time with one connector, sink or source, from its start to its stop.
+
+    Making one registers the connector in the store, if it is not there yet, and reads its status.
+
+    Args:
+        store: what must survive.
+        connector: the connector; its ``start`` and ``stop`` are called here.
+        config: its validated configuration.
+        raw: the same as it was written.
+        clock: time.
+        signal: asks it to close.
+        requests: what an operator asks of it.
+        executors: make what runs the connector's own code.
+        record: where the configuration comes from, if it is the store's own; None: it becomes the store's
+            once the driver has claimed a generation.
+        meanwhile: called again and again while something is waited for; must not block.
+        waits: told once what the connector needed for its start is there.
+    """
+
+    # More than eight parameters and ten attributes: whatever both kinds of drivers share meets here.
+    def __init__(
+        self,
+        store: Store,
+        connector: Connector,
+        config: Settings,
+        raw: Mapping[str, Any],
+        *,
+        clock: WallClock,
+        signal: ClosingSignal,
+        requests: PendingRequests,
+        executors: Callable[[], CallExecutor] = ThreadExecutor,
+        record: ConnectorRecord | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+        waits: Waits | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.signal = signal
+        self.generations = Generations(store, config.name)
+        """The driver's hold on the connector's generations."""
+        self.requests = requests
+        """What an operator asks."""
+        self._connector = connector
+        self._config = config
+        self._raw = raw
+        self._record = record
+        self._meanwhile = meanwhile
+        self._waits = waits
+        self._source_waits = Waits(
+            f"connector {config.name}",
+            clock,
+            first=config.poll_interval_ms / 1000,
+            longest=_LONGEST,
+            after=_SILENCE,
+        )
+        self._is_source_away = False
+        self._calls = ConnectorCalls(connector, config.name, clock, executors)
+        known = record or register(store, config.name, raw)
+        connector.identity = ConnectorIdentity(identify(store), config.name, known.incarnation)
+        self._driver = register_driver()
+        try:
+            self.status = StatusKeeper(store, config.name, self._driver, clock)
+        except BaseException:
+            deregister(self._driver)
+            raise
+
+    def run(self, drive: Drive) -> ClosingReason | None:
+        """Start the connector, drive it once it is our turn, and stop it. Once.
+
+        Args:
+            drive: what a driver of its kind does.
+
+        Returns:
+            The same; None when he does not, or it never was our turn. STOP in place of DELETE: it cannot be
+            deleted yet, and was stopped only. REBALANCE: it is another connector by now, to be started.
+
+        Raises:
+            FencedException: a newer driver has taken over.
+            Exception: what ``start`` or ``drive`` raised; the status says FAILED.
+        """
+        self.status.forgive()
+        if self._record is not None:
+            self.requests.follow(self._record)
+        reason: ClosingReason | None = None
+        try:
+            self.call("start", lambda: self._connector.start(self._config))
+            if self._handover().await_turn():
+                reason = self._take_turn(drive)
+                if reason is ClosingReason.DELETE and self._has_unpublished():
+                    reason = ClosingReason.STOP  # whoever deletes what does not run publishes first
+                self.status.become("UNASSIGNED")
+        except FencedException:
+            raise  # the status is the newer driver's now
+        except Exception as error:
+            if self.generations.has_claimed:  # until then another driver may be the one that runs
+                is_passing = isinstance(error, PASSING)
+                self.status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
+            raise
+        finally:
+            deregister(self._driver)
+            self._calls.stop(
+                is_deleted=reason is ClosingReason.DELETE,
+                timeout=self._config.connector_shutdown_timeout_ms / 1000,
+            )
+        return reason
+
+    def _has_unpublished(self) -> bool:
+        """Whether something is committed that nobody can see yet, now that all tasks have ended."""
+        left = sorted(map(str, self.generations.claim().unpublished()))
+        if left:
+            log.warning(
+                "connector %s: what is committed of %s is not published yet; it is before the connector is "
+                "deleted",
+                self._config.name,
+                ", ".join(left),
+            )
+        return bool(left)
+
+    def call(self, what: str, function: Callable[[], T]) -> T:
+        """Call the connector's own code, which may hang: its operator is heard meanwhile.
+
+        Raises:
+            HangingException: it did not return in time.
+            Exception: what it raises.
+        """
+        return self._calls.call(
+            what,
+            function,
+            timeout=self._config.connector_start_timeout_ms / 1000,
+            is_unwanted=self.is_unwanted,
+            grace=self._config.connector_shutdown_timeout_ms / 1000,
+        )
+
+    def task_configs(self) -> list[dict[str, str]]:
+        """What each task's configuration differs in, as the connector says.
+
+        Raises:
+            ConnectException: none, more than ``tasks.max``, or something else.
+        """
+        most = self._config.tasks_max
+        return self.call("task_configs", lambda: self._task_configs(most))
+
+    def _task_configs(self, most: int) -> list[dict[str, str]]:
+        """What the author returned, whatever it is: no more of it is looked at than may be there."""
+        what = f"connector {self._config.name}: task_configs({most})"
+        returned = self._connector.task_configs(most)
+        try:
+            configs = [dict(own) for own in islice(returned, most + 1)]
+        except (TypeError, ValueError) as error:
+            raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
+        if not 1 <= len(configs) <= most:
+            raise ConnectException(
+                f"{what} returned {'too many' if configs else 'no'} configurations; it must return at least "
+                f"one and at most tasks.max"
+            )
+        if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
+            raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
+        return configs
+
+    def is_ended(self) -> bool:
+        """Whether the process shall end, or an operator wants the connector stopped."""
+        self.requests.look()
+        return self.signal.is_final or self.requests.closing() is not None
+
+    def is_unwanted(self) -> bool:
+        """As :meth:`is_ended`, for whoever waits for long: others hear meanwhile that the driver lives."""
+        if self.generations.has_claimed:
+            self.status.save_if_due()
+        self._meanwhile()
+        return self.is_ended()
+
+    def patiently(self, ask: Callable[[], T]) -> T | None:
+        """What a question is answered with, asked again for as long as the answer is to try later.
+
+        Args:
+            ask: the question.
+
+        Returns:
+            None when the end, or a rebalance, was asked for meanwhile.
+        """
+        begun = self.clock.now()
+        while True:
+            try:
+                answer = ask()
+            except RetriableException as error:
+                delay, waiting = self._source_waits.failed(error, since=begun)
+                self._is_source_away = True
+                self.status.wait_for(waiting)
+                if not self.wait(delay):
+                    return None
+            else:
+                self._source_waits.over()
+                if self._is_source_away:  # else it may wait for something else
+                    self._is_source_away = False
+                    self.status.wait_for(None)
+                return answer
+
+    def wait(self, delay: float) -> bool:
+        """Wait so many seconds, heard of meanwhile; False when the end, or a rebalance, was asked for."""
+        give_up = self.clock.now() + delay
+        while (left := give_up - self.clock.now()) > 0:
+            if self.is_unwanted() or self.signal.wait(min(left, _HEARD)):
+                return False
+        return True
+
+    def expect_newest(self, *, is_recent_enough: bool = False) -> None:
+        """Raise FencedException if a newer driver has claimed a generation.
+
+        Args:
+            is_recent_enough: whether it does that none had a moment ago.
+        """
+        if not self.generations.is_newest(is_recent_enough=is_recent_enough):
+            raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
+
+    def yield_to_successor(self) -> None:
+        """After a generation: let a driver that asked for it take over. One that does not come has died.
+
+        Raises:
+            FencedException: it has taken over.
+        """
+        successor = self.generations.yield_to_successor()
+        if successor is None:
+            return
+        give_up = self.clock.now() + _HANDOVER
+        while self.clock.now() < give_up and not is_gone(successor):
+            if not self.generations.is_newest():
+                raise FencedException(
+                    f"connector {self._config.name}: driver {successor} has asked this one to give way, and "
+                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
+                )
+            self.status.save_if_due()
+            self._meanwhile()
+            self.clock.sleep(_HANDOVER_POLL)
+        log.warning(
+            "connector %s: driver %s asked to take over and never did; this one goes on",
+            self._config.name,
+            successor,
+        )
+
+    def _take_turn(self, drive: Drive) -> ClosingReason | None:
+        """Claim the first generation, make the configuration we bring the connector's, and drive."""
+        claim = self.generations.claim()
+        if self._waits is not None:
+            self._waits.over()
+        if self._record is not None:
+            # What was wanted while we started: a deletion that was finished before our claim, above all.
+            self.requests.look_now()
+            if (reason := self.requests.closing()) is not None:
+                return reason
+        self.status.become("RUNNING")
+        # Only after the claim: a driver that does not come to claim changes nothing.
+        record = self._record or deploy(self.store, self._config.name, self._raw, claim.generation)
+        log.info(
+            "connector %s is RUNNING, configuration %d, from generation %d on",
+            self._config.name,
+            record.version,
+            claim.generation,
+        )
+        self.requests.follow(record)
+        if record.incarnation != self._connector.identity.incarnation:
+            log.info(
+                "connector %s was deleted while this driver started, and is created again: it starts anew",
+                self._config.name,
+            )
+            return ClosingReason.REBALANCE
+        return drive(claim, record)
+
+    def _handover(self) -> Handover:
+        return Handover(
+            self.store,
+            self._config.name,
+            self._driver,
+            clock=self.clock,
+            wait=self._wait_for_turn,
+            graceful=self._config.graceful_timeout_ms / 1000,
+        )
+
+    def _wait_for_turn(self, timeout: float) -> bool:
+        """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
+        if self.signal.wait(timeout):
+            self.signal.answered()
+        return self.signal.is_final

@@ -1,0 +1,111 @@
+"""KIP-618's round of fencing before a source's tasks start: nobody who may still write does so any more."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from sinksdk.engine.clock import WallClock
+from sinksdk.engine.fencing import fence, fencing_round
+from sinksdk.engine.writer import Target
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.runtime.backoff import Backoff
+from sinksdk.runtime.session import DriverSession
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.store.generations import Claim
+from sinksdk.store.records import ConnectorRecord
+
+log = logging.getLogger(__name__)
+
+Wait = Callable[[Callable[[], float]], bool]
+"""Waits as long as seconds are left; False when the end was asked for meanwhile."""
+
+
+class ZombieFencing:
+    """Fences the tasks before those that a driver is about to start.
+
+    Args:
+        session: the driver's hold on the connector.
+        config: the connector's.
+        target: where its records go.
+        backoff: seconds between two attempts.
+        wait: waits between them.
+    """
+
+    def __init__(
+        self,
+        session: DriverSession,
+        config: SourceConnectorConfig,
+        target: Target,
+        backoff: Backoff,
+        wait: Wait,
+    ) -> None:
+        self._session = session
+        self._config = config
+        self._target = target
+        self._backoff = backoff
+        self._wait = wait
+
+    def fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+        """Until it is done nothing is planned.
+
+        Returns:
+            False when the end was asked for meanwhile.
+
+        Raises:
+            ConnectException: it cannot be done, and was tried often enough.
+        """
+        round_ = fencing_round(
+            is_pending=_is_pending(claim, record, configs),
+            recorded=claim.transactional_tasks,
+            tasks=len(configs),
+        )
+        for attempt in itertools.count(1):
+            problem = self._try_to_fence(round_.fence)
+            if problem is None:
+                break
+            if attempt > self._config.restart_max_attempts and not isinstance(problem, RetriableException):
+                raise problem
+            delay = self._backoff.delay(attempt)
+            log.warning(
+                "connector %s: the tasks before could not be fenced, none is started; tried again in %.1f s: "
+                "%s",
+                self._config.name,
+                delay,
+                problem,
+            )
+            if not self._wait(countdown(self._session.clock, delay)):
+                return False
+        return not self._session.is_unwanted()
+
+    def _try_to_fence(self, tasks: range) -> ConnectException | None:
+        """What kept us from it; None also when the end was asked for meanwhile."""
+        for task in tasks:
+            self._session.expect_newest()  # the tasks of a newer driver have the same transactional ids
+            if self._session.is_unwanted():
+                return None
+            try:
+                fence(self._target, self._config, task)
+            except ConfigException:
+                raise
+            except ConnectException as error:
+                return error
+        return None
+
+
+def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+    """Whether tasks are about to start that are not the ones of the last record, each in its place.
+
+    Those that are fence themselves, each its predecessor, which wrote what it is about to write.
+    """
+    before = claim.before
+    if before is None or claim.transactional_tasks != len(before.tasks):
+        return True
+    return before.config != record.config or [task.config for task in before.tasks] != list(configs)
+
+
+def countdown(clock: WallClock, seconds: float) -> Callable[[], float]:
+    """Tells how many seconds are left."""
+    end = clock.now() + seconds
+    return lambda: end - clock.now()

@@ -1,0 +1,544 @@
+"""A driver's hold on one connector's generations: claim, fence, merge, plan (KIP-618 for sinks).
+
+Every step is safe to crash after. What a step needs to know of the steps before is in the store; the
+driver keeps only the version of the task count record it wrote last, and a conflict there means that
+a newer driver exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.store import Conflict, Store, ask_to_close, merge, table
+from sinksdk.store.keys import (
+    config_key,
+    connector_prefix,
+    dropped_key,
+    plan_key,
+    plans_prefix,
+    task_count_key,
+    task_key,
+)
+from sinksdk.store.ledger import missing_dropped, missing_segment, says_news, whole, with_dropped
+from sinksdk.store.records import (
+    Closing,
+    Dropped,
+    Entry,
+    GenerationPlan,
+    NamedPartition,
+    TaskCountRecord,
+    TaskPlan,
+    TaskRecord,
+    Undecided,
+    noted,
+)
+
+log = logging.getLogger(__name__)
+
+
+class UnpublishedException(ConnectException):
+    """Not yet altered, not yet deleted: what is committed has not been made visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A generation that is ours to plan.
+
+    Args:
+        generation: its number.
+        committed: every partition's commit.
+        stale: tokens that no commit covers.
+        previous: which task had which partition in the generation before.
+        undecided: what is to be decided of where partitions without a commit begin; None: nothing.
+        topic_ids: id of each topic of which something was read before.
+        before: the plan of the generation before, if there was one.
+        transactional_tasks: how many tasks may still write through transactional ids; None: there never
+            were any.
+    """
+
+    generation: int
+    committed: Mapping[TopicPartition, Entry]
+    stale: Mapping[TopicPartition, Mapping[str, Token]]
+    previous: Mapping[TopicPartition, int]
+    undecided: Undecided | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    before: GenerationPlan | None = None
+    transactional_tasks: int | None = None
+
+    def unsettled(self, partition: TopicPartition) -> bool:
+        """Whether tokens of this partition wait to be published or discarded."""
+        entry = self.committed.get(partition)
+        return bool((entry and entry.publish) or self.stale.get(partition))
+
+    def visible(self) -> dict[TopicPartition, int]:
+        """Up to which offset everything is published, of each partition of which that is known."""
+        return {p: e.visible for p, e in self.committed.items() if e.visible is not None}
+
+    def unpublished(self) -> dict[TopicPartition, Entry]:
+        """Commits of which something waits to be published."""
+        return {p: entry for p, entry in self.committed.items() if entry.publish}
+
+    def all_unsettled(self) -> set[TopicPartition]:
+        """Partitions with tokens to publish or to discard."""
+        return {p for p in {*self.committed, *self.stale} if self.unsettled(p)}
+
+
+class _Apart(NamedTuple):
+    """What the plan of the generation before names as set apart.
+
+    Args:
+        generation: whose driver has written it.
+        value: what it has written.
+    """
+
+    generation: int
+    value: Dropped
+
+
+class Generations:
+    """Claims and plans one connector's generations for one driver.
+
+    Args:
+        store: where they are kept.
+        connector: the connector's name.
+    """
+
+    def __init__(self, store: Store, connector: str) -> None:
+        self._store = store
+        self._connector = connector
+        self._count: table.Row[TaskCountRecord] | None = None
+        self._plan: table.Row[GenerationPlan] | None = None
+        self._apart: _Apart | None = None
+
+    @property
+    def has_claimed(self) -> bool:
+        """Whether this driver has ever claimed a generation."""
+        return self._count is not None
+
+    def claim(self) -> Claim:
+        """Steps 1 to 3: claim the next generation, fence the one before, merge what it committed.
+
+        Raises:
+            FencedException: a newer driver exists.
+            ConnectException: the store has lost the plan of the generation before.
+        """
+        count = self._claim()
+        base = self._base(count)
+        records = self._store.at_once(lambda task: self._fenced_record(task, count, base), range(count.tasks))
+        merged = merge(base, [record for record in records if record is not None])
+        previous = {
+            planned.topic_partition: task
+            for task, plan in enumerate(base.tasks if base else ())
+            for planned in plan.ranges
+        }
+        return Claim(
+            count.claimed,
+            merged.committed,
+            merged.stale,
+            previous,
+            undecided=base.undecided if base else Undecided(first=True),
+            topic_ids=base.topic_ids if base else {},
+            before=base,
+            transactional_tasks=count.transactional_tasks,
+        )
+
+    def settle(
+        self,
+        claim: Claim,
+        offsets: Mapping[TopicPartition, int],
+        config_version: int,
+        config: Mapping[str, str],
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> Claim:
+        """Commit offsets that no task has written, as a generation of its own without tasks.
+
+        Where partitions begin that nothing is committed of is decided with it.
+
+        Args:
+            claim: whose generation.
+            offsets: what is committed.
+            config_version: version of the configuration.
+            config: the configuration itself, as written.
+            topic_ids: as of :meth:`plan`.
+
+        Returns:
+            The next generation, ours to plan.
+
+        Raises:
+            FencedException: a newer driver exists.
+        """
+        entries = {
+            p: Entry.of(p, OffsetAndMetadata(offset), claim.generation) for p, offset in offsets.items()
+        }
+        committed = {**claim.committed, **entries}
+        self.plan(replace(claim, committed=committed), (), config_version, config, topic_ids=topic_ids)
+        return self.claim()
+
+    def alter(
+        self,
+        claim: Claim,
+        offsets: Mapping[TopicPartition, int | None],
+        config_version: int,
+        config: Mapping[str, str],
+    ) -> None:
+        """Commit offsets by hand, as a generation of its own without tasks; None takes a commit away.
+
+        What was known of a topic goes with the last of its commits that is not altered: a topic that was
+        made again since is the one that the others are meant for.
+
+        Args:
+            claim: whose generation.
+            offsets: next offset to read of each partition.
+            config_version: version of the configuration.
+            config: the configuration itself, as written.
+
+        Raises:
+            FencedException: a newer driver exists.
+            UnpublishedException: a commit has tokens that are not published yet: they would be lost.
+        """
+        self.expect_published(claim, offsets)
+        kept = {p: entry for p, entry in claim.committed.items() if p not in offsets}
+        committed = kept | {
+            p: Entry.of(p, OffsetAndMetadata(offset), claim.generation)
+            for p, offset in offsets.items()
+            if offset is not None
+        }
+        forgotten = {p.topic for p in offsets} - {p.topic for p in kept}
+        ids = {topic: known for topic, known in claim.topic_ids.items() if topic not in forgotten}
+        self.plan(
+            replace(claim, committed=committed, topic_ids=ids),
+            (),
+            config_version,
+            config,
+            undecided=_still_undecided(claim.undecided, offsets),
+        )
+
+    def expect_published(self, claim: Claim, partitions: Collection[TopicPartition]) -> None:
+        """Raise UnpublishedException where tokens would be lost with these commits."""
+        unpublished = [str(p) for p in sorted(partitions) if (e := claim.committed.get(p)) and e.publish]
+        if unpublished:
+            raise UnpublishedException(
+                f"connector {self._connector}: what is committed of {', '.join(unpublished)} is not "
+                f"published yet; resume the connector until it is, stop it, and alter its offsets then"
+            )
+
+    def reset(self, claim: Claim, config_version: int, config: Mapping[str, str]) -> None:
+        """As if nothing had ever been committed. Otherwise as :meth:`alter`."""
+        before = claim.undecided or Undecided()
+        everything = replace(claim, undecided=before.model_copy(update={"reset": True}))
+        self.alter(everything, dict.fromkeys(claim.committed), config_version, config)
+
+    def forget(self) -> None:
+        """Remove everything but the task count record, which says from now on that nothing is planned.
+
+        It still says how many transactional ids may be in use: a connector that is created again is fenced
+        against its former self. A claim comes first: it fences everybody else. Done again after a crash,
+        it finishes.
+
+        Raises:
+            FencedException: a newer driver exists.
+        """
+        claim = self.claim()
+        self._advance(
+            TaskCountRecord(claimed=claim.generation, transactional_tasks=claim.transactional_tasks)
+        )
+        kept = (task_count_key(self._connector), config_key(self._connector))
+        keys = [key for key in self._store.list(connector_prefix(self._connector)) if key not in kept]
+        found = {key: self._store.stored(key) for key in keys}
+        if not self.is_newest():
+            # Somebody else has finished meanwhile: what was found may be of a connector created again.
+            raise self._fenced()
+        for key, stored in found.items():
+            if stored is not None:
+                self._remove(key, stored.version)
+
+    def plan(
+        self,
+        claim: Claim,
+        tasks: Sequence[TaskPlan],
+        config_version: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        undecided: Undecided | None = None,
+        transactional_tasks: int | None = None,
+        is_read: Callable[[str], bool] = lambda _: True,
+    ) -> GenerationPlan:
+        """Step 4: write the plan, then make it the one that counts.
+
+        Args:
+            claim: whose generation.
+            tasks: what each of them does.
+            config_version: version of the configuration.
+            config: the configuration itself, as written.
+            topic_ids: ids of topics, for those that have none yet: an id that is remembered stays.
+            undecided: what the next driver decides of where partitions begin; None: it is decided.
+            transactional_tasks: how many tasks may write through transactional ids from now on, all others
+                being fenced; None: as many as before.
+            is_read: whether the connector is subscribed to a topic. Commits of the others, of which nothing
+                waits to be published or discarded, are set apart: they are written once, not with each plan.
+
+        Raises:
+            FencedException: a newer driver exists.
+        """
+        dropped = self._set_apart(claim, tasks, is_read)
+        apart = {entry.topic_partition for entry in dropped.value.committed} if dropped else set()
+        ids = {**(topic_ids or {}), **claim.topic_ids}
+        plan = GenerationPlan(
+            generation=claim.generation,
+            config_version=config_version,
+            tasks=tuple(tasks),
+            committed=tuple(entry for p, entry in sorted(claim.committed.items()) if p not in apart),
+            stale=noted({p: tokens.values() for p, tokens in claim.stale.items()}),
+            config=dict(config or {}),
+            topic_ids={
+                t: known for t, known in ids.items() if dropped is None or t not in dropped.value.topic_ids
+            },
+            undecided=undecided,
+            dropped=dropped.generation if dropped else None,
+        )
+        try:
+            self._plan = table.write(
+                self._store, plan_key(self._connector, claim.generation), plan, if_version=None
+            )
+        except Conflict as error:
+            raise self._fenced() from error
+        self._advance(
+            TaskCountRecord(
+                claimed=claim.generation,
+                planned=claim.generation,
+                tasks=len(plan.tasks),
+                config_version=config_version,
+                transactional_tasks=(
+                    claim.transactional_tasks if transactional_tasks is None else transactional_tasks
+                ),
+            )
+        )
+        self._prune(claim.generation)
+        self._prune_dropped(dropped)
+        return plan
+
+    def _set_apart(
+        self, claim: Claim, tasks: Iterable[TaskPlan], is_read: Callable[[str], bool]
+    ) -> _Apart | None:
+        """Commits of topics that are not read any more, written unless they stand there already."""
+        unread = {p.topic for p in claim.committed} | claim.topic_ids.keys()
+        unread = {topic for topic in unread if not is_read(topic)}
+        unread -= {partition.topic for partition in claim.all_unsettled()}
+        unread -= {planned.topic for task in tasks for planned in task.ranges}
+        if not unread:
+            return None
+        value = Dropped(
+            committed=tuple(e for p, e in sorted(claim.committed.items()) if p.topic in unread),
+            topic_ids={topic: known for topic, known in sorted(claim.topic_ids.items()) if topic in unread},
+        )
+        if self._apart is not None and self._apart.value == value:
+            return self._apart
+        try:
+            table.write(self._store, dropped_key(self._connector, claim.generation), value, None)
+        except Conflict as error:
+            raise self._fenced() from error
+        return _Apart(claim.generation, value)
+
+    def _prune_dropped(self, now: _Apart | None) -> None:
+        """Remove what the plan before had set apart, once no plan names it."""
+        before, self._apart = self._apart, now
+        if before is None or (now is not None and now.generation == before.generation):
+            return
+        key = dropped_key(self._connector, before.generation)
+        if (found := self._store.stored(key)) is not None:
+            self._remove(key, found.version)
+
+    def ask_to_close(self, closing: Closing) -> None:
+        """Let the running generation's tasks know that they shall close. Asked twice, the first holds.
+
+        Raises:
+            FencedException: the plan is gone: a newer driver has pruned it.
+        """
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        row = self._plan
+        while row.value.closing is None:
+            key = plan_key(self._connector, row.value.generation)
+            try:
+                row = table.write(
+                    self._store, key, row.value.model_copy(update={"closing": closing}), row.version
+                )
+            except Conflict as error:
+                again = table.read(self._store, key, GenerationPlan)
+                if again is None:
+                    raise self._fenced() from error
+                row = again
+        self._plan = row
+        ask_to_close(self._store, self._connector, row.value.generation, row.value.closing)
+
+    def yield_to_successor(self) -> str | None:
+        """After a generation has ended: let a driver that asked for it take over, if there is one.
+
+        Returns:
+            Its name; from now on this driver must not claim anything. None: nobody asked.
+
+        Raises:
+            FencedException: a newer driver has not waited.
+        """
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        key = plan_key(self._connector, self._plan.value.generation)
+        while True:
+            row = table.read_again(self._store, key, GenerationPlan, self._plan)
+            if row is None:
+                raise self._fenced()
+            closing = row.value.closing
+            if closing is None or closing.successor is None:
+                return None
+            answered = closing.model_copy(update={"answered": True})
+            try:
+                table.write(self._store, key, row.value.model_copy(update={"closing": answered}), row.version)
+            except Conflict:
+                continue  # another newcomer asks as well
+            return closing.successor
+
+    def successor(self) -> str | None:
+        """Who waits to take over the running generation's connector, if anybody does."""
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        key = plan_key(self._connector, self._plan.value.generation)
+        row = table.read_again(self._store, key, GenerationPlan, self._plan)
+        if row is None:
+            return None
+        self._plan = row
+        return row.value.closing.successor if row.value.closing is not None else None
+
+    def is_newest(self, *, is_recent_enough: bool = False) -> bool:
+        """Whether no newer driver has claimed a generation.
+
+        Args:
+            is_recent_enough: whether it does that none had a moment ago.
+        """
+        if self._count is None:
+            return False
+        key = task_count_key(self._connector)
+        # What was read before our own last write is no proof of another driver.
+        if is_recent_enough and self._store.recent_version(key) == self._count.version:
+            return True
+        return self._store.version(key) == self._count.version
+
+    def _claim(self) -> TaskCountRecord:
+        """Count the generation up; tasks and plan stay those of the generation before."""
+        while self._count is None:
+            first = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
+            record = first.value if first else TaskCountRecord(claimed=0)
+            claimed = record.model_copy(update={"claimed": record.claimed + 1})
+            try:
+                self._count = table.write(
+                    self._store, task_count_key(self._connector), claimed, first.version if first else None
+                )
+            except Conflict:
+                continue  # another driver starts at the same time: the last one to claim is the newest
+            return self._count.value
+        record = self._count.value
+        return self._advance(record.model_copy(update={"claimed": record.claimed + 1}))
+
+    def _advance(self, record: TaskCountRecord) -> TaskCountRecord:
+        assert self._count is not None, "nothing was claimed"  # noqa: S101 - a caller's mistake
+        try:
+            self._count = table.write(
+                self._store, task_count_key(self._connector), record, self._count.version
+            )
+        except Conflict as error:
+            raise self._fenced() from error
+        return record
+
+    def _base(self, count: TaskCountRecord) -> GenerationPlan | None:
+        if not count.planned:
+            return None
+        row = table.read(self._store, plan_key(self._connector, count.planned), GenerationPlan)
+        if row is None:
+            if not self.is_newest():
+                raise self._fenced()  # a newer driver has planned, and pruned what we were about to read
+            raise ConnectException(
+                f"connector {self._connector}: the store has no plan of generation {count.planned}, which it "
+                f"says was planned; nothing is read from an empty base. Restore the store from a backup"
+            )
+        plan = row.value
+        self._apart = None
+        if plan.dropped is None:
+            return plan
+        apart = table.read(self._store, dropped_key(self._connector, plan.dropped), Dropped)
+        if apart is None:
+            if not self.is_newest():
+                raise self._fenced()  # as above
+            raise missing_dropped(self._store, self._connector, plan)
+        self._apart = _Apart(plan.dropped, apart.value)
+        return with_dropped(plan, apart.value)
+
+    def _fenced_record(
+        self, task: int, count: TaskCountRecord, base: GenerationPlan | None
+    ) -> TaskRecord | None:
+        """Fence a task; what it had written that is news, its segments included."""
+        record = self._fence(task, count.claimed)
+        if record is None or not says_news(base, record):
+            return None
+        found = whole(self._store, self._connector, task, record)
+        if found is None and not self.is_newest():
+            raise self._fenced()  # a newer driver has planned, and pruned what we were about to read
+        if found is None:
+            raise missing_segment(self._store, self._connector, task)
+        return found
+
+    def _fence(self, task: int, generation: int) -> TaskRecord | None:
+        """Move a task's record to our generation: every later write of an older one fails.
+
+        Returns:
+            What the task had written; a task that never started has an empty record from now on.
+        """
+        key = task_key(self._connector, task)
+        while True:
+            before = table.read(self._store, key, TaskRecord)
+            if before is not None and before.value.generation > generation:
+                raise self._fenced()
+            record = before.value if before else TaskRecord(generation=generation)
+            fenced = record.model_copy(
+                update={"generation": generation, "attempt": 0, "written": record.content_generation}
+            )
+            try:
+                table.write(self._store, key, fenced, before.version if before else None)
+            except Conflict:
+                continue  # the task has just committed something: that counts, read it
+            return before.value if before else None
+
+    def _prune(self, generation: int) -> None:
+        """Remove plans no driver and no task can need any more."""
+        for key in self._store.list(plans_prefix(self._connector)):
+            if key < plan_key(self._connector, generation) and (found := self._store.stored(key)) is not None:
+                self._remove(key, found.version)
+
+    def _remove(self, key: str, version: str) -> None:
+        """Remove a key that nobody needs any more, and that somebody late may still write."""
+        try:
+            self._store.delete(key, version)
+        except Conflict:
+            log.debug("%s was written while it was being removed; it stays", key)
+
+    def _fenced(self) -> FencedException:
+        return FencedException(
+            f"connector {self._connector}: a newer driver has taken over; this one ends and "
+            f"touches nothing more"
+        )
+
+
+def _still_undecided(
+    before: Undecided | None, offsets: Mapping[TopicPartition, int | None]
+) -> Undecided | None:
+    """What is to be decided once these offsets are altered by hand."""
+    named = {p.topic_partition for p in before.partitions} if before else set()
+    named = (named | {p for p, offset in offsets.items() if offset is None}) - {
+        p for p, offset in offsets.items() if offset is not None
+    }
+    if before is None and not named:
+        return None
+    rows = tuple(NamedPartition(topic=p.topic, partition=p.partition) for p in sorted(named))
+    return (before or Undecided()).model_copy(update={"partitions": rows})
