@@ -24,14 +24,14 @@ from benchmarks.table import Row, show
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.sources import TopicDirectory
-from sinksdk.sources.topic_directory import write_records
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, run_tasks
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
+from sinksdk.topics import TopicDirectorySource
+from sinksdk.topics.directory import write_records
 
 PARTITIONS = 4
 TASKS = 2
@@ -123,7 +123,7 @@ class Job:
         self._endpoint = endpoint
         self._folder = folder
         self._rows = rows
-        self._source = TopicDirectory(str(folder / "topics"))
+        self._source = TopicDirectorySource(str(folder / "topics"))
 
     def count(self) -> None:
         """The floor: the same records and columns, only counted."""
@@ -199,7 +199,7 @@ def archive_once(
         "avro.codec": codec,
         "topics.dir": f"run-{time.time_ns()}",  # a new store is another owner
     }
-    connector, source = S3ArchiverConnector(), TopicDirectory(str(topics))
+    connector, source = S3ArchiverConnector(), TopicDirectorySource(str(topics))
     config = connector.config_class.parse(raw)
     with tempfile.TemporaryDirectory(prefix="sinksdk-store-") as folder:
         url = f"sqlite:///{folder}/store.sqlite"

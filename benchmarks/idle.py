@@ -25,9 +25,9 @@ from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.sources.topic_directory import TopicDirectory, write_records
 from sinksdk.store import Store, open_store
 from sinksdk.store.records import ConnectorRecord
+from sinksdk.topics.directory import TopicDirectorySource, write_records
 from tests.runtime.running_sinks import Connector, InProcess, Task
 
 CONNECTORS: Final = 40
@@ -52,7 +52,7 @@ def _worker(store: Store, root: Path, name: str) -> WorkerConnector:
         assert record is not None
         return ConnectorDriver(
             store=store,
-            source=TopicDirectory(root),
+            source=TopicDirectorySource(root),
             connector=Connector(),
             config=ConnectorConfig.parse(record.config),
             raw=record.config,

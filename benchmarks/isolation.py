@@ -24,8 +24,8 @@ import pyarrow as pa
 from benchmarks.null_s3 import NullS3, null_s3
 from benchmarks.table import Row, show
 from sinksdk import TopicPartition
-from sinksdk.sources.topic_directory import write_records
 from sinksdk.store import Store, open_store, read_commits
+from sinksdk.topics.directory import write_records
 from tests.integration.served import Server, serving
 
 HEALTHY: Final = ("well-0", "well-1", "well-2")

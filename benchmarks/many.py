@@ -26,11 +26,6 @@ from sinksdk import OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.sources.base import Reader
-from sinksdk.sources.kafka import KafkaClient, KafkaSource
-from sinksdk.sources.kafka.reader import KafkaReader
-from sinksdk.sources.topic_directory.footers import DataFile
-from sinksdk.sources.topic_directory.reader import TopicDirectoryReader
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec, packed, unpacked
@@ -38,6 +33,11 @@ from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.topics.base import Reader
+from sinksdk.topics.directory.footers import DataFile
+from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.kafka import KafkaClient, KafkaSource
+from sinksdk.topics.kafka.reader import KafkaReader
 from tests.kafka.broker import serving
 
 TOPIC: Final = "many"

@@ -35,15 +35,14 @@ from sinksdk import (
 )
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
-from sinksdk.connect_options import CONNECT_OPTIONS
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
-from sinksdk.measures import Phase
 from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
 from sinksdk.metrics.metric import Metric
 from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.source import (
     OffsetStorageReader,
     SourceConnector,
@@ -55,6 +54,7 @@ from sinksdk.source import (
 from sinksdk.source import records as source_records
 from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import keys, records
+from sinksdk.support.measures import Phase
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
 from sinksdk.testing.source_kit.moments import Event
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS

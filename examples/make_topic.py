@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from sinksdk import Header, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 
 TOPIC, PARTITIONS, RECORDS = "readings", 2, 5_000
 MIDNIGHT = 1_767_225_600_000  # 2026-01-01 in UTC, milliseconds since the epoch

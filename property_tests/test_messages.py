@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.sources.kafka import messages
-from sinksdk.sources.kafka.messages import END_OF_PARTITION, Filled, Loop, Order, Raw, fill, plain_loop
+from sinksdk.topics.kafka import messages
+from sinksdk.topics.kafka.messages import END_OF_PARTITION, Filled, Loop, Order, Raw, fill, plain_loop
 from tests.fake_messages import Fake, FakeLibrary
 from tests.needs import missing
 

@@ -13,9 +13,9 @@ from property_tests.exercised import EXERCISED
 from sinksdk import ConnectorConfig, OffsetRange, TopicPartition
 from sinksdk.runtime.source_monitor import SourceMonitor
 from sinksdk.runtime.topics import Read, TopicWatch
-from sinksdk.sources import Subscription
-from sinksdk.sources.snapshot import Snapshot
 from sinksdk.testing import ManualClock
+from sinksdk.topics import Subscription
+from sinksdk.topics.snapshot import Snapshot
 
 exercised = EXERCISED["missing topics"]
 NAMES = "ab"

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from sinksdk.compatibility import Meaning, Option, Verdict
 from sinksdk.config import ConnectorConfig
-from sinksdk.config_file import read_config_file
 from sinksdk.connector import BatchPolicy, Connector, SinkConnector
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.errors import (
@@ -44,6 +43,7 @@ from sinksdk.records import (
     Token,
     TopicPartition,
 )
+from sinksdk.settings.file import read_config_file
 from sinksdk.task import SinkTask
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from sinksdk.config_model import ConfigKey, ConfigModel, NameList
-from sinksdk.converter_settings import ConverterSettings
-from sinksdk.error_settings import ErrorSettings, RetrySettings
-from sinksdk.job_settings import LONGEST_NAME, NameSettings, PaceSettings
+from sinksdk.settings.converters import ConverterSettings
+from sinksdk.settings.error_handling import ErrorSettings, RetrySettings
+from sinksdk.settings.job import LONGEST_NAME, NameSettings, PaceSettings
+from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
 
 __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList"]
 

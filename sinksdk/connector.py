@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.config_model import ConfigModel
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.settings.model import ConfigModel
 
 if TYPE_CHECKING:
     from sinksdk.records import TopicPartition

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sinksdk.sources.kafka.rdkafka import (
+from sinksdk.topics.kafka.rdkafka import (
     CONSUME,
     DESTROY,
     HEADER,

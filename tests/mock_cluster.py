@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from sinksdk.sources.kafka.rdkafka import library
+from sinksdk.topics.kafka.rdkafka import library
 
 FETCH = 1
 """Kafka's number of the request for records."""

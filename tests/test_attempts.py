@@ -18,9 +18,7 @@ from sinksdk import (
     SinkConnector,
     SinkRecords,
     SinkTask,
-    logs,
 )
-from sinksdk.retry import Retry
 from sinksdk.spark import attempts
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -30,6 +28,8 @@ from sinksdk.store import ask_to_close as store_ask_to_close
 from sinksdk.store.keys import plan_key, progress_key
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
+from sinksdk.support import logs
+from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
 from tests.store.protocol import P0, plan
 

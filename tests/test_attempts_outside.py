@@ -15,13 +15,13 @@ import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 from sinksdk.engine.vouching import no_doubt
-from sinksdk.sources.kafka import KafkaClient, planned_topics
-from sinksdk.sources.kafka.planned_topics import PlannedTopics
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore
+from sinksdk.topics.kafka import KafkaClient, planned_topics
+from sinksdk.topics.kafka.planned_topics import PlannedTopics
 from tests.registry_server import RegistryServer
 from tests.store.protocol import P0, plan
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from sinksdk import ConnectorConfig, Meaning, Option, Verdict
 from sinksdk.compatibility import judge, rule_for
-from sinksdk.connect_options import CONNECT_OPTIONS
+from sinksdk.settings.connect_options import CONNECT_OPTIONS
 
 FORMAT = Verdict.unsupported("only Avro is written").when(
     {"AvroFormat": Verdict.same(), "Json*": Verdict.unsupported("no JSON")}

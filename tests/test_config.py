@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning
 from sinksdk.config import NameList
-from sinksdk.references import resolve_references
+from sinksdk.settings.references import resolve_references
 
 MINIMAL = {"name": "archive", "topics": "flights"}
 

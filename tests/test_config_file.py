@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.config_file import ConfigFile, read_config_file
+from sinksdk.settings.file import ConfigFile, read_config_file
 
 Read = Callable[..., ConfigFile]
 

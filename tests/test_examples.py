@@ -17,8 +17,8 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.control.checks import check_file
-from sinksdk.sources import Subscription, TopicDirectory, write_records
 from sinksdk.testing import SinkTaskHarness
+from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 
 EXAMPLES = Path(folder_sink.__file__).parent
 P0, P1 = TopicPartition("readings", 0), TopicPartition("readings", 1)
@@ -152,7 +152,7 @@ def test_the_topic_is_one_that_can_be_read(tmp_path: Path) -> None:
     """Two partitions of 5,000 records with keys, times and headers."""
     for partition in (P0, P1):
         write_records(tmp_path, partition, make_topic.readings(partition))
-    found = TopicDirectory(tmp_path).partitions(Subscription(("readings",)))
+    found = TopicDirectorySource(tmp_path).partitions(Subscription(("readings",)))
     assert found == {P0: OffsetRange(0, 5_000), P1: OffsetRange(0, 5_000)}
     record = make_topic.readings(P1)[7]
     assert record.key == b"sensor-1"

@@ -20,9 +20,9 @@ from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.source import SourceRecord
-from sinksdk.sources import Subscription, TopicDirectory
-from sinksdk.threads import SystemThreads
-from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from sinksdk.support.threads import SystemThreads
+from sinksdk.topics import Subscription, TopicDirectorySource
+from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
 NAME = TaskName("files", 0)
 ROOT = Path(__file__).parent.parent
@@ -295,8 +295,8 @@ from examples.file_source import FileTask, FileConfig
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
-from sinksdk.threads import SystemThreads
-from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
+from sinksdk.support.threads import SystemThreads
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryWriter
 
 directory, topics = sys.argv[1:]
 name = TaskName("files", 0)
@@ -338,7 +338,7 @@ def values_in(topics: Path) -> list[str]:
     """What any reader of the topic directory sees: files that a transaction names."""
     if not (topics / "topic=lines").is_dir():
         return []
-    source = TopicDirectory(topics)
+    source = TopicDirectorySource(topics)
     source.partitions(Subscription(("lines",)))
     tables = [
         pq.read_table(file.path, partitioning=None, columns=["value"])

@@ -15,35 +15,32 @@ import sinksdk
 
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
-    *("connector", "task", "context", "records", "errors", "plugins", "source"),
-    *("config", "config_model", "config_file", "properties_file", "references"),
-    *("converter_settings", "error_settings", "job_settings"),
-    *("compatibility", "connect_options"),
+    *("connector", "task", "context", "records", "errors", "config", "compatibility"),
+    *("source", "settings"),
 )
 
 LAYERS: dict[str, set[str]] = {
     "engine": set(),
     "store": set(),
-    "sources": {"engine", "store"},
-    "writers": {"engine", "store", "sources"},
-    "spark": {"engine", "store", "sources", "writers"},
+    "topics": {"engine", "store"},
+    "spark": {"engine", "store", "topics"},
     # Below the runtime: operators and drivers meet in the store, and a driver writes what operators read.
-    "control": {"engine", "store", "sources"},
-    "runtime": {"engine", "store", "sources", "control"},
-    "launch": {"engine", "store", "sources", "writers", "spark", "control", "runtime"},
-    "testing": {"engine", "store", "writers"},
+    "control": {"engine", "store", "topics"},
+    "runtime": {"engine", "store", "topics", "control"},
+    "launch": {"engine", "store", "topics", "spark", "control", "runtime"},
+    "testing": {"engine", "store", "topics"},
     "metrics": {"store", "spark", "control"},
-    "server": {"engine", "store", "sources", "writers", "spark", "control", "runtime", "metrics"},
+    "server": {"engine", "store", "topics", "spark", "control", "runtime", "metrics"},
     "cli": {
-        *("engine", "store", "sources", "writers", "spark"),
+        *("engine", "store", "topics", "spark"),
         *("control", "runtime", "metrics", "server", "launch"),
     },
     "__main__": {"cli"},
 }
 """What each part may import besides itself and the author API."""
 
-LEAVES = ("confidential", "logs", "measures", "retry", "threads")
-"""Modules that import nothing of ours but each other: anyone may use them."""
+LEAVES = ("support",)
+"""They import nothing of ours but each other: anyone may use them."""
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {
     "__init__",
@@ -92,14 +89,14 @@ def allowed_in(path: Path) -> set[str]:
     """The parts that a module of sinksdk may import."""
     own = path.relative_to(ROOT / "sinksdk").parts[0].removesuffix(".py")
     if own == "__init__" or own in AUTHOR_API:
-        return {*AUTHOR_API, "confidential"}
+        return {*AUTHOR_API, *LEAVES}
     if own in LEAVES:
         return {*LEAVES}
     return {own, *AUTHOR_API, *LEAVES, *LAYERS[own]}
 
 
 def test_imports_point_one_way() -> None:
-    """Imports: cli, server → launch → runtime → control → sources → engine, store → author API; never back."""
+    """Imports: cli, server → launch → runtime → control → topics → engine, store → author API; never back."""
     wrong = [
         (path, name)
         for path in own_sources()
@@ -163,7 +160,7 @@ def test_the_engine_does_no_io(path: Path) -> None:
 # -- connectors --------------------------------------------------------------------------------------
 
 PUBLIC_MODULES = ("sinksdk.records", "sinksdk.connector", "sinksdk.config")
-PUBLIC_NAMES = ("sinksdk.sources.kafka.KafkaClient",)
+PUBLIC_NAMES = ("sinksdk.topics.kafka.KafkaClient",)
 
 
 @pytest.mark.parametrize("path", sources("connectors"), ids=lambda path: str(path.relative_to(ROOT)))

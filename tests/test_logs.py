@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.logs import Outage
 from sinksdk.store import StoreUnavailable
+from sinksdk.support.logs import Outage
 from sinksdk.testing import ManualClock
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def logged(code: str) -> str:
 
 SCENE = """
 import logging, threading
-from sinksdk.logs import LogSettings, configure_logging, logging_about, same_subject
+from sinksdk.support.logs import LogSettings, configure_logging, logging_about, same_subject
 configure_logging({settings})
 log = logging.getLogger("sinksdk.x")
 log.info("a detail")
@@ -125,8 +125,8 @@ def test_what_others_do_wrong_is_a_line_like_any_other() -> None:
     """
     code = """
 import logging, threading
-from sinksdk.confidential import SECRETS
-from sinksdk.logs import LogSettings, configure_logging
+from sinksdk.support.confidential import SECRETS
+from sinksdk.support.logs import LogSettings, configure_logging
 configure_logging(LogSettings(is_json=True))
 SECRETS.add({"hunter2hunter2": "********"})
 def fails():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.properties_file import Property, read_properties
+from sinksdk.settings.properties import Property, read_properties
 
 
 def pairs(text: str) -> dict[str, str]:

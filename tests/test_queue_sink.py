@@ -29,10 +29,10 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.sources import TopicDirectory
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.testing import SinkTaskHarness
+from sinksdk.topics import TopicDirectorySource
 
 P0 = TopicPartition("readings", 0)
 
@@ -159,7 +159,7 @@ class Process:
         connector, config = configured(record)
         return ConnectorDriver(
             store=self.store,
-            source=TopicDirectory(self.folder),
+            source=TopicDirectorySource(self.folder),
             connector=connector,
             config=config,
             raw=record.config,

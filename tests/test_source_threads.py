@@ -17,9 +17,9 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
+from sinksdk.support.threads import SystemThreads
 from sinksdk.testing.clock import ManualClock
-from sinksdk.threads import SystemThreads
-from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 from tests.engine.sources import ID, NAME, lines
 
 PATIENCE = 20.0  # seconds; a machine may be busy

@@ -16,10 +16,10 @@ from sinksdk.errors import (
     RetriableException,
 )
 from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
-from sinksdk.sources import Subscription, TopicDirectory, write_records
-from sinksdk.sources.topic_directory.footers import Footers
-from sinksdk.sources.topic_directory.layout import FileStat
-from sinksdk.sources.topic_directory.unfinished import Unfinished
+from sinksdk.topics import Subscription, TopicDirectorySource, write_records
+from sinksdk.topics.directory.footers import Footers
+from sinksdk.topics.directory.layout import FileStat
+from sinksdk.topics.directory.unfinished import Unfinished
 from tests.topic_files import put, rows
 
 T0 = TopicPartition("t", 0)
@@ -28,7 +28,7 @@ ALL = Subscription(regex=".*")
 
 
 def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
-    return TopicDirectory(root).partitions(ALL)
+    return TopicDirectorySource(root).partitions(ALL)
 
 
 def problem(root: Path) -> str:
@@ -90,7 +90,7 @@ def test_all_missing_topics_are_named_at_once(tmp_path: Path) -> None:
     """The exception lists every missing topic, and the message the directory and the topics there."""
     write_records(tmp_path, T0, rows([0]))
     with pytest.raises(MissingSourceTopicException) as caught:
-        TopicDirectory(tmp_path).partitions(Subscription(("b", "t", "a")))
+        TopicDirectorySource(tmp_path).partitions(Subscription(("b", "t", "a")))
     assert caught.value.topics == ("a", "b")
     assert str(tmp_path) in str(caught.value)
     assert "'t'" in str(caught.value)
@@ -98,14 +98,14 @@ def test_all_missing_topics_are_named_at_once(tmp_path: Path) -> None:
 
 def test_an_expression_that_matches_nothing_gives_no_partitions(tmp_path: Path) -> None:
     """Topics may come later: that is no error."""
-    assert TopicDirectory(tmp_path).partitions(Subscription(regex="x")) == {}
+    assert TopicDirectorySource(tmp_path).partitions(Subscription(regex="x")) == {}
 
 
 def test_only_subscribed_topics_are_looked_at(tmp_path: Path) -> None:
     """A broken file of another topic does not matter."""
     write_records(tmp_path, T0, rows([0]))
     put(tmp_path, "topic=u/partition=0/x.parquet", pa.table({"offset": ["text"]}))
-    assert TopicDirectory(tmp_path).partitions(Subscription(("t",))) == {T0: (0, 1)}
+    assert TopicDirectorySource(tmp_path).partitions(Subscription(("t",))) == {T0: (0, 1)}
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_paths_may_be_relative_or_file_urls(tmp_path: Path, monkeypatch: pytest.
     """Both end as the same absolute path; other file systems are refused."""
     monkeypatch.chdir(tmp_path)
     here = tmp_path / "a b"
-    assert TopicDirectory("a b").root == here
-    assert TopicDirectory(f"file:{tmp_path}/a%20b").root == here
-    assert TopicDirectory(f"file://{tmp_path}/a%20b/").root == here
+    assert TopicDirectorySource("a b").root == here
+    assert TopicDirectorySource(f"file:{tmp_path}/a%20b").root == here
+    assert TopicDirectorySource(f"file://{tmp_path}/a%20b/").root == here
     for url in ("s3://bucket/x", "dbfs:/x", "abfss://c@a/x", "file://elsewhere/x"):
         with pytest.raises(ConfigException):
-            TopicDirectory(url)
+            TopicDirectorySource(url)
 
 
 def test_temporary_and_hidden_names_are_not_looked_at(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_other_names_are_left_out_with_one_warning_each(
     write_records(tmp_path, T0, rows([0]))
     (tmp_path / "topic=t/partition=0/data.csv").touch()
     (tmp_path / "README").touch()
-    source = TopicDirectory(tmp_path)
+    source = TopicDirectorySource(tmp_path)
     for _ in range(2):
         assert source.partitions(ALL) == {T0: (0, 1)}
     assert sorted(record.getMessage() for record in caplog.records) == [
@@ -171,7 +171,7 @@ def test_a_fresh_file_without_footer_may_still_be_growing(tmp_path: Path) -> Non
     """Offsets beyond it must wait, so the whole look is retriable; once it is whole, it counts."""
     path = tmp_path / "topic=t/partition=0/x.parquet"
     path.parent.mkdir(parents=True)
-    source = TopicDirectory(tmp_path)
+    source = TopicDirectorySource(tmp_path)
     for content in (b"", b"PAR1 and half a page"):
         path.write_bytes(content)
         with pytest.raises(RetriableException, match="may be growing"):
@@ -287,7 +287,7 @@ def test_a_file_that_was_copied_overlaps_itself(tmp_path: Path) -> None:
 
 def test_a_new_file_with_offsets_below_the_end_goes_backwards(tmp_path: Path) -> None:
     """What was read up to 29 would never come back to 10 to 19: that is said, on every look."""
-    source = TopicDirectory(tmp_path)
+    source = TopicDirectorySource(tmp_path)
     write_records(tmp_path, T0, rows(range(10)))
     write_records(tmp_path, T0, rows(range(20, 30)))
     source.partitions(ALL)
@@ -299,7 +299,7 @@ def test_a_new_file_with_offsets_below_the_end_goes_backwards(tmp_path: Path) ->
 
 def test_files_may_be_rewritten_into_others(tmp_path: Path) -> None:
     """Two small files become one large one with the same records: nothing went backwards."""
-    source = TopicDirectory(tmp_path)
+    source = TopicDirectorySource(tmp_path)
     small = [write_records(tmp_path, T0, rows([first, first + 1])) for first in (0, 2)]
     source.partitions(ALL)
     write_records(tmp_path, T0, rows(range(4)))
@@ -352,8 +352,8 @@ def test_a_footer_is_read_once_for_as_long_as_its_file_stays_the_same(
         opened.append(path)
         return real(path)
 
-    monkeypatch.setattr("sinksdk.sources.topic_directory.footers.pq.ParquetFile", counted)
-    source = TopicDirectory(tmp_path)
+    monkeypatch.setattr("sinksdk.topics.directory.footers.pq.ParquetFile", counted)
+    source = TopicDirectorySource(tmp_path)
     first = write_records(tmp_path, T0, rows([0]))
     for _ in range(3):
         source.partitions(ALL)
@@ -381,17 +381,17 @@ def test_records_that_vanish_from_the_middle_are_not_taken_for_a_gap(tmp_path: P
             write_records(tmp_path, partition, table)
         else:
             kept = middle
-    source = TopicDirectory(tmp_path, unfinished_patience=0.0)
+    source = TopicDirectorySource(tmp_path, unfinished_patience=0.0)
     source.partitions(Subscription(("t",)))
     kept.unlink()
 
     with pytest.raises(ConnectException, match="vanished while files before it stay"):
         source.partitions(Subscription(("t",)))
     with pytest.raises(RetriableException):
-        TopicDirectory.partitions(_patient(source), Subscription(("t",)))
+        TopicDirectorySource.partitions(_patient(source), Subscription(("t",)))
 
 
-def _patient(source: TopicDirectory) -> TopicDirectory:
+def _patient(source: TopicDirectorySource) -> TopicDirectorySource:
     source._patience = 60.0
     source._missed_since.clear()
     return source
@@ -404,7 +404,7 @@ def test_the_oldest_files_may_be_removed(tmp_path: Path) -> None:
         write_records(tmp_path, partition, pa.table({"offset": [n], "key": [b"k"], "value": [b"v"]}))
         for n in range(3)
     ]
-    source = TopicDirectory(tmp_path)
+    source = TopicDirectorySource(tmp_path)
     source.partitions(Subscription(("t",)))
     files[0].unlink()
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetRange, RetriableException, TopicPartition
-from sinksdk.sources.base import Subscription
-from sinksdk.sources.topic_directory import TopicDirectory, write_records, write_transaction
 from sinksdk.testing.clock import ManualClock
+from sinksdk.topics.base import Subscription
+from sinksdk.topics.directory import TopicDirectorySource, write_records, write_transaction
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -30,7 +30,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = ManualClock()
-        self.directory = TopicDirectory(root, clock=self.clock.now)
+        self.directory = TopicDirectorySource(root, clock=self.clock.now)
 
     def look(self) -> dict[TopicPartition, OffsetRange]:
         self.clock.advance(1.0)
@@ -156,7 +156,7 @@ def test_a_folder_whose_time_never_moves(place: Place, monkeypatch: pytest.Monke
             found = frozen.setdefault(str(path), found)
         return found
 
-    monkeypatch.setattr("sinksdk.sources.topic_directory.listings.os.stat", without_times)
+    monkeypatch.setattr("sinksdk.topics.directory.listings.os.stat", without_times)
     monkeypatch.setattr("os.path.isdir", lambda path: stat(path).st_mode & 0o170000 == 0o040000)
     place.settle()
     write_records(place.root, P0, rows(20, 20))

@@ -13,7 +13,7 @@ import pytest
 
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.sources import Subscription, TopicDirectory, write_records, write_transaction
+from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
 from tests.topic_files import rows
 
 T0 = TopicPartition("t", 0)
@@ -22,7 +22,7 @@ ALL = Subscription(regex=".*")
 
 
 def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
-    return TopicDirectory(root).partitions(ALL)
+    return TopicDirectorySource(root).partitions(ALL)
 
 
 def problem(root: Path) -> str:
@@ -57,7 +57,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         path.write_bytes(b"half")
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr("sinksdk.sources.topic_directory.writer.pq.write_table", full)
+    monkeypatch.setattr("sinksdk.topics.directory.writer.pq.write_table", full)
     with pytest.raises(OSError, match="no space"):
         write_records(tmp_path, T0, rows(np.arange(3)))
     assert list((tmp_path / "topic=t/partition=0").iterdir()) == []
@@ -67,7 +67,7 @@ def test_with_transactions_only_named_files_count(tmp_path: Path) -> None:
     """A file without an entry is not there; with the entry all of its files are there at once."""
     write_transaction(tmp_path, {T0: rows([0, 1]), T1: rows([0])})
     write_records(tmp_path, T0, rows([2]))
-    source = TopicDirectory(tmp_path)
+    source = TopicDirectorySource(tmp_path)
     assert source.partitions(ALL) == {T0: (0, 2), T1: (0, 1)}
     entry = tmp_path / "_transactions/by-hand.json"
     entry.write_text(json.dumps({"files": [f"topic=t/partition=0/{2:020d}-{2:020d}.parquet"]}))

@@ -154,8 +154,8 @@ Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
 
 def _read(spark: SparkContext, bootstrap: str, order: Mapping[str, Any]) -> Run:
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
-    from sinksdk.sources.kafka import KafkaClient
-    from sinksdk.sources.kafka.reader import KafkaReader
+    from sinksdk.topics.kafka import KafkaClient
+    from sinksdk.topics.kafka.reader import KafkaReader
 
     reader, columns = KafkaReader(KafkaClient(bootstrap)), S3ArchiverConnector().columns(None)
 
@@ -167,9 +167,9 @@ def _read(spark: SparkContext, bootstrap: str, order: Mapping[str, Any]) -> Run:
 
 
 def _count(spark: SparkContext, bootstrap: str, order: Mapping[str, Any], library: str) -> Run:
-    from sinksdk.sources.kafka import KafkaClient
-    from sinksdk.sources.kafka.rdkafka import Consumer
-    from sinksdk.sources.kafka.reader import PROPERTIES
+    from sinksdk.topics.kafka import KafkaClient
+    from sinksdk.topics.kafka.rdkafka import Consumer
+    from sinksdk.topics.kafka.reader import PROPERTIES
 
     properties = {**PROPERTIES, **KafkaClient(bootstrap).librdkafka({})}
 
@@ -193,9 +193,9 @@ def _in_tasks(
     spark: SparkContext, bootstrap: str, order: Mapping[str, Any], read: Callable[[Ranges], int]
 ) -> Run:
     """A topic read by as many tasks of Spark as archive it."""
-    from sinksdk.sources import Subscription
-    from sinksdk.sources.kafka import KafkaClient, KafkaSource
     from sinksdk.spark.generation_job import run_tasks
+    from sinksdk.topics import Subscription
+    from sinksdk.topics.kafka import KafkaClient, KafkaSource
 
     began = time.time()
     held = KafkaSource(KafkaClient(bootstrap)).partitions(Subscription((order["topic"],)))
@@ -213,8 +213,8 @@ def _parts(bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Parts:
     from sinksdk.connectors.s3_archiver.codecs import codec
     from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES
     from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
-    from sinksdk.sources.kafka import KafkaClient
-    from sinksdk.sources.kafka.reader import KafkaReader
+    from sinksdk.topics.kafka import KafkaClient
+    from sinksdk.topics.kafka.reader import KafkaReader
 
     partition, sample = TopicPartition(order["topic"], 0), OffsetRange(0, FLUSH_SIZE)
     reader, columns = KafkaReader(KafkaClient(bootstrap)), S3ArchiverConnector().columns(None)
@@ -247,10 +247,10 @@ def _archive(spark: SparkContext, bootstrap: str, endpoint: str, order: Mapping[
     from benchmarks.generation import KeepResults
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.runtime.driver import ConnectorDriver
-    from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
     from sinksdk.spark.generation_job import SparkLauncher
     from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
+    from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
 
     name = f"archive-{time.time_ns()}"  # a new store is another owner, and needs another folder
     raw = {

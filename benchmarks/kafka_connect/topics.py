@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sinksdk.errors import RetriableException
 from sinksdk.records import TopicPartition
-from sinksdk.sources.kafka import ConsumerGroup, KafkaClient
-from sinksdk.sources.kafka.cluster import Cluster as KafkaCluster
+from sinksdk.topics.kafka import ConsumerGroup, KafkaClient
+from sinksdk.topics.kafka.cluster import Cluster as KafkaCluster
 
 PARTITIONS = 4
 # Kafka's own default: a group's first members are waited for, so that not each of them is a rebalance.

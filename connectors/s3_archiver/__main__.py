@@ -87,7 +87,7 @@ def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original |
 def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfig) -> Original:
     try:
         from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog  # noqa: PLC0415 - an extra
-        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - the same
+        from sinksdk.topics.kafka import KafkaClient  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigException(
             f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"

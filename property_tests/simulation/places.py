@@ -16,13 +16,13 @@ from property_tests.simulation.world import World
 from sinksdk import ConnectException, RetriableException, TopicPartition
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.source.positions import SourcePosition
-from sinksdk.sources import Subscription, TopicDirectory
-from sinksdk.sources.topic_directory.disk import Disk
-from sinksdk.sources.topic_directory.layout import partition_of
-from sinksdk.sources.topic_directory.log import Entry, TransactionLog
-from sinksdk.sources.topic_directory.transactions import entry_name
-from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
-from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryWriter
+from sinksdk.topics import Subscription, TopicDirectorySource
+from sinksdk.topics.directory.disk import Disk
+from sinksdk.topics.directory.layout import partition_of
+from sinksdk.topics.directory.log import Entry, TransactionLog
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryWriter
+from sinksdk.topics.directory.transactions import entry_name
+from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ class Directory(Place):
         """What the real source reads, whose offsets leave no gap."""
         if not (self._root / f"topic={topic}").is_dir():
             return []
-        source = TopicDirectory(self._root)
+        source = TopicDirectorySource(self._root)
         try:
             source.partitions(Subscription(regex=topic))
         except ConnectException as error:

@@ -21,12 +21,12 @@ from sinksdk.engine.worker import ClosingRequest
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.session import Settings
-from sinksdk.sources import Subscription
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
+from sinksdk.topics import Subscription
 
 
 class LateRow(NamedTuple):
@@ -74,7 +74,7 @@ class Log:
         self.ends[partition] = first + count + gap // 2
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        """See :meth:`sinksdk.sources.Source.partitions`."""
+        """See :meth:`sinksdk.topics.Source.partitions`."""
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
@@ -82,7 +82,7 @@ class Log:
         return {}
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """See :meth:`sinksdk.sources.Source.first_records`."""
+        """See :meth:`sinksdk.topics.Source.first_records`."""
         return {
             partition: next(
                 (r.offset for r in self.records[partition] if r.offset in range(*asked)), asked.end

@@ -17,7 +17,6 @@ from sinksdk.runtime import zombie_fencing
 from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata
-from sinksdk.sources.topic_directory.log import Entry, TransactionLog
 from sinksdk.spark import closing_watch, source_executor
 from sinksdk.store import Store, TakenOver, TaskLedger, ledger, table
 from sinksdk.store.keys import (
@@ -30,8 +29,9 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskRecord,
 )
-from sinksdk.writers.memory import MemoryWriter, _Transaction
-from sinksdk.writers.topic_directory import TopicDirectoryWriter
+from sinksdk.topics.directory.log import Entry, TransactionLog
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryWriter
+from sinksdk.topics.memory import MemoryWriter, _Transaction
 
 Patch = pytest.MonkeyPatch
 Positions = Sequence[SourcePosition]

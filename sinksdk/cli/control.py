@@ -14,7 +14,6 @@ from sinksdk.cli.formatting import moment, number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
-from sinksdk.config_file import read_config_file
 from sinksdk.control.checks import check_config
 from sinksdk.control.herder import Herder
 from sinksdk.control.info import ConnectorInfo, TaskInfo
@@ -24,6 +23,7 @@ from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, open_store
 from sinksdk.store.absolute import absolute_store_url
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sinksdk.logs import LogSettings
+from sinksdk.support.logs import LogSettings
 
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
 """One store for all connectors that are run from the same folder."""

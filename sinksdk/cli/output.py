@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sinksdk.cli.exit_codes import ExitCode, exit_code_of
-from sinksdk.confidential import SECRETS
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.support.confidential import SECRETS
 
 _NAME_COLUMNS: Final = 36
 """Width of a column of names, at most: longer ones go on below, so that 80 columns suffice."""

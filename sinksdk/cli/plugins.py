@@ -18,7 +18,7 @@ from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
 from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import Plugin, plugins
+from sinksdk.settings.plugins import Plugin, plugins
 from sinksdk.source.connector import SourceConnector
 
 

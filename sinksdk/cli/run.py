@@ -22,7 +22,7 @@ from sinksdk.launch.patience import WarnedOnce, patiently
 from sinksdk.launch.prepare import Place, Prepared, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.spark_options import SparkOptions
-from sinksdk.logs import WARNINGS, LogSettings, configure_logging
+from sinksdk.support.logs import WARNINGS, LogSettings, configure_logging
 
 log = logging.getLogger(__name__)
 

@@ -26,13 +26,13 @@ from sinksdk.launch.prepare import Place, prepare_server
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import sink_source
-from sinksdk.logs import LogSettings, configure_logging
-from sinksdk.references import ConfigProviders
 from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.places import LookAtPlaces
 from sinksdk.store import identify
+from sinksdk.support.logs import LogSettings, configure_logging
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

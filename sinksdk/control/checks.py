@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from sinksdk.compatibility import Meaning, Option
-from sinksdk.confidential import Secrets
 from sinksdk.config import ConnectorConfig
-from sinksdk.config_file import read_config
-from sinksdk.config_model import ConfigModel
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import DROP_IN_NAMES, ConnectorType, connector_class
-from sinksdk.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
+from sinksdk.settings.file import read_config
+from sinksdk.settings.model import ConfigModel
+from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
+from sinksdk.settings.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
+from sinksdk.support.confidential import Secrets
 
 _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
@@ -81,7 +81,7 @@ def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
     """Read and check a configuration: no I/O besides its file and the references in it.
 
     Args:
-        config: as :func:`~sinksdk.config_file.read_config` takes it.
+        config: as :func:`~sinksdk.settings.file.read_config` takes it.
 
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from sinksdk.connector import Connector
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException
-from sinksdk.logs import stack_of
+from sinksdk.support.logs import stack_of
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from sinksdk.errors import ConnectException
-from sinksdk.logs import Outage, same_subject
 from sinksdk.records import TopicPartition
+from sinksdk.support.logs import Outage, same_subject
 
 log = logging.getLogger(__name__)
 

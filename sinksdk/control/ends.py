@@ -17,7 +17,7 @@ from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds
-from sinksdk.threads import Background, in_a_thread
+from sinksdk.support.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.errors import ConnectException
-from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import history_key
 from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, SourceProgress
+from sinksdk.support.logs import Outage
 
 BUCKET: Final = 60
 """Seconds that a bucket stands for."""

@@ -14,10 +14,8 @@ from sinksdk.control.liveness import SILENCE, is_gone
 from sinksdk.control.status import ShownState, State, read_status
 from sinksdk.control.totals import read_totals, task_progress, with_progress
 from sinksdk.errors import ConnectException
-from sinksdk.measures import TaskMeasures
-from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.settings.plugins import ConnectorType
 from sinksdk.source.positions import as_json
 from sinksdk.store import Store, StoreUnavailable, read_commits, table
 from sinksdk.store.keys import (
@@ -47,6 +45,8 @@ from sinksdk.store.reports import (
     Unavailable,
     Waiting,
 )
+from sinksdk.support.measures import TaskMeasures
+from sinksdk.support.retry import Retry
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from sinksdk.confidential import HIDDEN, sounds_secret, without_passwords_in_urls
 from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
+from sinksdk.support.confidential import HIDDEN, sounds_secret, without_passwords_in_urls
 
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 

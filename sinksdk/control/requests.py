@@ -10,10 +10,10 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.registry import Order
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
-from sinksdk.logs import Outage
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.support.logs import Outage
 
 
 class ClosingSignal:

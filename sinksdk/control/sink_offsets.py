@@ -12,9 +12,9 @@ from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import TopicPartition
-from sinksdk.references import ALL_PROVIDERS, ConfigProviders
-from sinksdk.sources import Source, Subscription
-from sinksdk.sources.snapshot import take_snapshot
+from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
+from sinksdk.topics import Source, Subscription
+from sinksdk.topics.snapshot import take_snapshot
 
 
 class OffsetsRefusedException(ConnectException):

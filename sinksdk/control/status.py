@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Literal
 
-from sinksdk.confidential import SECRETS
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
-from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import remembered_key, status_key
@@ -23,6 +21,8 @@ from sinksdk.store.reports import (
     Unavailable,
     Waiting,
 )
+from sinksdk.support.confidential import SECRETS
+from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Mapping
 
 from sinksdk.errors import ConnectException
-from sinksdk.logs import Outage
-from sinksdk.measures import TaskMeasures, added
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import (
@@ -25,6 +23,8 @@ from sinksdk.store.reports import (
     TaskProgress,
     TaskTotals,
 )
+from sinksdk.support.logs import Outage
+from sinksdk.support.measures import TaskMeasures, added
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.validation import committable
 from sinksdk.engine.vouching import Vouch
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.measures import Phase
 from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.support.measures import Phase
 from sinksdk.task import SinkTask
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sinksdk.converter_settings import ConverterSpec, RegistryAddress
 from sinksdk.errors import ConfigException, DataException
+from sinksdk.settings.converters import ConverterSpec, RegistryAddress
 
 _WIRE_FORMAT = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
 _ENVELOPE: Final = {"schema", "payload"}

@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from sinksdk.confidential import SECRETS
 from sinksdk.context import ErrantRecordReporter
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConnectException
 from sinksdk.records import Header, SinkRecord, TopicPartition
+from sinksdk.support.confidential import SECRETS
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import RetriableException
 from sinksdk.records import TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sinksdk.engine.clock import Clock
-from sinksdk.measures import ErrorCounts, Level, Phase, TaskMeasures, Timing
+from sinksdk.support.measures import ErrorCounts, Level, Phase, TaskMeasures, Timing
 
 
 class Measures:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.converter_settings import RegistryAddress
 from sinksdk.engine.ceiling import Ceiling
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
+from sinksdk.settings.converters import RegistryAddress
 
 
 class TaskName(NamedTuple):

@@ -6,9 +6,9 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sinksdk.confidential import SECRETS
 from sinksdk.records import TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.confidential import SECRETS
+from sinksdk.support.retry import Retry
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sinksdk.engine.order import late_offsets, order_violation
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, SinkRecords, TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from sinksdk.engine.partition import offsets_of
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import SinkRecords
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 

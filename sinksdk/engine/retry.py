@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 
 _FIRST_DELAY = 0.3  # Connect's RetryWithToleranceOperator starts with 300 ms
 _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass

@@ -34,9 +34,9 @@ from sinksdk.engine.reports import Reports
 from sinksdk.engine.two_phase import SecondPhase
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.measures import Phase, TaskMeasures
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.measures import Phase, TaskMeasures
+from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)

@@ -32,10 +32,10 @@ from sinksdk.engine.threads import OneThread, Threads
 from sinksdk.engine.transactions import SourceTransactions
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
-from sinksdk.measures import Phase, TaskMeasures
 from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
 from sinksdk.source.records import SourceRecord
 from sinksdk.source.task import SourceTask
+from sinksdk.support.measures import Phase, TaskMeasures
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.measures import Measures
-from sinksdk.measures import SourceMeasures, TaskMeasures
+from sinksdk.support.measures import SourceMeasures, TaskMeasures
 
 
 class SourceTaskMeasures(Measures):

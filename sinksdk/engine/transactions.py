@@ -11,10 +11,10 @@ from sinksdk.engine.record_checks import checked_position
 from sinksdk.engine.source_measures import SourceTaskMeasures
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.errors import FencedException
-from sinksdk.measures import Phase
 from sinksdk.source.positions import SourcePosition, as_json
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
+from sinksdk.support.measures import Phase
 
 log = logging.getLogger(__name__)
 

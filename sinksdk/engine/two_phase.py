@@ -11,9 +11,9 @@ from sinksdk.engine.guard import GuardedCommitLog
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import RetriableException, UnpublishableException
-from sinksdk.measures import Phase
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.measures import Phase
+from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 
 _LONGEST_WAIT = 0.2  # seconds between two looks whether the task shall close
 

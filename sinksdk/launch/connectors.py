@@ -11,16 +11,16 @@ from sinksdk.control.checks import Checked, check_config
 from sinksdk.engine.writer import Target
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
-from sinksdk.references import ConfigProviders
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.sink_session import Launcher
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.source_session import SourceLauncher
+from sinksdk.settings.references import ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store import Store
 
 if TYPE_CHECKING:
-    from sinksdk.sources.kafka import KafkaClient
+    from sinksdk.topics.kafka import KafkaClient
 
 
 class Launchers(Protocol):

@@ -13,9 +13,9 @@ from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_end
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import Topics
-from sinksdk.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.store import Store
 
 

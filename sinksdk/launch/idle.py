@@ -10,11 +10,11 @@ from sinksdk.control.checks import check_config
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target
-from sinksdk.references import ALL_PROVIDERS, ConfigProviders
+from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
-from sinksdk.sources import Subscription
-from sinksdk.sources.snapshot import end_offsets
 from sinksdk.store.records import ConnectorRecord
+from sinksdk.topics import Subscription
+from sinksdk.topics.snapshot import end_offsets
 
 LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
 """Asks where a source ends. It may block, and raise ConnectException."""

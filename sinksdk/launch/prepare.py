@@ -18,10 +18,10 @@ from sinksdk.launch.connectors import PreparedConnector, prepare_connector
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkOptions, SparkSettings
 from sinksdk.launch.topics import Topics, open_source
-from sinksdk.references import ConfigProviders
-from sinksdk.sources import Source, Subscription
+from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import open_store
 from sinksdk.store.absolute import absolute_store_url
+from sinksdk.topics import Source, Subscription
 
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 

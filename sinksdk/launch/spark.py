@@ -11,10 +11,10 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.connectors import PreparedSink, PreparedSource
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.launchers import LauncherOnDemand, SourceLauncherOnDemand
-from sinksdk.logs import LogSettings
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
 from sinksdk.store import identify
+from sinksdk.support.logs import LogSettings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

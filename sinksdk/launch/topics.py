@@ -14,13 +14,12 @@ from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.sources import Source
-from sinksdk.sources import TopicDirectory as TopicDirectorySource
-from sinksdk.sources.topic_directory.layout import local_root
-from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from sinksdk.topics import Source, TopicDirectorySource
+from sinksdk.topics.directory.layout import local_root
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
 
 if TYPE_CHECKING:
-    from sinksdk.sources.kafka import KafkaClient, KafkaSource
+    from sinksdk.topics.kafka import KafkaClient, KafkaSource
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\]]+):(\d{1,5})")
 _PORTS: Final = range(1, 65_536)
@@ -165,7 +164,7 @@ def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
             raise ConfigException(message)
         return TopicDirectoryTarget(str(root))
     client = _client(topics)
-    from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - an extra
+    from sinksdk.topics.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - an extra
 
     ensure_offsets_topic(config, client)
     return KafkaTarget(client)
@@ -197,8 +196,8 @@ def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient
     if not config.dead_letter_topic:
         return None
     try:
-        from sinksdk.sources.kafka.dead_letter_topic import ensure_topic  # noqa: PLC0415 - an extra
-        from sinksdk.sources.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
+        from sinksdk.topics.kafka.dead_letter_topic import ensure_topic  # noqa: PLC0415 - an extra
+        from sinksdk.topics.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigException(
             f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
@@ -227,13 +226,13 @@ def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:
 
 def _source(topics: KafkaTopics, config: ConnectorConfig) -> KafkaSource:
     client = _client(topics)
-    from sinksdk.sources.kafka import KafkaSource  # noqa: PLC0415 - an extra
+    from sinksdk.topics.kafka import KafkaSource  # noqa: PLC0415 - an extra
 
     return KafkaSource(client, config.overrides(CONSUMER_OVERRIDES))
 
 
 def _group(source: KafkaSource, config: ConnectorConfig) -> OffsetGroup:
-    from sinksdk.sources.kafka import ConsumerGroup  # noqa: PLC0415 - an extra
+    from sinksdk.topics.kafka import ConsumerGroup  # noqa: PLC0415 - an extra
 
     group_id = config.overrides(CONSUMER_OVERRIDES).get("group.id", f"connect-{config.name}")
     return ConsumerGroup(source.cluster, group_id)
@@ -242,7 +241,7 @@ def _group(source: KafkaSource, config: ConnectorConfig) -> OffsetGroup:
 def _client(topics: KafkaTopics) -> KafkaClient:
     """How processes reach the cluster. Raises ConfigException: Kafka's client is not installed."""
     try:
-        from sinksdk.sources.kafka import KafkaClient  # noqa: PLC0415 - an extra
+        from sinksdk.topics.kafka import KafkaClient  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigException(
             f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sinksdk.control.info import ConnectorInfo, PartitionInfo, TaskInfo
-from sinksdk.measures import TaskMeasures
 from sinksdk.spark.places import Places
+from sinksdk.support.measures import TaskMeasures
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]
 """Prometheus's types. ``untyped`` is a counter whose name, which is Connect's, does not end in ``_total``."""

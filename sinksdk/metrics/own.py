@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from sinksdk.measures import TaskMeasures, Timing
 from sinksdk.metrics.metric import (
     CONNECTOR,
     PARTITION,
@@ -24,6 +23,7 @@ from sinksdk.metrics.metric import (
     partition_labels,
 )
 from sinksdk.spark.places import Held
+from sinksdk.support.measures import TaskMeasures, Timing
 
 
 def _timing(

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from sinksdk.confidential import SECRETS
 from sinksdk.engine.clock import Clock, WallClock
 from sinksdk.errors import RetriableException
-from sinksdk.job_settings import PaceSettings
-from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
+from sinksdk.settings.job import PaceSettings
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.reports import Waiting
+from sinksdk.support.confidential import SECRETS
+from sinksdk.support.logs import Outage
 
 _LONGEST = 60.0  # seconds between two attempts at what has not worked and costs nothing while it waits
 _LONGEST_DISCARD = 3600.0  # seconds between two attempts at what takes up storage while it waits

@@ -22,10 +22,10 @@ from sinksdk.runtime.reporter import SinkReporter
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.sink_session import Launcher, SinkSession
 from sinksdk.runtime.source_monitor import SourceMonitor
-from sinksdk.sources import Source
 from sinksdk.store import Store
 from sinksdk.store.records import ConnectorRecord
-from sinksdk.threads import Background, in_a_thread
+from sinksdk.support.threads import Background, in_a_thread
+from sinksdk.topics import Source
 
 
 class ConnectorDriver:

@@ -14,14 +14,14 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.logs import Outage
 from sinksdk.records import TopicPartition
-from sinksdk.retry import Retry
 from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
 from sinksdk.runtime.planner import remember
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, PartitionStatus, TaskStatus
+from sinksdk.support.logs import Outage
+from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
-from sinksdk.sources import Source
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import Entry, PlannedRange
-from sinksdk.threads import Background, in_a_thread
+from sinksdk.support.threads import Background, in_a_thread
+from sinksdk.topics import Source
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.source_outcome import SourceTaskOutcome
-from sinksdk.measures import TaskMeasures
 from sinksdk.store import Store
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress
+from sinksdk.support.measures import TaskMeasures
 
 
 class SinkReporter:

@@ -12,7 +12,6 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.logs import logging_about
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.failures import PartitionFailures, excused
 from sinksdk.runtime.partition_lag import PartitionLag
@@ -25,6 +24,7 @@ from sinksdk.runtime.topics import Read
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress
+from sinksdk.support.logs import logging_about
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
-from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.supervisor import Rows, RunningTasks, Supervisor, TaskReport
 from sinksdk.store import Store
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, TaskProgress
+from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.topics import Read, TopicWatch
-from sinksdk.sources import Source, Subscription
-from sinksdk.sources.snapshot import Snapshot, take_snapshot
-from sinksdk.threads import Background, in_a_thread
+from sinksdk.support.threads import Background, in_a_thread
+from sinksdk.topics import Source, Subscription
+from sinksdk.topics.snapshot import Snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
 

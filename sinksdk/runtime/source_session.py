@@ -11,7 +11,6 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.logs import logging_about
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.failures import TaskFailures
 from sinksdk.runtime.reporter import SourceReporter
@@ -26,6 +25,7 @@ from sinksdk.runtime.zombie_fencing import ZombieFencing, countdown
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
+from sinksdk.support.logs import logging_about
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from sinksdk.control.totals import task_progress
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
-from sinksdk.logs import Outage
-from sinksdk.measures import TaskMeasures
 from sinksdk.store import Store, StoreRefused, StoreUnavailable
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
+from sinksdk.support.logs import Outage
+from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import TopicPartition
-from sinksdk.sources import Subscription
-from sinksdk.sources.snapshot import Snapshot
+from sinksdk.topics import Subscription
+from sinksdk.topics.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

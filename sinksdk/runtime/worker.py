@@ -16,10 +16,10 @@ from sinksdk.control.info import connector_info
 from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import Outage
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, StoreUnavailable
+from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import logging_about
 from sinksdk.runtime.backoff import PASSING, Waits, random_jitter
 from sinksdk.runtime.runner import Driver
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import Waiting
+from sinksdk.support.logs import logging_about
 
 log = logging.getLogger(__name__)
 

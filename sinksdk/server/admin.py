@@ -8,12 +8,12 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from sinksdk.confidential import SECRETS
 from sinksdk.control.herder import Herder
 from sinksdk.errors import ConnectException
 from sinksdk.server.bodies import Alive, Health, ServerInfo
 from sinksdk.server.errors import errors
 from sinksdk.server.latest import Latest
+from sinksdk.support.confidential import SECRETS
 
 PROBES: Final = ("/live", "/ready")
 """Paths that need no credentials: what probes a process has none, and they tell nothing else."""

@@ -13,7 +13,6 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.sink_offsets import Sinks, opened_sink
 from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets, Targets
 from sinksdk.errors import ConfigException
-from sinksdk.references import ConfigProviders
 from sinksdk.server import connectors, loggers, progress
 from sinksdk.server.admin import StoreHealth, admin_router
 from sinksdk.server.auth import Authentication, Credentials
@@ -24,6 +23,7 @@ from sinksdk.server.metrics import metrics_router
 from sinksdk.server.page import page_router
 from sinksdk.server.paths import PathSegments
 from sinksdk.server.plugins import plugins_router
+from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.places import LookAtPlaces
 from sinksdk.store import Store, identify
 

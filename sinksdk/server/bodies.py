@@ -11,8 +11,8 @@ from sinksdk.control.info import ConnectorInfo, TaskInfo
 from sinksdk.control.redaction import redacted
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import ConnectorType
 from sinksdk.records import TopicPartition
+from sinksdk.settings.plugins import ConnectorType
 from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Waiting
 

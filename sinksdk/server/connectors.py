@@ -16,7 +16,6 @@ from sinksdk.control.redaction import still_hidden, with_secrets
 from sinksdk.control.registry import ConnectorNotFoundException, texts
 from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.references import ConfigProviders
 from sinksdk.server.bodies import (
     ActiveTopics,
     AlterAnyOffsets,
@@ -37,6 +36,7 @@ from sinksdk.server.bodies import (
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.paths import Name, path_of
 from sinksdk.server.state import the_herder, the_providers, the_source_offsets
+from sinksdk.settings.references import ConfigProviders
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 TheProviders = Annotated[ConfigProviders, Depends(the_providers)]

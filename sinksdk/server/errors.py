@@ -11,7 +11,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from sinksdk.confidential import SECRETS
 from sinksdk.control.herder import ConnectorRunsException
 from sinksdk.control.liveness import ConnectorClosingException
 from sinksdk.control.registry import (
@@ -24,6 +23,7 @@ from sinksdk.errors import ConfigException, ConnectException, FencedException
 from sinksdk.server.bodies import Error
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.generations import UnpublishedException
+from sinksdk.support.confidential import SECRETS
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from sinksdk.control.checks import check_config, connector_type, load_class
 from sinksdk.control.redaction import redacted
 from sinksdk.control.registry import texts
 from sinksdk.errors import ConfigException
-from sinksdk.plugins import plugins
-from sinksdk.references import ConfigProviders
 from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.paths import Name
 from sinksdk.server.state import the_providers
+from sinksdk.settings.plugins import plugins
+from sinksdk.settings.references import ConfigProviders
 
 _KEY: Final = re.compile(r"'([\w.]+)'")
 _TYPES: Final = {

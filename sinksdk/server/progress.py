@@ -8,20 +8,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
-from sinksdk.confidential import SECRETS
 from sinksdk.control.herder import Herder
 from sinksdk.control.history import BUCKET
 from sinksdk.control.info import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException
-from sinksdk.plugins import ConnectorType
 from sinksdk.server.bodies import Body, Scalar, UnavailablePartition, WaitingFor
 from sinksdk.server.errors import errors
 from sinksdk.server.paths import Name
 from sinksdk.server.state import the_herder
+from sinksdk.settings.plugins import ConnectorType
 from sinksdk.store.records import TargetState
 from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure
+from sinksdk.support.confidential import SECRETS
 
 TheHerder = Annotated[Herder, Depends(the_herder)]
 

@@ -6,7 +6,7 @@ from fastapi import Request
 
 from sinksdk.control.herder import Herder
 from sinksdk.control.source_offsets import SourceOffsets
-from sinksdk.references import ConfigProviders
+from sinksdk.settings.references import ConfigProviders
 
 
 def the_herder(request: Request) -> Herder:

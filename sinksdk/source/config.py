@@ -9,10 +9,10 @@ from typing import Final, Literal
 from pydantic import BaseModel, Field
 
 from sinksdk.compatibility import Rules, Verdict
-from sinksdk.config_model import ConfigModel
-from sinksdk.connect_options import CONNECT_OPTIONS
-from sinksdk.error_settings import RetrySettings
-from sinksdk.job_settings import NameSettings, PaceSettings
+from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.settings.error_handling import RetrySettings
+from sinksdk.settings.job import NameSettings, PaceSettings
+from sinksdk.settings.model import ConfigModel
 
 _same, _ignored = Verdict.same, Verdict.ignored
 _OF_SINKS: Final = _ignored("it concerns sink connectors")

@@ -12,11 +12,11 @@ import sys
 
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
-from sinksdk.logs import configure_logging, logging_about
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Store, asked_to_close, is_current, open_store, table
 from sinksdk.store.keys import progress_key, task_key
 from sinksdk.store.records import TaskRecord
+from sinksdk.support.logs import configure_logging, logging_about
 
 log = logging.getLogger(__name__)
 

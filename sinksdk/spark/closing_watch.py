@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import Outage, same_subject
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Store, asked_to_close, is_current
+from sinksdk.support.logs import Outage, same_subject
 
 log = logging.getLogger(__name__)
 

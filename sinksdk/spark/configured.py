@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.errors import ConfigException
-from sinksdk.properties_file import read_properties
+from sinksdk.settings.properties import read_properties
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway

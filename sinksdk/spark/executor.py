@@ -16,10 +16,8 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
 from sinksdk.errors import FencedException
-from sinksdk.logs import logging_about
-from sinksdk.measures import TaskMeasures
-from sinksdk.plugins import sink_class
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.settings.plugins import sink_class
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
 from sinksdk.spark.batches import ReadAhead
 from sinksdk.spark.closing_watch import ClosingWatch, Watch, watch_in_thread
@@ -30,6 +28,8 @@ from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import Store, TakenOver, take_over
 from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.support.logs import logging_about
+from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ Read = Callable[
     [Mapping[TopicPartition, OffsetRange], Mapping[str, str]],
     AbstractContextManager[Iterable[SinkRecords | Unread | None]],
 ]
-"""Gives what a :class:`~sinksdk.sources.base.Reader` reads of ranges while the block runs.
+"""Gives what a :class:`~sinksdk.topics.base.Reader` reads of ranges while the block runs.
 
 Its second argument is what the connector overrides of the reading client.
 """

@@ -16,7 +16,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.logs import same_subject
 from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
@@ -24,11 +23,12 @@ from sinksdk.spark.places import POOL
 from sinksdk.spark.python_errors import missing_module, raised, unavailable_store
 from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
 from sinksdk.store.records import GenerationPlan
+from sinksdk.support.logs import same_subject
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from sinksdk.sources import Source
+    from sinksdk.topics import Source
 
 _AGAIN = 0.5  # seconds until a job that was cancelled and goes on is cancelled again
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinksdk.logs import WARNINGS, LogSettings
+from sinksdk.support.logs import WARNINGS, LogSettings
 
 if TYPE_CHECKING:
     from sinksdk.engine.writer import Target
-    from sinksdk.sources.base import Reader
-    from sinksdk.sources.kafka.client import KafkaClient
+    from sinksdk.topics.base import Reader
+    from sinksdk.topics.kafka.client import KafkaClient
 
 
 @dataclass(frozen=True, slots=True)

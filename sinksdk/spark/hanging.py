@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from sinksdk.engine.clock import Clock
-from sinksdk.logs import same_subject, stack_of
+from sinksdk.support.logs import same_subject, stack_of
 
 log = logging.getLogger(__name__)
 

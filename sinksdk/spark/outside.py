@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
-from sinksdk.converter_settings import RegistryAddress
 from sinksdk.engine.converters import SchemaOf
 from sinksdk.engine.errant import DeadLetters
 from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConfigException
+from sinksdk.settings.converters import RegistryAddress
 
 if TYPE_CHECKING:
-    from sinksdk.sources.kafka.client import KafkaClient
+    from sinksdk.topics.kafka.client import KafkaClient
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def schema_registry(address: RegistryAddress) -> SchemaOf:
     Raises:
         ConfigException: its client is not installed, or takes the address for none.
     """
-    from sinksdk.sources.kafka.schema_registry import connect  # noqa: PLC0415 - see above
+    from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - see above
 
     return connect(address)
 
@@ -48,8 +48,8 @@ def open_dead_letters(
     """
     if not config.dead_letter_topic:
         return nullcontext()
-    from sinksdk.sources.kafka import dead_letters as letters  # noqa: PLC0415 - see above
-    from sinksdk.sources.kafka import producers  # noqa: PLC0415 - the same
+    from sinksdk.topics.kafka import dead_letters as letters  # noqa: PLC0415 - see above
+    from sinksdk.topics.kafka import producers  # noqa: PLC0415 - the same
 
     client = letters.dead_letter_client(config, kafka)
     return letters.KafkaDeadLetters(config.dead_letter_topic, producers.producer_properties(config, client))
@@ -66,7 +66,7 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
     if source is None or not ids:
         return no_doubt
     try:
-        from sinksdk.sources.kafka.planned_topics import planned_topics  # noqa: PLC0415 - an extra, slow to load
+        from sinksdk.topics.kafka.planned_topics import planned_topics  # noqa: PLC0415 - an extra, slow to load
 
         return planned_topics(source, config.overrides(CONSUMER_OVERRIDES), ids)
     except (ImportError, ConfigException) as error:

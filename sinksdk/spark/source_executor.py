@@ -14,9 +14,7 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_options import SourceOptions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.engine.threads import Threads
-from sinksdk.logs import logging_about
-from sinksdk.measures import ErrorCounts, TaskMeasures
-from sinksdk.plugins import source_class
+from sinksdk.settings.plugins import source_class
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -28,7 +26,9 @@ from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import Store, TakenOver, asked_to_close, is_current, table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import TaskRecord
-from sinksdk.threads import SystemThreads
+from sinksdk.support.logs import logging_about
+from sinksdk.support.measures import ErrorCounts, TaskMeasures
+from sinksdk.support.threads import SystemThreads
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
-from sinksdk.measures import TaskMeasures
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressRow
 from sinksdk.store import Store
 from sinksdk.store.reports import SourcePartitionOffset, SourceProgress, TaskProgress
+from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 

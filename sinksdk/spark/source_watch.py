@@ -14,11 +14,11 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.threads import Threads
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.logs import same_subject
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.hanging import whereabouts
 from sinksdk.spark.source_calls import WatchedSourceTask
 from sinksdk.spark.source_progress import SourceProgressWriter
+from sinksdk.support.logs import same_subject
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.source_outcome import SourceTaskOutcome
-from sinksdk.measures import TaskMeasures
+from sinksdk.support.measures import TaskMeasures
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from typing import Final
 
 from pyspark import daemon
 
-from sinksdk.plugins import preload
+from sinksdk.settings.plugins import preload
 
 _MODULES: Final = (
     "sinksdk.spark.executor",
     "sinksdk.store.sql",
     "sinksdk.store.s3",
-    "sinksdk.sources.kafka.reader",
-    "sinksdk.sources.topic_directory.reader",
+    "sinksdk.topics.kafka.reader",
+    "sinksdk.topics.directory.reader",
     # What a first request to S3, or to a store in a file, imports.
     "boto3.s3.inject",
     "sqlalchemy.dialects.sqlite",

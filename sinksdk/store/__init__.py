@@ -7,7 +7,7 @@ from functools import partial
 
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
-from sinksdk.references import resolve_references
+from sinksdk.settings.references import resolve_references
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
 from sinksdk.store.keys import (

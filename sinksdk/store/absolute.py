@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sinksdk.errors import ConfigException
-from sinksdk.references import resolve_references
+from sinksdk.settings.references import resolve_references
 from sinksdk.store import s3_address
 from sinksdk.store.sql_address import SQLITE, sql_address
 

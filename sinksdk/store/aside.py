@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from sinksdk.references import references, resolve_references
+from sinksdk.settings.references import references, resolve_references
 
 
 class Aside:

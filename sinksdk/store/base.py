@@ -22,7 +22,7 @@ from contextvars import copy_context
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException
-from sinksdk.logs import Outage
+from sinksdk.support.logs import Outage
 
 FORMAT: Final = 1
 """Version of the values' format, but for those few that say otherwise. It says who may read and write them: a

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sinksdk.context import ClosingReason
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 """Connect's target states."""

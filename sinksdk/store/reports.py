@@ -11,10 +11,10 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field
 
-from sinksdk.measures import TaskMeasures
 from sinksdk.records import TopicPartition
-from sinksdk.retry import Retry
 from sinksdk.store.records import Value
+from sinksdk.support.measures import TaskMeasures
+from sinksdk.support.retry import Retry
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from sinksdk import TopicPartition
 from sinksdk.cli.app import app
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 
 SINK = '''
 from pathlib import Path

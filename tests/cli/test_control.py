@@ -15,12 +15,12 @@ from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.sources import write_records
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
+from sinksdk.topics import write_records
 from tests.cli.support import Here
 
 T0 = TopicPartition("flights", 0)

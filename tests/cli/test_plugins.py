@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from rich.text import Text
 
-from sinksdk import plugins
+from sinksdk.settings import plugins
 from tests.cli.support import Here
 
 

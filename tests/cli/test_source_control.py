@@ -11,9 +11,9 @@ import pytest
 from sinksdk.cli.offsets import source_changes
 from sinksdk.control.herder import Herder
 from sinksdk.errors import ConfigException
-from sinksdk.sources.topic_directory.layout import local_root
 from sinksdk.store import Store, open_store
-from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from sinksdk.topics.directory.layout import local_root
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
 from tests.cli.support import Here
 from tests.runtime.running_sources import CountingTask, Running, eventually
 

@@ -13,7 +13,7 @@ from sinksdk.engine.source_outcome import SourceTaskState
 from sinksdk.engine.threads import Threads
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask, SourceTaskContext
 from sinksdk.testing import ManualClock
-from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
 NAME = TaskName("files", 0)
 ID = "g-files-0"

@@ -10,7 +10,6 @@ import fastavro
 import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, DataException, Header, RetriableException, SinkRecord
-from sinksdk.converter_settings import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.ceiling import Ceiling
 from sinksdk.engine.converters import (
@@ -23,6 +22,7 @@ from sinksdk.engine.converters import (
     converter_of,
 )
 from sinksdk.records import SinkRecords
+from sinksdk.settings.converters import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, Sink
 

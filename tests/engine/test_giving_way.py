@@ -11,7 +11,7 @@ from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 

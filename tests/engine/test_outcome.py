@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.retry import Retry
+from sinksdk.support.retry import Retry
 from tests.engine.sinks import P0
 
 

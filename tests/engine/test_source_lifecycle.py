@@ -10,7 +10,7 @@ import pytest
 
 from sinksdk import ConnectException, FencedException, RetriableException
 from sinksdk.engine.source_outcome import End, SourceTaskState
-from sinksdk.writers.memory import MemoryTopics, MemoryWriter
+from sinksdk.topics.memory import MemoryTopics, MemoryWriter
 from tests.engine.sources import ID, NAME, Script, lines, scene
 
 S = SourceTaskState

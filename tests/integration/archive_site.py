@@ -23,7 +23,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from sinksdk import TopicPartition, committed_offsets
-from sinksdk.sources.topic_directory import write_records
+from sinksdk.topics.directory import write_records
 from tests.s3_archiver.faulty_s3 import operation_of
 from tests.warm_jvm import warm_jvm
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason
 from sinksdk.control.progress import PartitionView, Silent
-from sinksdk.plugins import connector_class
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.sink_supervisor import RunningGeneration
-from sinksdk.sources import TopicDirectory
+from sinksdk.settings.plugins import connector_class
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
+from sinksdk.topics import TopicDirectorySource
 from tests.integration.archive_site import Site
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def driver_of(
     connector = connector_class(raw["connector.class"])()
     config = connector.config_class.parse(raw)
     store = open_store(site.store, create=True)
-    source = TopicDirectory(str(site.topics))
+    source = TopicDirectorySource(str(site.topics))
     spec = GenerationSpec(site.store, identify(store), config.name, 0)
     launcher = RecordingLauncher(SparkLauncher(spark, source, connector.columns(config), spec))
     driver = ConnectorDriver(

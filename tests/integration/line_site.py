@@ -14,13 +14,13 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.runner import ConnectorRunner
 from sinksdk.runtime.sink_supervisor import RunningGeneration
-from sinksdk.sources import Source
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
+from sinksdk.topics import Source
 from tests.integration.line_sink import LineSink, LineSinkConfig
 
 if TYPE_CHECKING:

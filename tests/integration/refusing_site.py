@@ -13,7 +13,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from sinksdk import TopicPartition, committed_offsets
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 from tests.kafka.topics import Read, create_topic, unused_name
 from tests.warm_jvm import warm_jvm
 

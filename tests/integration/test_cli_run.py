@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import TopicPartition, committed_offsets
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 from tests.warm_jvm import warm_jvm
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.sources.topic_directory import write_records
+from sinksdk.topics.directory import write_records
 from tests.integration.archive_site import Site, client, site
 from tests.integration.driving import driver_of
 

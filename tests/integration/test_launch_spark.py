@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import FencedException, TopicPartition, committed_offsets
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 from tests.depth import DEPTH, SEED
 from tests.integration.archive_site import Site, client
 from tests.integration.driving import driver_of

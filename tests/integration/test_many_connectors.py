@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import TopicPartition, committed_offsets
-from sinksdk.sources.topic_directory import write_records
+from sinksdk.topics.directory import write_records
 from tests.integration.served import Server, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

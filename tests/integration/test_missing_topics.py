@@ -19,7 +19,7 @@ import pytest
 
 from sinksdk import ClosingReason, MissingSourceTopicException, TopicPartition
 from sinksdk.runtime.runner import ConnectorRunner
-from sinksdk.sources import TopicDirectory, write_records
+from sinksdk.topics import TopicDirectorySource, write_records
 from tests.integration.line_site import PATIENCE, LineSite, Watcher, await_so
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Site(LineSite):
         super().__init__(
             folder,
             spark,
-            lambda: TopicDirectory(self.topics),
+            lambda: TopicDirectorySource(self.topics),
             {"topics": "orders,ships", "missing.topic.grace.ms": 1_000},
         )
 

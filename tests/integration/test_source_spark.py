@@ -16,11 +16,11 @@ from sinksdk import ClosingReason, OffsetRange, TopicPartition
 from sinksdk.control import registry
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_job import SparkSourceLauncher
 from sinksdk.store import current_plan, identify, open_store
-from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from sinksdk.topics import Subscription, TopicDirectorySource
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
 from tests.integration.counting_source import CountingConfig, CountingSource
 from tests.runtime.running_sources import Watching
 
@@ -81,7 +81,7 @@ class Site:
     def available(self) -> dict[TopicPartition, OffsetRange]:
         if not (self.topics / "topic=numbers").is_dir():
             return {}
-        return dict(TopicDirectory(str(self.topics)).partitions(Subscription(["numbers"])))
+        return dict(TopicDirectorySource(str(self.topics)).partitions(Subscription(["numbers"])))
 
     def counts(self) -> list[int]:
         """How many numbers of each task are in the topic."""
@@ -91,7 +91,7 @@ class Site:
         """What is in the topic of one task, in order."""
         at = TopicPartition("numbers", share)
         ranges = {at: self.available()[at]}
-        found = TopicDirectory(str(self.topics)).reader(ranges).read(ranges, ["value"], {})
+        found = TopicDirectorySource(str(self.topics)).reader(ranges).read(ranges, ["value"], {})
         batches = [records.arrow for records in found if records is not None]
         return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import OffsetRange, TopicPartition
-from sinksdk.sources import Subscription, TopicDirectory
+from sinksdk.topics import Subscription, TopicDirectorySource
 from tests.integration.freezing import Pids, everything_of, executor_of, python_workers_of, wake
 from tests.integration.held_site import (
     FROZEN,
@@ -56,7 +56,7 @@ def freeze_in_commit(site: HeldSite, driver: subprocess.Popen[str], pids: Pids) 
 
 def available(site: HeldSite) -> dict[TopicPartition, OffsetRange]:
     """What sinks see: each partition that has records."""
-    there = TopicDirectory(str(site.folder / "topics")).partitions(Subscription([TOPIC]))
+    there = TopicDirectorySource(str(site.folder / "topics")).partitions(Subscription([TOPIC]))
     return {partition: offsets for partition, offsets in there.items() if offsets.end}
 
 
@@ -69,7 +69,7 @@ def expect_all_in_the_topic(site: HeldSite) -> None:
     """Each number is there once, as sinks read the topic."""
     expect_nothing_seen(site)
     ranges = available(site)
-    found = TopicDirectory(str(site.folder / "topics")).reader(ranges).read(ranges, ["value"], {})
+    found = TopicDirectorySource(str(site.folder / "topics")).reader(ranges).read(ranges, ["value"], {})
     batches = [records.arrow for records in found if records is not None]
     expect_each_once([value for batch in batches for value in batch.column("value").to_pylist()])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
+from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
 from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.topics import consume, create_topic, produce, unused_name
 

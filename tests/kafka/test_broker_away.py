@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from sinksdk import RetriableException, TopicPartition
-from sinksdk.sources import Subscription
-from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
-from sinksdk.sources.kafka.cluster import Cluster
+from sinksdk.topics import Subscription
+from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
+from sinksdk.topics.kafka.cluster import Cluster
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import create_topic
 
@@ -49,7 +49,7 @@ def test_topic_ids_are_told_again_once_the_broker_is_back(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the client that had asked before, and while nobody answered: it is kept."""
-    monkeypatch.setattr("sinksdk.sources.kafka.cluster._TIMEOUT", 2.0)
+    monkeypatch.setattr("sinksdk.topics.kafka.cluster._TIMEOUT", 2.0)
     create_topic(broker.bootstrap, PARTITION.topic)
     cluster = Cluster(KafkaClient(broker.bootstrap).librdkafka())
     before = cluster.topic_ids([PARTITION.topic])

@@ -16,9 +16,9 @@ from sinksdk import (
     RetriableException,
     TopicPartition,
 )
-from sinksdk.sources import Subscription
-from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource, rdkafka
-from sinksdk.sources.kafka.messages import fill
+from sinksdk.topics import Subscription
+from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource, rdkafka
+from sinksdk.topics.kafka.messages import fill
 from tests.kafka.topics import await_decided, create_topic, delete_topic, produce, unused_name
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,6 @@ from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.source.positions import SourcePosition
-from sinksdk.sources.kafka import KafkaClient
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
@@ -22,7 +21,7 @@ from sinksdk.store import MemoryStore, table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskPlan
-from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic
+from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
 from tests.kafka.topics import consume, create_topic, unused_name
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Fencing
 

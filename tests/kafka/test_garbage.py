@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from sinksdk.sources import Subscription
-from sinksdk.sources.kafka import KafkaClient, KafkaSource
+from sinksdk.topics import Subscription
+from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.integration.archive_site import descendants, ended
 from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.topics import consume, create_topic, unused_name

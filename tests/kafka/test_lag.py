@@ -26,10 +26,10 @@ from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import KafkaTopics
-from sinksdk.sources import Subscription
-from sinksdk.sources.kafka import KafkaClient, KafkaSource
 from sinksdk.store import Store, current_plan, open_store
 from sinksdk.store.records import GenerationPlan
+from sinksdk.topics import Subscription
+from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.kafka.topics import create_topic, produce, unused_name
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import TopicPartition, committed_offsets
-from sinksdk.sources.kafka import KafkaClient, KafkaSource
+from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.integration import line_sink
 from tests.integration.archive_site import ended, wait_until
 from tests.kafka.archive import kafka_site

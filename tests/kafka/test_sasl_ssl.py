@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
 from sinksdk import ConnectException, TopicPartition
 from sinksdk.connectors.s3_archiver import kafka_log
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
-from sinksdk.sources import Subscription
-from sinksdk.sources.kafka import KafkaClient, KafkaSource
+from sinksdk.topics import Subscription
+from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.broker import free_ports, serving
 from tests.kafka.certificates import certificate

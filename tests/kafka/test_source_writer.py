@@ -20,14 +20,13 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_outcome import End
 from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.source.positions import SourcePosition
-from sinksdk.sources.kafka import KafkaClient
-from sinksdk.threads import SystemThreads
-from sinksdk.writers.kafka import KafkaOffsets, KafkaWriter, ensure_offsets_topic
-from sinksdk.writers.kafka.offsets_topic import OffsetRecord, parsed_key, parsed_offset
+from sinksdk.support.threads import SystemThreads
+from sinksdk.topics.kafka import KafkaClient, KafkaOffsets, KafkaWriter, ensure_offsets_topic
+from sinksdk.topics.kafka.offsets_topic import OffsetRecord, parsed_key, parsed_offset
 from tests.engine.sources import Script, lines
 from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name
-from tests.writers.contract import Place, WriterContract, at, write
+from tests.topics.writer_contract import Place, WriterContract, at, write
 
 pytestmark = pytest.mark.slow
 
@@ -351,7 +350,7 @@ def test_a_cluster_that_is_not_there_leaves_nothing(nothing_is_left: None) -> No
     )
     begun = time.monotonic()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sinksdk.writers.kafka.writer._TIMEOUT", 0.5)
+        patched.setattr("sinksdk.topics.kafka.writer._TIMEOUT", 0.5)
         with pytest.raises(RetriableException, match="transactional id id could not be initialised"):
             writer.init()
     writer.close()

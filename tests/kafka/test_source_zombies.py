@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from sinksdk.source import SourceConnectorConfig
-from sinksdk.sources.kafka import KafkaClient
 from sinksdk.store import MemoryStore
-from sinksdk.writers.kafka import KafkaTarget, ensure_offsets_topic
+from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
 from tests.integration.freezing import everything_of, executor_of, wake
 from tests.integration.held_site import (
     HeldSite,

@@ -24,9 +24,9 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.launch import running
-from sinksdk.sources import write_records
 from sinksdk.store import Store, StoreUnavailable, current_plan, take_over
 from sinksdk.store.records import GenerationPlan
+from sinksdk.topics import write_records
 from tests.runtime.running_sinks import RAW, InProcess, Task
 
 P0 = TopicPartition("t", 0)

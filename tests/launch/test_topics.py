@@ -10,7 +10,7 @@ import pytest
 
 from sinksdk import ConfigException, KafkaTopics, TopicDirectory
 from sinksdk.launch.topics import topics_at
-from sinksdk.sources.kafka import KafkaClient
+from sinksdk.topics.kafka import KafkaClient
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,7 @@ from sinksdk.control.registry import create
 from sinksdk.control.status import State, StatusKeeper
 from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.metrics.prometheus import METRICS, exposition
-from sinksdk.retry import Retry
 from sinksdk.spark.places import Held, Places
 from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
@@ -38,6 +36,8 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
+from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
+from sinksdk.support.retry import Retry
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TASK = {"connector": "archive", "task": "0"}

@@ -20,7 +20,7 @@ from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import Store
 from sinksdk.store.records import GenerationPlan
-from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 
 
 class CountingConfig(SourceConnectorConfig):

@@ -24,7 +24,6 @@ from sinksdk import (
 from sinksdk.control.info import connector_info
 from sinksdk.control.status import read_status
 from sinksdk.control.totals import read_totals
-from sinksdk.measures import TaskMeasures
 from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
@@ -46,6 +45,7 @@ from sinksdk.store.reports import (
     ConnectorStatus,
     TaskProgress,
 )
+from sinksdk.support.measures import TaskMeasures
 from tests.runtime.running_sinks import (
     P0,
     P1,

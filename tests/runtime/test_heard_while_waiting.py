@@ -15,11 +15,11 @@ from sinksdk.control.status import read_status
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.sources.base import Partitions
 from sinksdk.store import MemoryStore, committed_offsets
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
+from sinksdk.topics.base import Partitions
 from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2

@@ -9,7 +9,6 @@ from sinksdk.control.info import PartitionInfo, TaskInfo, connector_info
 from sinksdk.control.liveness import deregister, register
 from sinksdk.control.registry import create
 from sinksdk.control.status import StatusKeeper
-from sinksdk.retry import Retry
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import progress_key, status_key
@@ -21,6 +20,7 @@ from sinksdk.store.reports import (
     TaskProgress,
     Waiting,
 )
+from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
 
 NOW = 1_800_000_000.0

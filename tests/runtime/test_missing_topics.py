@@ -22,12 +22,12 @@ from sinksdk import (
 from sinksdk.control.progress import Silent
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.runner import ConnectorRunner
-from sinksdk.sources import Subscription
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
+from sinksdk.topics import Subscription
 from tests.runtime.running_sinks import Connector, Finished, InProcess, Task
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -11,13 +11,13 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
-from sinksdk.retry import Retry
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.planner import Backlog, Planner
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress
+from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
 from tests.runtime.running_sinks import P0
 

@@ -16,7 +16,7 @@ from sinksdk.store import MemoryStore, table
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord
 from sinksdk.store.reports import ConnectorStatus
-from sinksdk.writers.memory import MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from tests.runtime.running_sources import (
     CountingTask,
     InThreads,

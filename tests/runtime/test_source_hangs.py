@@ -11,7 +11,7 @@ from sinksdk.control import registry
 from sinksdk.control.status import read_status
 from sinksdk.engine.source_outcome import End
 from sinksdk.store import MemoryStore
-from sinksdk.writers.memory import MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("at_once")]

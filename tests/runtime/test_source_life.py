@@ -14,7 +14,7 @@ from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import ConnectorRecord
-from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import (
     Counting,
     CountingConfig,

@@ -14,7 +14,6 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.info import ConnectorInfo
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.source import SourceRecord
-from sinksdk.sources import Subscription, TopicDirectory
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -28,8 +27,9 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
-from sinksdk.writers.memory import MemoryTopics
-from sinksdk.writers.topic_directory import TopicDirectoryOffsets, TopicDirectoryTarget
+from sinksdk.topics import Subscription, TopicDirectorySource
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryTarget
+from sinksdk.topics.memory import MemoryTopics
 from tests.runtime.running_sources import Counting, CountingTask, Running, eventually
 
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -82,7 +82,7 @@ def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Pa
             failed = len(Stumbling.stumbled)
             eventually(lambda failed=failed: len(Stumbling.stumbled) > failed)  # type: ignore[misc]  # of this round
 
-    ends = TopicDirectory(str(tmp_path)).partitions(Subscription(("numbers",), None))
+    ends = TopicDirectorySource(str(tmp_path)).partitions(Subscription(("numbers",), None))
     there = sum(offsets.end for offsets in ends.values())
     assert there > 20
     assert metric(store, "kafka_connect_source_task_metrics_source_record_write_total") == there

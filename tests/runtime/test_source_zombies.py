@@ -13,8 +13,8 @@ from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.store import MemoryStore
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
-from sinksdk.writers.memory import MemoryTarget, MemoryTopics
-from sinksdk.writers.topic_directory import TopicDirectoryTarget
+from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
+from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
 

@@ -9,7 +9,6 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException, FencedException, TopicPartition
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
-from sinksdk.measures import TaskMeasures
 from sinksdk.runtime.sink_supervisor import SinkSupervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
@@ -27,6 +26,7 @@ from sinksdk.store.reports import (
     PartitionProgress,
     TaskProgress,
 )
+from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
 
 TP = TopicPartition("t", 0)

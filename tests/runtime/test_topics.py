@@ -13,9 +13,9 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
 from sinksdk.runtime.failures import excused
 from sinksdk.runtime.topics import Read, TopicWatch
-from sinksdk.sources import Subscription
-from sinksdk.sources.snapshot import Snapshot
 from sinksdk.testing import ManualClock
+from sinksdk.topics import Subscription
+from sinksdk.topics.snapshot import Snapshot
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 NO_B = "there is no topic 'b'"

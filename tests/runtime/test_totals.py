@@ -11,7 +11,6 @@ from sinksdk import TopicPartition
 from sinksdk.control.info import ConnectorInfo, connector_info
 from sinksdk.control.registry import create
 from sinksdk.control.totals import TotalsKeeper, read_totals, with_generation, with_progress
-from sinksdk.measures import TaskMeasures
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
@@ -32,6 +31,7 @@ from sinksdk.store.reports import (
     TaskProgress,
     TaskTotals,
 )
+from sinksdk.support.measures import TaskMeasures
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

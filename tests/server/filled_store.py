@@ -8,7 +8,6 @@ from typing import Any
 
 from sinksdk import OffsetAndMetadata
 from sinksdk.control.registry import aim, create, mark_deleted
-from sinksdk.measures import Sizes, SourceMeasures, TaskMeasures
 from sinksdk.store import Store, table, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -34,6 +33,7 @@ from sinksdk.store.reports import (
     TaskStatus,
     Unavailable,
 )
+from sinksdk.support.measures import Sizes, SourceMeasures, TaskMeasures
 
 TRACE = """Traceback (most recent call last):
   File "connectors/s3_archiver/task.py", line 90, in pre_commit

@@ -14,11 +14,11 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
-from sinksdk.logs import WARNINGS
 from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
+from sinksdk.support.logs import WARNINGS
 
 T0 = TopicPartition("orders", 0)
 

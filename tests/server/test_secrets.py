@@ -17,7 +17,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk import ClosingReason, ConfigException, ConnectorConfig
-from sinksdk.confidential import WithoutSecrets
 from sinksdk.control.herder import Herder
 from sinksdk.control.progress import Silent
 from sinksdk.control.requests import ClosingSignal
@@ -26,10 +25,11 @@ from sinksdk.launch.connectors import prepare_written
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.references import ConfigProviders
 from sinksdk.server.app import create_app
+from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan
+from sinksdk.support.confidential import WithoutSecrets
 
 FROM_ENV, FROM_FILE, WRITTEN, PIN = "env-hunter2", "file-hunter2", "written-hunter2", "pin-hunter2"
 ALL = (FROM_ENV, FROM_FILE, WRITTEN, PIN)

@@ -11,7 +11,7 @@ from sinksdk.control import registry
 from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
-from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Running, eventually
 
 CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.max": "2"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 
 from sinksdk import TopicPartition
-from sinksdk.sources.kafka import KafkaClient
-from sinksdk.sources.kafka.reader import KafkaReader
-from sinksdk.sources.topic_directory.footers import DataFile
-from sinksdk.sources.topic_directory.reader import TopicDirectoryReader
 from sinksdk.spark.generation_spec import packed, unpacked
+from sinksdk.topics.directory.footers import DataFile
+from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.kafka import KafkaClient
+from sinksdk.topics.kafka.reader import KafkaReader
 
 TASKS, FILES = 1_000, 100
 

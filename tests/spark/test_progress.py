@@ -8,7 +8,6 @@ import pytest
 
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.engine import PartitionOutcome
-from sinksdk.measures import TaskMeasures
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.hanging import HangWatch
@@ -26,6 +25,7 @@ from sinksdk.store.records import (
 from sinksdk.store.reports import (
     TaskProgress,
 )
+from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
 
 

@@ -30,7 +30,7 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
-from sinksdk.writers.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import eventually
 
 

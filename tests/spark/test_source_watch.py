@@ -12,7 +12,6 @@ import pytest
 from sinksdk import ClosingReason
 from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
-from sinksdk.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.closing_watch import ClosingWatch
@@ -35,6 +34,7 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
+from sinksdk.support.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.testing import ManualClock
 
 

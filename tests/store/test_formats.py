@@ -14,8 +14,6 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
-from sinksdk.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.retry import Retry
 from sinksdk.store import MemoryStore, table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
@@ -58,6 +56,8 @@ from sinksdk.store.reports import (
     Unavailable,
     Waiting,
 )
+from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
+from sinksdk.support.retry import Retry
 from tests.store.protocol import P0, plan
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})

@@ -90,10 +90,10 @@ def _drive(spark: SparkContext, bootstrap: str, s3: NullS3, raw: Mapping[str, st
     """Archive the topic, with one rebalance; where the generation after it began."""
     from benchmarks.kafka_connect.kip275.paced import PacedArchiver
     from sinksdk.runtime.driver import ConnectorDriver
-    from sinksdk.sources.kafka import ConsumerGroup, KafkaClient, KafkaSource
     from sinksdk.spark.generation_job import SparkLauncher
     from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
+    from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
 
     connector, source, director = PacedArchiver(), KafkaSource(KafkaClient(bootstrap)), _Director(s3)
     config = connector.config_class.parse(raw)

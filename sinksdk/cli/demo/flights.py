@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.records import TopicPartition
-from sinksdk.sources import write_records
+from sinksdk.topics import write_records
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 4

@@ -24,7 +24,7 @@ from sinksdk.launch.prepare import Place, Prepared, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.logs import LogSettings, configure_logging
+from sinksdk.support.logs import LogSettings, configure_logging
 
 NAME: Final = "flights-archive"
 BUCKET: Final = "archive"

@@ -21,7 +21,7 @@ from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition
 from sinksdk.testing.clock import ManualClock
 from sinksdk.testing.faults import TASK, Crash, FaultKind
 from sinksdk.testing.source_kit.held import KIT_THREAD
-from sinksdk.writers.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
 if TYPE_CHECKING:
     from sinksdk.testing.source_kit.judge import SourceJudge

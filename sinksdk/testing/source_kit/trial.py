@@ -18,7 +18,7 @@ from sinksdk.testing.source_kit.judge import SourceJudge, changed_classes, class
 from sinksdk.testing.source_kit.moments import TOPICS, Event, Moments
 from sinksdk.testing.source_kit.story import END, sentence
 from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
-from sinksdk.writers.memory import MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Configurations: from text to typed settings, references to secrets, and the classes they name."""

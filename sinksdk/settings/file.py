@@ -1,0 +1,163 @@
+"""Reading a connector's configuration from a file, in any of the forms Connect knows.
+
+* ``{"name": …, "config": {…}}``: what Connect's REST interface takes (and returns).
+* ``{"name": …, "connector.class": …}``: flat JSON, as ``PUT /connectors/<name>/config`` takes it.
+* ``{"kind": "KafkaConnector", "metadata": …, "spec": …}``: Strimzi's resource, as JSON.
+* ``name=…`` lines: a ``.properties`` file, as Connect's standalone mode takes it.
+
+Values become text, as written; references in them stay unresolved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sinksdk.errors import ConfigException
+from sinksdk.settings.properties import read_properties
+
+_STRIMZI = "KafkaConnector"
+_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two: what Connect's GET answers
+_SPEC_KEYS = {"class": "connector.class", "tasksMax": "tasks.max"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A configuration as it was written.
+
+    Args:
+        config: dotted names and their texts, ``name`` included.
+        problems: what is wrong with the file's form, as sentences.
+        warnings: what stands in it without effect.
+    """
+
+    config: Mapping[str, str]
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Read a configuration.
+
+    Raises:
+        ConfigException: the file cannot be read, or is neither JSON nor properties.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        message = f"the configuration {path} cannot be read: {error.strerror}"
+        raise ConfigException(message) from error
+    except UnicodeDecodeError as error:
+        message = f"the configuration {path} is no UTF-8 text: {error.reason} at byte {error.start}"
+        raise ConfigException(message) from error
+    if path.suffix == ".properties":
+        return _from_properties(path, text)
+    return _from_json(f"the configuration {path}", text)
+
+
+def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFile:
+    """Read a configuration that a program brings.
+
+    Args:
+        config: a mapping in any of the forms above, the same as a text of JSON, or the path of a file.
+
+    Raises:
+        ConfigException: a file cannot be read, or a text is no JSON object.
+    """
+    if isinstance(config, Mapping):
+        return _from_document(config, [])
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        return _from_json("the configuration", config)
+    return read_config_file(Path(config))
+
+
+def _from_properties(path: Path, text: str) -> ConfigFile:
+    found = list(read_properties(text, f"the configuration {path}"))
+    problems = [
+        f"line {entry.line} has no key in front of '{entry.separator}'" for entry in found if not entry.key
+    ]
+    return ConfigFile({entry.key: entry.value for entry in found if entry.key}, problems)
+
+
+def _from_json(what: str, text: str) -> ConfigFile:
+    repeated: list[str] = []
+
+    def as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        repeated.extend(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        return found
+
+    try:
+        # Numbers as they were written: 1e5 or 1.0 is for the configuration's model to judge.
+        document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
+    except ValueError as error:
+        message = f"{what} is no JSON document: {error}"
+        raise ConfigException(message) from error
+    if not isinstance(document, dict):
+        raise ConfigException(
+            f'{what} must be a JSON object: {{"name": "…", "config": {{"connector.class": "…", …}}}}'
+        )
+    # Comments are written as "_comment", more than once.
+    problems = [f"'{key}' is there twice" for key in dict.fromkeys(repeated) if not key.startswith("_")]
+    return _from_document(document, problems)
+
+
+def _from_document(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
+    """Any of the forms that JSON has."""
+    if document.get("kind") == _STRIMZI:
+        return _from_strimzi(document, problems)
+    if "config" not in document:
+        return _file(document, problems)
+    return _from_outer(document, problems)
+
+
+def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
+    """The form with the name outside."""
+    inner = document["config"]
+    if not isinstance(inner, Mapping):
+        return ConfigFile({}, [*problems, "'config' must be an object of keys and values"])
+    name = document.get("name", inner.get("name"))
+    if "name" in inner and inner["name"] != name:
+        problems.append(
+            f"the name is '{name}' beside 'config' and '{inner['name']}' in it; they must be the same"
+        )
+    warnings = [f"'{key}' beside 'config' has no effect" for key in document if key not in _OUTER_KEYS]
+    return _file({**inner, "name": name}, problems, warnings)
+
+
+def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
+    """Strimzi's custom resource: name, class and number of tasks stand beside the configuration."""
+    metadata, spec = document.get("metadata"), document.get("spec")
+    if not (isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(spec.get("config"), dict)):
+        return ConfigFile(
+            {}, [*problems, "a KafkaConnector needs 'metadata' and 'spec' with a 'config' in it"]
+        )
+    outside = {"name": metadata.get("name")} | {
+        key: spec.get(written) for written, key in _SPEC_KEYS.items() if written in spec
+    }
+    known = {"config", *_SPEC_KEYS}
+    warnings = [f"'spec.{key}' has no effect" for key in spec if key not in known]
+    return _file({**outside, **spec["config"]}, problems, warnings)
+
+
+def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence[str] = ()) -> ConfigFile:
+    strange = [f"the key {key!r} must be a text" for key in values if not isinstance(key, str)]
+    nested = [
+        f"'{key}' must be a text, a number or a boolean"
+        for key, value in values.items()
+        if isinstance(value, Mapping | list | tuple)
+    ]
+    config = {
+        key: _as_text(value)
+        for key, value in values.items()
+        if isinstance(key, str) and value is not None and not isinstance(value, Mapping | list | tuple)
+    }
+    return ConfigFile(config, [*problems, *strange, *nested], warnings)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

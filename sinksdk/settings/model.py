@@ -1,0 +1,332 @@
+"""The model behind every connector's configuration: flat dotted names, validated, typed and frozen.
+
+A configuration is written as text (``{"flush.size": "100000", …}``) and may hold references,
+``${env:NAME}`` and ``${file:/path:key}`` (Connect's config providers, KIP-297). The text travels and
+is stored; references are resolved where the model is made, so that secrets named by reference are
+in no pickle, no store and no log.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr, ValidationError
+from pydantic_core import PydanticUndefined
+
+from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
+from sinksdk.errors import ConfigException
+from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.settings.references import references, resolve_references
+from sinksdk.support.confidential import (
+    HIDDEN,
+    SECRETS,
+    passwords_in,
+    sounds_secret,
+    without_passwords_in_urls,
+)
+
+
+def _split(value: object) -> object:
+    """Connect writes lists as ``a, b``."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+_LISTS: Final = frozenset({"list_type", "tuple_type", "set_type", "frozen_set_type"})
+"""What pydantic calls it when a field wants several values and is given text."""
+
+NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
+"""A comma separated list of names."""
+
+
+class ConfigModel(BaseModel):
+    """How a configuration is read, judged, checked, shown and sent. It has no fields of its own.
+
+    Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
+    Field(alias="flush.size", description="…")``. The description becomes the reference page.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
+
+    compatibility: ClassVar[Mapping[str, Verdict]] = {}
+    """What the keys of the connector that this one stands in for mean here, by name or pattern.
+
+    Keys of Kafka Connect itself have their verdicts already; one given here goes before it. Those that
+    are unsupported keep a configuration from starting.
+    """
+
+    other_defaults: ClassVar[Mapping[str, str]] = {}
+    """Keys whose default is not what it is there, each with what that changes.
+
+    Told by ``sinksdk validate`` of a file that names the other connector and leaves the key out.
+    """
+
+    _written: Mapping[str, Any] | None = PrivateAttr(default=None)
+    """The text it was parsed from, references unresolved."""
+    _is_changed: bool = PrivateAttr(default=False)
+    """Whether it is a copy that differs from that text."""
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Self:
+        """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
+
+        Raises:
+            ConfigException: with every problem at once, none of them echoing a value.
+        """
+        config, problems = cls.check(raw)
+        SECRETS.add(cls.secrets(raw))  # whoever parses it is going to run with it
+        if config is None:
+            raise ConfigException(problems)
+        return config
+
+    @classmethod
+    def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
+        """The model, or None and every problem found, each a sentence that names its key."""
+        resolved, unresolved = _resolve(raw)
+        options = cls._judge(resolved)
+        problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_heeded]
+        problems += [option.sentence for option in options if not option.is_supported]
+        heeded = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_heeded})
+        try:
+            config = cls._validated(heeded)
+        except ValidationError as error:
+            problems += [_sentence(cls, detail) for detail in error.errors()]
+            return None, problems + cls._problems_besides(heeded, error)
+        config._written = dict(raw)  # noqa: SLF001 - of this very class
+        problems += config.problems()
+        return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def _validated(cls, values: Mapping[str, Any]) -> Self:
+        """The model. Text that its field does not take is taken apart where the field is a list or a map."""
+        try:
+            return cls.model_validate(values, by_alias=True, by_name=False)
+        except ValidationError as error:
+            parts = dict(_taken_apart(error))
+            if not parts:
+                raise
+        return cls.model_validate({**values, **parts}, by_alias=True, by_name=False)
+
+    @classmethod
+    def secrets(cls, raw: Mapping[str, Any]) -> dict[str, str]:
+        """Values that no message may quote, each with what is said instead.
+
+        What a reference stands for is told as the reference; a secret that is written out (by its field's
+        type, its key's name or its place in a URL) as asterisks.
+        """
+        written = {key: text for key, text in raw.items() if isinstance(text, str)}
+        secret = cls.secret_keys()
+        found = {}
+        for key, text in written.items():
+            found.update(dict.fromkeys(passwords_in(text), HIDDEN))
+            if (key in secret or sounds_secret(key)) and not references(text):
+                found[text] = HIDDEN
+        for reference in {one for text in written.values() for one in references(text)}:
+            try:
+                found[resolve_references(reference)] = reference
+            except ConfigException:
+                continue  # there is nothing to tell
+        return found
+
+    @classmethod
+    def secret_keys(cls) -> frozenset[str]:
+        """Dotted names of the fields that are declared as secrets."""
+        return _secret_keys(cls)
+
+    @classmethod
+    def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
+        """What becomes of each key of a configuration, in its order."""
+        return cls._judge(_resolve(raw)[0])
+
+    @classmethod
+    def _judge(cls, resolved: Mapping[str, Any]) -> list[Option]:
+        return judge(resolved, cls._rules(), cls.keys())
+
+    @classmethod
+    def _rules(cls) -> tuple[Rules, ...]:
+        """Verdicts on keys, the connector's own first."""
+        return cls.compatibility, CONNECT_OPTIONS
+
+    @classmethod
+    def _supplemented(cls, heeded: dict[str, Any]) -> dict[str, Any]:
+        """Values with those that another key stands for."""
+        return heeded
+
+    @classmethod
+    def _common(cls) -> Sequence[type[BaseModel]]:
+        """Classes whose fields every connector of the kind has, in the order of the reference page."""
+        return ()
+
+    @classmethod
+    def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
+        """Problems between fields, found although some fields are wrong: between the others, that is."""
+        wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
+        rest = {key: value for key, value in resolved.items() if key not in wrong}
+        for name, field in cls.model_fields.items():
+            if field.is_required():
+                rest.setdefault(field.alias or name, "1")  # something that any text or number may be
+        try:
+            found = cls._validated(rest).problems()
+        except ValidationError:
+            return []
+        return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
+
+    def problems(self) -> list[str]:
+        """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
+        return []
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """As it was written, where with a reference: what that stands for may be a secret. No passwords."""
+        keys = {field: key for key, field in self.keys().items()}
+        for name, value in super().__repr_args__():
+            written = (self._written or {}).get(keys.get(name or "", ""))
+            shown = written if isinstance(written, str) and references(written) else value
+            yield name, without_passwords_in_urls(shown) if isinstance(shown, str) else shown
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, with some fields replaced by name. Such a copy cannot be pickled."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy._is_changed = self._is_changed or bool(update)  # noqa: SLF001 - of this very class
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the text: references travel and are resolved again where it is opened."""
+        if self._written is None or self._is_changed:
+            message = (
+                f"this {type(self).__name__} cannot be pickled: it was made or changed in Python, and "
+                f"secrets must not travel; send the configuration's text and parse it where it is needed"
+            )
+            raise TypeError(message)
+        return type(self).parse, (dict(self._written),)
+
+    def keep_secrets(self) -> None:
+        """From now on no message, stack trace or log line of this process quotes a secret of it."""
+        SECRETS.add(self.secrets(self._written or {}))
+
+    def overrides(self, prefix: str) -> dict[str, str]:
+        """Properties for Kafka clients: keys that begin so, less the prefix, references resolved.
+
+        Raises:
+            ConfigException: a reference cannot be resolved.
+        """
+        written = self._written or {}
+        return {
+            key.removeprefix(prefix): resolve_references(str(value))
+            for key, value in written.items()
+            if key.startswith(prefix)
+        }
+
+    @classmethod
+    def keys(cls) -> dict[str, str]:
+        """Dotted name of each key and the field that holds it."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def reference(cls) -> Iterator[ConfigKey]:
+        """Every key that has an effect, with type, default and meaning, the connector's own first."""
+        rules = cls._rules()
+        common = dict.fromkeys(name for part in cls._common() for name in part.model_fields)
+        places = {name: place for place, name in enumerate(common, 1)}
+        ordered = sorted(cls.model_fields.items(), key=lambda item: places.get(item[0], 0))
+        for name, field in ordered:
+            rule = rule_for(field.alias or name, *rules)
+            if field.exclude or (rule is not None and not rule.is_heeded):
+                continue
+            yield ConfigKey(
+                name=field.alias or name,
+                type=_type_name(field.annotation),
+                default="" if field.default is PydanticUndefined else _text(field.default),
+                required=field.is_required(),
+                meaning=field.description or "",
+            )
+
+
+@functools.lru_cache(maxsize=64)
+def _secret_keys(cls: type[ConfigModel]) -> frozenset[str]:
+    """A class's; every task that starts asks for them, and they never change."""
+    return frozenset(key.name for key in cls.reference() if key.type == "secret")
+
+
+class ConfigKey(BaseModel):
+    """One row of a connector's configuration reference."""
+
+    name: str
+    type: str
+    default: str
+    required: bool
+    meaning: str
+
+
+def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values with their references replaced, and by key what is wrong with references that cannot be."""
+    problems: dict[str, str] = {}
+
+    def replace(key: str, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return resolve_references(value)
+        except ConfigException as error:
+            problems[key] = f"'{key}': {error}"
+            return value
+
+    return {key: replace(key, value) for key, value in raw.items()}, problems
+
+
+def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
+    """Values by key for fields that refuse text: ``a, b`` for several, ``a:1, b:2`` for a map, as Kafka."""
+    for detail in error.errors():
+        text = detail["input"]
+        if len(detail["loc"]) != 1 or not isinstance(text, str):
+            continue
+        items = [part.strip() for part in text.split(",") if part.strip()]
+        if detail["type"] in _LISTS:
+            yield str(detail["loc"][0]), items
+        elif detail["type"] == "dict_type" and all(":" in item for item in items):
+            pairs = (item.split(":", 1) for item in items)
+            yield str(detail["loc"][0]), {key.strip(): value.strip() for key, value in pairs}
+
+
+def _sentence(cls: type[ConfigModel], detail: Any) -> str:
+    path: Sequence[Any] = detail["loc"]
+    name = str(path[0]) if path else "configuration"
+    field = cls.model_fields.get(name)
+    key = (field.alias if field else None) or name
+    if detail["type"] == "missing":
+        return f"'{key}' is required and not set"
+    if detail["type"] == "dict_type":
+        return f"'{key}': must be pairs of key:value, separated by commas"
+    return f"'{key}': {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _type_name(annotation: Any) -> str:
+    """A type as an operator would call it."""
+    if get_origin(annotation) is Literal:
+        return " | ".join(str(choice) for choice in get_args(annotation) if choice != "")
+    if get_origin(annotation) is Annotated:
+        return _type_name(get_args(annotation)[0])
+    kind = get_origin(annotation) or annotation
+    if kind in {list, tuple, set, frozenset}:
+        return "list"
+    if kind is dict:
+        return "map"
+    arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
+    if arguments:
+        return _type_name(arguments[0])
+    names = {int: "integer", float: "number", bool: "boolean", str: "text", SecretStr: "secret"}
+    return names.get(annotation, "text")
+
+
+def _text(default: Any) -> str:
+    if default is None:
+        return ""
+    if isinstance(default, dict):
+        return ",".join(f"{key}:{value}" for key, value in default.items())
+    if isinstance(default, (list, tuple, set, frozenset)):
+        return ",".join(map(str, sorted(default) if isinstance(default, (set, frozenset)) else default))
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default)

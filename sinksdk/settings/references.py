@@ -1,0 +1,116 @@
+"""References in configurations: ``${env:NAME}`` and ``${file:/path:key}``, as Connect's providers (KIP-297).
+
+What is stored and what travels is the reference; it is resolved where the configuration is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from sinksdk.errors import ConfigException
+from sinksdk.settings.properties import read_properties
+
+CONFIG_PROVIDERS: Final = frozenset({"env", "file"})
+"""What references can name."""
+_REFERENCE: Final = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
+
+
+def resolve_references(text: str) -> str:
+    """Replace ``${env:NAME}`` and ``${file:/path:key}`` (a property of that file, as Java reads it).
+
+    Raises:
+        ConfigException: the variable is not set, the file cannot be read, or the key is not in it.
+    """
+    return _REFERENCE.sub(_look_up, text)
+
+
+def references(text: str) -> list[str]:
+    """The references in a text, as they are written."""
+    return [match.group(0) for match in _REFERENCE.finditer(text)]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProviders:
+    """Which references a configuration may hold that comes from elsewhere.
+
+    Whoever writes a configuration decides where its values are sent. So one who may create connectors from
+    another machine could read whatever references reach; as in Connect nothing is until it is allowed
+    (``config.providers``, ``allowed.paths`` of KIP-993, ``allowlist.pattern`` of KIP-887).
+
+    Args:
+        variables: names of environment variables, as shell patterns.
+        folders: folders whose files may be read, with the folders in them; symbolic links count as what
+            they lead to.
+        hint: what to do about a reference that is not allowed, for messages.
+    """
+
+    variables: Collection[str] = ()
+    folders: Collection[Path] = ()
+    hint: str = ""
+
+    def problems(self, config: Mapping[str, str]) -> list[str]:
+        """A sentence for each reference that is not allowed; nothing is read for it."""
+        return [
+            f"'{key}': {match.group(0)} is not allowed here{f': {self.hint}' if self.hint else ''}"
+            for key, text in config.items()
+            for match in _REFERENCE.finditer(text)
+            if not self._allows(match)
+        ]
+
+    def _allows(self, match: re.Match[str]) -> bool:
+        what = match.group("what")
+        if match.group("provider") == "env":
+            return any(fnmatchcase(what, pattern) for pattern in self.variables)
+        path = what.rpartition(":")[0]
+        try:
+            real = Path(path).resolve()
+        except (OSError, RuntimeError, ValueError):
+            return False  # a circle of links, or no path at all
+        return bool(path) and any(real.is_relative_to(folder.resolve()) for folder in self.folders)
+
+
+ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),))
+"""For configurations of whoever started the process: he can read all of that anyway."""
+
+
+def _look_up(match: re.Match[str]) -> str:
+    reference, what = match.group(0), match.group("what")
+    if match.group("provider") == "env":
+        if what not in os.environ:
+            message = f"{reference}: the environment variable {what} is not set here"
+            raise ConfigException(message)
+        return os.environ[what]
+    path, _, key = what.rpartition(":")
+    if not path:
+        message = f"{reference}: it must name a file and a key, as ${{file:/path:key}}"
+        raise ConfigException(message)
+    found = [value for name, value in _properties_of(reference, path) if name == key]
+    if not found:
+        message = f"{reference}: no line '{key}=…' in that file"
+        raise ConfigException(message)
+    return found[-1]  # as in Java, the last one counts
+
+
+def _properties_of(reference: str, path: str) -> Iterator[tuple[str, str]]:
+    for found in read_properties(_text_of(reference, path), reference):
+        yield found.key, found.value
+
+
+def _text_of(reference: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        problem = str(error.strerror)
+    except UnicodeDecodeError:
+        problem = "the file is no UTF-8 text"
+    except ValueError:
+        problem = "there is no such path"
+    # Not from within the handlers: a decoding error carries the file's bytes.
+    message = f"{reference}: {problem}"
+    raise ConfigException(message)

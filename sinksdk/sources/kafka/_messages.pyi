@@ -1,3 +1,0 @@
-from sinksdk.sources.kafka.messages import Loop
-
-fill: Loop

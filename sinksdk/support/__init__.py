@@ -1,0 +1,1 @@
+"""What every part may use, and imports no part: logs, measures, threads, secrets."""

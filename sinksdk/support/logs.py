@@ -1,0 +1,258 @@
+"""Log lines of processes that are ours: the command line and the Python workers of its tasks.
+
+The library itself only ever logs; whoever runs it otherwise configures logging as he likes. What a line
+is about (connector, task, generation) is said once, where the work on it begins, and stands in each
+record's ``connector``, ``task`` and ``generation`` from then on, as in Connect's logs (KIP-449).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, TextIO
+
+from sinksdk.support.confidential import WithoutSecrets
+
+_REPEATED: Final = 600.0  # seconds until an outage that lasts is told of again
+_FIELDS: Final = ("connector", "task", "generation")
+_PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
+
+log = logging.getLogger(__name__)
+
+_about: contextvars.ContextVar[dict[str, str | int] | None] = contextvars.ContextVar("about", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a process logs; travels to executors.
+
+    Args:
+        level: of sinksdk's own loggers; others log warnings.
+        is_json: one JSON object per line, for programs.
+        traces: stack traces too; JSON has them always.
+    """
+
+    level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
+    is_json: bool = False
+    traces: bool = False
+
+
+WARNINGS: Final = LogSettings()
+"""One line for each warning and error."""
+
+
+@contextmanager
+def logging_about(**fields: str | int) -> Iterator[None]:
+    """Lines that are logged while the block runs are about this connector, task, generation."""
+    token = _about.set({**(_about.get() or {}), **fields})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def same_subject(function: Callable[[], None]) -> Callable[[], None]:
+    """The same function, logging about what the caller logs about now; for another thread."""
+    context = contextvars.copy_context()
+    return lambda: context.run(function)
+
+
+def stack_of(thread: int | None) -> list[str]:
+    """The lines of code a thread is at, outermost first; none of a thread that is not there (any more)."""
+    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - documented, and the only way
+    return traceback.format_stack(frame) if frame else []
+
+
+class Outage:
+    """What fails again and again is warned of when it begins, every ten minutes, and when it is over.
+
+    An error that says of itself that it is logged already (``is_logged``: a store has told of its outage)
+    is no news. May be used from any thread.
+
+    Args:
+        log: where to.
+        what: fails, for the line that says that it works again; that may be found out late.
+        after: seconds that it must have failed for until it is told.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        what: str | Callable[[], str],
+        *,
+        after: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._what = what
+        self._after = after
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._since = 0.0
+        self._told_at: float | None = None
+
+    @property
+    def since(self) -> float | None:
+        """When it began, on the clock; None: it works."""
+        return self._since if self._failures else None
+
+    def failed(self, message: str, *arguments: object, since: float | None = None) -> None:
+        """It has failed, maybe not for the first time.
+
+        Args:
+            message: what happened.
+            arguments: of the message.
+            since: when it was tried first, on the clock; by default when this was called first.
+        """
+        with self._lock:
+            now = self._clock()
+            if not self._failures:
+                self._since = now if since is None else since
+            self._failures += 1
+            is_news = now - self._since >= self._after and (
+                self._told_at is None or now - self._told_at >= _REPEATED
+            )
+            if any(getattr(argument, "is_logged", False) for argument in arguments):
+                is_news = False
+            if is_news:
+                self._told_at = now
+        error = next((one for one in arguments if isinstance(one, BaseException)), sys.exc_info()[1])
+        self._log.log(logging.WARNING if is_news else logging.DEBUG, message, *arguments, exc_info=error)
+
+    def worked(self) -> None:
+        """It has worked."""
+        if not self._failures:
+            return
+        with self._lock:
+            failures, is_told = self._failures, self._told_at is not None
+            self._failures, self._told_at = 0, None
+            seconds = self._clock() - self._since
+        if is_told:
+            what = self._what if isinstance(self._what, str) else self._what()
+            self._log.warning("%s works again after %.1f s (%d failures)", what, seconds, failures)
+
+
+def configure_logging(settings: LogSettings) -> None:
+    """Log to stderr; by default sinksdk's warnings and errors, one line each.
+
+    Does nothing where logging is configured already.
+    """
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = _Stderr()
+    handler.addFilter(_make_sayable)
+    handler.addFilter(_tell_subject)
+    handler.setFormatter(WithoutSecrets(_Json() if settings.is_json else _Text(traces=settings.traces)))
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("sinksdk").setLevel(settings.level)
+    threading.excepthook = _tell_of_a_thread
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what is stderr at the moment: a live table on the terminal stands in for it meanwhile."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override] # a StreamHandler has it as an attribute
+        """See the class."""
+        return sys.stderr
+
+
+def _tell_of_a_thread(ended: threading.ExceptHookArgs) -> None:
+    """Python's own way writes the trace as it is: no line of ours, and with the secrets it quotes."""
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = ended.thread.name if ended.thread else "unknown"
+        what = f"{ended.exc_type.__name__}: {ended.exc_value}"
+        log.error("thread %s has ended: %s", name, what, exc_info=ended.exc_value)
+
+
+def _make_sayable(record: logging.LogRecord) -> bool:
+    """Arguments that do not fit their message are told after it; Python would write a trace instead."""
+    try:
+        record.getMessage()
+    except Exception:  # noqa: BLE001 - an argument's own __str__ may raise anything
+        record.msg, record.args = f"{record.msg} {_shown(record.args)}", None
+    return True
+
+
+def _shown(arguments: object) -> str:
+    try:
+        return repr(arguments)
+    except Exception:  # noqa: BLE001 - an argument's own __repr__ may raise anything
+        return "(arguments that cannot be shown)"
+
+
+def _tell_subject(record: logging.LogRecord) -> bool:
+    about = _about.get() or {}
+    for field in _FIELDS:
+        setattr(record, field, about.get(field))
+    return True
+
+
+class _Text(logging.Formatter):
+    """``time LEVEL [connector|task-0|generation-7] logger: message``.
+
+    Args:
+        traces: with stack traces; else a record is one line, with its error unless the message has that.
+    """
+
+    def __init__(self, *, traces: bool) -> None:
+        super().__init__(_PATTERN)
+        self._traces = traces
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`logging.Formatter`."""
+        known = {field: getattr(record, field, None) for field in _FIELDS}
+        parts = [
+            str(value) if field == "connector" else f"{field}-{value}"
+            for field, value in known.items()
+            if value is not None
+        ]
+        record.where = f"[{'|'.join(parts)}] " if parts else ""
+        if self._traces:
+            return super().format(record)
+        trace, record.exc_info, record.exc_text = record.exc_info, None, None
+        try:
+            return super().format(record) + _cause(record, trace[1] if trace else None)
+        finally:
+            record.exc_info = trace
+
+
+def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
+    """What an error says, in one line; nothing where the message says it already."""
+    lines = str(error).strip().splitlines() if error is not None else []
+    if error is None or (lines and lines[0] in record.getMessage()):
+        return ""
+    return ": ".join(["", type(error).__name__, *lines[:1]])
+
+
+class _Json(logging.Formatter):
+    """One object a line: time, level, logger, message; connector, task, generation and trace if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :class:`logging.Formatter`."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            **{field: getattr(record, field, None) for field in _FIELDS},
+            "message": record.getMessage() + _cause(record, record.exc_info[1] if record.exc_info else None),
+            "trace": self.formatException(record.exc_info) if record.exc_info else None,
+        }
+        return json.dumps({key: value for key, value in line.items() if value is not None}, default=str)

@@ -1,0 +1,60 @@
+"""Threads for workers whose engine has none of its own (see :class:`sinksdk.engine.threads.Threads`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from sinksdk.support.logs import same_subject
+
+Background = Callable[[Callable[[], None]], None]
+"""Runs something beside the caller's thread; handed in, so that a simulation has no threads."""
+
+
+class SystemThreads:
+    """The machine's threads.
+
+    Args:
+        name: what those of one worker are called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def lock(self) -> AbstractContextManager[object]:
+        """A lock between threads."""
+        return threading.Lock()
+
+    def signal(self) -> threading.Event:
+        """An event."""
+        return threading.Event()
+
+    def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
+        """A thread that calls something every so often; what ends it waits for the call that is running."""
+        ended = threading.Event()
+
+        def repeat() -> None:
+            while not ended.wait(seconds):
+                run()
+
+        thread = threading.Thread(target=repeat, name=f"{self._name} every {seconds:g} s", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            ended.set()
+            thread.join()
+
+        return end
+
+    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
+        """A thread of its own: one that hangs keeps nobody from ending. What is returned joins it."""
+        thread = threading.Thread(target=run, name=f"{self._name} aside", daemon=True)
+        thread.start()
+        return thread.join
+
+
+def in_a_thread(run: Callable[[], None]) -> None:
+    """Run in a thread of its own: one that hangs keeps nobody from ending, as a pool's would."""
+    name = getattr(run, "__qualname__", "background")
+    threading.Thread(target=same_subject(run), name=name, daemon=True).start()

@@ -1,0 +1,52 @@
+"""Topics as folders of Parquet files: what ``df.write.partitionBy("topic", "partition").parquet(dir)`` makes.
+
+::
+
+    dir/topic=<topic>/partition=<number>/<any name>.parquet
+
+Folder names
+    Hive's: characters that a path cannot hold are written ``%XX``. Topics are text, whatever they look
+    like (``007``, ``2024-01-01``).
+
+Columns of the files (others are not read)
+    ===============  ====================================================  ==============================
+    ``offset``       any integer that fits a long                          required, never null, ascending
+    ``key``          binary, or string (taken as UTF-8)                    required
+    ``value``        binary, or string (taken as UTF-8)                    required
+    ``timestamp``    a timestamp (without a zone it is taken as UTC), or   optional
+                     an integer of milliseconds since the epoch
+    ``timestampType``  any integer                                         optional
+    ``headers``      list<struct<key: string, value: binary>>              optional
+    ===============  ====================================================  ==============================
+
+New records
+    come in new files, with offsets above all that were there before. Names say nothing about the order;
+    offsets do. A file must appear whole, by being renamed into place: names that begin with ``_`` or
+    ``.``, or end with ``.crc``, ``.tmp`` or ``._COPYING_``, are not looked at, and of the others only
+    ``*.parquet`` is. Old files may be removed, the last one of a partition should stay: it says where
+    the partition ends.
+
+Transactions
+    Where the directory has a folder ``_transactions``, only files count that one of its entries names.
+    An entry is a file ``_transactions/<any name>.json`` with paths relative to the directory::
+
+        {"files": ["topic=a/partition=0/x.parquet", "topic=a/partition=1/y.parquet"]}
+
+    written after its files and renamed into place, so that all of them appear at once. To remove old
+    files, empty their entry first: put ``{"files": []}`` in its place.
+
+Several writers
+    append entries to a log (:class:`~sinksdk.topics.directory.log.TransactionLog`): their names are
+    numbers of twenty digits, from 1 on without a gap, and each is created by exactly one of those who try.
+    Besides their files they tell the offsets in them (``extents``), who wrote them (``writer``: transactional
+    id, epoch, attempt) and how far sources were read (``positions``). Readers need nothing of that. Only
+    entries up to the number in the name of ``_transactions/_checkpoint-<number>.json`` may be emptied, and
+    none may be removed: its number would be free for a writer that was frozen since.
+"""
+
+from __future__ import annotations
+
+from sinksdk.topics.directory.source import TopicDirectorySource
+from sinksdk.topics.directory.writer import write_records, write_transaction
+
+__all__ = ["TopicDirectorySource", "write_records", "write_transaction"]

@@ -1,0 +1,153 @@
+"""What a Parquet file's footer tells: which columns it has, and which offsets in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.topics.directory.columns import check_columns
+from sinksdk.topics.directory.layout import FileStat
+from sinksdk.topics.directory.unfinished import Unfinished
+
+_OFFSET: Final = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file with records.
+
+    Args:
+        path: absolute path.
+        first: its lowest offset.
+        last: its highest offset.
+        size: bytes of its records, uncompressed.
+    """
+
+    path: str
+    first: int
+    last: int
+    size: int
+    columns: frozenset[str]
+
+
+class Footers:
+    """Reads footers, each once for as long as its file stays the same.
+
+    Args:
+        unfinished: judges files whose footer cannot be read.
+    """
+
+    def __init__(self, unfinished: Unfinished) -> None:
+        self._unfinished = unfinished
+        self._known: dict[FileStat, DataFile | None] = {}
+
+    def read(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
+        """What the file holds; None when it holds no records or is gone by now.
+
+        Raises:
+            RetriableException: the file has no footer yet.
+            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are
+                null, negative, repeated or in another order.
+        """
+        if stat not in self._known:
+            self._known[stat] = self._open(stat, partition)
+        return self._known[stat]
+
+    def keep(self, stats: Iterable[FileStat]) -> None:
+        """Forget all other files."""
+        self._known = {stat: self._known[stat] for stat in stats if stat in self._known}
+
+    def _open(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
+        try:
+            with pq.ParquetFile(stat.path) as file:
+                self._unfinished.forget(stat.path)
+                return _examine(file, stat.path, partition)
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError) as error:
+            problem = f"{partition}: {stat.path} is no readable Parquet file ({error})"
+            raise self._unfinished.judge(stat, problem) from error
+
+
+def _examine(file: pq.ParquetFile, path: str, partition: TopicPartition) -> DataFile | None:
+    metadata = file.metadata
+    columns = check_columns(metadata.schema.to_arrow_schema(), path, partition)
+    spans = list(_spans(file, path, partition))
+    if not spans:
+        return None
+    for earlier, later in pairwise(spans):
+        if later.first <= earlier.last:
+            raise ConnectException(
+                f"{partition}: offsets go backwards within {path}: {later.first} comes after {earlier.last}; "
+                f"write its rows in the order of their offsets, each once"
+            )
+    if spans[0].first < 0:
+        raise ConnectException(
+            f"{partition}: {path} has the negative offset {spans[0].first}; offsets begin at 0"
+        )
+    size = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+    return DataFile(path, spans[0].first, spans[-1].last, size, columns)
+
+
+def row_groups(metadata: pq.FileMetaData, offsets: OffsetRange) -> list[int]:
+    """The row groups of a file that may hold records of a range."""
+    return [at for at in range(metadata.num_row_groups) if _may_hold(metadata, at, offsets)]
+
+
+def _may_hold(metadata: pq.FileMetaData, row_group: int, offsets: OffsetRange) -> bool:
+    if metadata.row_group(row_group).num_rows == 0:
+        return False
+    known = _statistics(metadata, row_group)
+    return known is None or (known[1] < offsets.end and known[2] >= offsets.start)
+
+
+class _Span(NamedTuple):
+    first: int
+    last: int
+
+
+def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterator[_Span]:
+    """First and last offset of each row group that has rows, in the order they are in the file."""
+    for at in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(at).num_rows
+        if rows == 0:
+            continue
+        nulls, first, last = _statistics(file.metadata, at) or _counted(file, at)
+        if nulls:
+            raise ConnectException(
+                f"{partition}: {path} has {nulls} rows whose column 'offset' is null; give every record one"
+            )
+        if last - first + 1 < rows:
+            raise ConnectException(
+                f"{partition}: {path} has {rows} rows with offsets {first} to {last}, so some are there "
+                f"twice; write each record once"
+            )
+        yield _Span(first, last)
+
+
+def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
+    """Null offsets, lowest and highest offset of a row group, where the footer tells them."""
+    statistics = metadata.row_group(row_group).column(_leaves(metadata)[_OFFSET]).statistics
+    if statistics is None or not statistics.has_min_max or statistics.null_count is None:
+        return None
+    return statistics.null_count, statistics.min, statistics.max
+
+
+def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
+    """The same from its rows."""
+    offsets = file.read_row_group(row_group, columns=[_OFFSET]).column(0)
+    extent = pc.min_max(offsets)
+    return offsets.null_count, extent["min"].as_py() or 0, extent["max"].as_py() or 0
+
+
+def _leaves(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Positions of the columns by their paths."""
+    return {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}

@@ -1,0 +1,294 @@
+"""The log of transactions: entries with numbers, each created by exactly one of those who try.
+
+An entry is made for what the log holds up to the one before it. Whoever creates the next one has seen all
+others, so the compare-and-set is the creation itself: it fails where somebody else was faster, and all that
+was concluded from the log (where partitions end, whose a transactional id is) is concluded again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.topics.directory.disk import Disk
+from sinksdk.topics.directory.footers import Footers
+from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, is_hidden, partition_of
+from sinksdk.topics.directory.transactions import NUMBERED, entry_name, named_paths
+from sinksdk.topics.directory.unfinished import Unfinished
+
+_CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
+_CHECKPOINT_EVERY: Final = 100  # entries
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+M = TypeVar("M", bound=_Model)
+
+
+class Extent(_Model):
+    """Offsets that a transaction appended to a partition.
+
+    Args:
+        end: the offset after the last.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class WriterEpoch(_Model):
+    """Who wrote an entry.
+
+    Args:
+        id: transactional id.
+        epoch: how often the id was taken over; an entry of a lower epoch never follows one of a higher.
+        attempt: number of the transaction's attempt in this epoch; 0 for the entry that takes the id over.
+    """
+
+    id: str
+    epoch: int
+    attempt: int = 0
+
+
+class Position(_Model):
+    """How far a source was read.
+
+    Args:
+        offset: where to read on; None: as if nothing of it had been read.
+    """
+
+    connector: str
+    partition: dict[str, Any]
+    offset: dict[str, Any] | None
+
+
+class Entry(_Model):
+    """One transaction.
+
+    Args:
+        files: paths of its files relative to the directory; they count from now on.
+        extents: what is in these files; in an entry of other people's tools it may be missing.
+        writer: who wrote it, unless it was written without a transactional id.
+        positions: source offsets that became durable with it.
+        nonce: tells it from the entry that somebody else would have written in its place.
+    """
+
+    files: tuple[str, ...] = ()
+    extents: tuple[Extent, ...] = ()
+    writer: WriterEpoch | None = None
+    positions: tuple[Position, ...] = ()
+    nonce: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether it only keeps its number taken: what it said is in a checkpoint."""
+        return not self.files and self.writer is None
+
+    def to_json(self) -> bytes:
+        """As it is kept."""
+        return self.model_dump_json().encode()
+
+
+class _Checkpoint(_Model):
+    number: int
+    extents: tuple[Extent, ...]
+    writers: tuple[WriterEpoch, ...]
+    positions: tuple[Position, ...]
+
+
+@dataclass
+class LogState:
+    """What follows from the log up to an entry.
+
+    Args:
+        number: of that entry; 0 for an empty log.
+        ends: the offset after the last of each partition.
+        writers: by transactional id, whose it is and what was its last attempt that succeeded.
+        positions: by connector and source partition, how far the source was read.
+    """
+
+    number: int = 0
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    writers: dict[str, WriterEpoch] = field(default_factory=dict)
+    positions: dict[str, dict[str, SourcePosition]] = field(default_factory=dict)
+
+    def apply(self, entry: Entry | _Checkpoint) -> None:
+        """Take in what an entry says."""
+        self.extend(entry.extents)
+        writers = entry.writers if isinstance(entry, _Checkpoint) else filter(None, [entry.writer])
+        self.writers |= {writer.id: writer for writer in writers}
+        for position in entry.positions:
+            known = self.positions.setdefault(position.connector, {})
+            key = partition_key(position.partition)
+            if position.offset is None:
+                known.pop(key, None)
+            else:
+                known[key] = SourcePosition(position.partition, position.offset)
+
+    def extend(self, extents: Iterable[Extent]) -> None:
+        """Partitions end at least there."""
+        for extent in extents:
+            at = TopicPartition(extent.topic, extent.partition)
+            self.ends[at] = max(self.ends.get(at, 0), extent.end)
+
+    def checkpoint(self) -> _Checkpoint:
+        """All of it, from which it can be read on."""
+        return _Checkpoint(
+            number=self.number,
+            extents=tuple(
+                Extent(topic=at.topic, partition=at.partition, start=0, end=end)
+                for at, end in self.ends.items()
+            ),
+            writers=tuple(self.writers.values()),
+            positions=tuple(
+                Position(connector=connector, partition=dict(read.partition), offset=dict(read.offset))
+                for connector, known in self.positions.items()
+                for read in known.values()
+            ),
+        )
+
+
+class TransactionLog:
+    """A topic directory's transactions, read on from where they were read before. Raises OSError too."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.disk = disk or Disk()
+        self._folder = root / TRANSACTIONS
+        self._state: LogState | None = None
+
+    def create(self) -> None:
+        """Make the directory one with transactions, if it is not.
+
+        Raises:
+            ConnectException: it holds files without transactions, which would count no longer.
+        """
+        if self._folder.is_dir():
+            return
+        counting = next(self.root.glob("topic=*/partition=*/[!_.]*.parquet"), None)
+        if counting is not None and not self._folder.is_dir():
+            raise ConnectException(
+                f"the topic directory {self.root} holds files without transactions, as {counting}: readers "
+                f"would not count them any more; write transactions into a directory of their own"
+            )
+        self.disk.make_folder(self._folder)
+
+    def refresh(self) -> LogState:
+        """What follows from all entries there are now.
+
+        Raises:
+            ConnectException: an entry has another form, or is not there though a later one is.
+        """
+        state = self._state = self._state or self._opened()
+        while (content := self.disk.read(self._path(state.number + 1))) is not None:
+            entry = self._parsed(content, self._path(state.number + 1))
+            if entry.is_emptied and (later := self._opened()).number > state.number:
+                state = self._state = later
+            else:
+                self._take(state, entry)
+        return state
+
+    def append(self, entry: Entry) -> bool:
+        """Make an entry the next one after those that :meth:`refresh` saw last; False if there is one now."""
+        state = self._state
+        if state is None:
+            message = "the log is appended to before it was read"
+            raise RuntimeError(message)
+        path = self._path(state.number + 1)
+        if not self.disk.create(path, entry.to_json()):
+            # Somebody else was faster, or we were, and the answer was lost (NFS asks again).
+            content = self.disk.read(path)
+            if content is None or self._parsed(content, path).nonce != entry.nonce:
+                return False
+        self._take(state, entry)
+        if state.number % _CHECKPOINT_EVERY == 0:
+            self._keep(state.checkpoint())
+        return True
+
+    def _keep(self, checkpoint: _Checkpoint) -> None:
+        """Write it beside the one before, never over it: who was frozen in here may have an old one."""
+        path = self._folder / f"_checkpoint-{checkpoint.number:020d}.json"
+        self.disk.create(path, checkpoint.model_dump_json().encode())
+        for number, older in self._checkpoints():
+            if number < checkpoint.number:
+                self.disk.remove(older)
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        names = self.disk.names(self._folder)
+        found = (match for name in names if (match := _CHECKPOINT.fullmatch(name)))
+        return sorted((int(match[1]), self._folder / match[0]) for match in found)
+
+    def _last_checkpoint(self) -> _Checkpoint | None:
+        while checkpoints := self._checkpoints():
+            _, path = checkpoints[-1]
+            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
+                return _valid(_Checkpoint, content, path)
+        return None
+
+    def _take(self, state: LogState, entry: Entry) -> None:
+        state.apply(entry)
+        if not entry.extents:
+            state.extend(self._looked_up(entry))
+        state.number += 1
+
+    def _opened(self) -> LogState:
+        """From the last checkpoint, and from entries that have no number: other people's."""
+        state = LogState()
+        if (checkpoint := self._last_checkpoint()) is not None:
+            state.apply(checkpoint)
+            state.number = checkpoint.number
+        names = [name for name in self.disk.names(self._folder) if not is_hidden(name)]
+        numbers = {int(match[1]) for name in names if (match := NUMBERED.fullmatch(name))}
+        later = {number for number in numbers if number > state.number}
+        if later and state.number + 1 not in later:
+            raise ConnectException(
+                f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
+                f"(entries that a checkpoint covers may be emptied, none may be removed)"
+            )
+        for name in names:
+            if name.endswith(".json") and not NUMBERED.fullmatch(name):
+                path = self._folder / name
+                if (content := self.disk.read(path)) is not None:
+                    state.extend(self._looked_up(self._parsed(content, path)))
+        return state
+
+    def _looked_up(self, entry: Entry) -> list[Extent]:
+        """What is in files of which their entry does not say it."""
+        footers, found = Footers(Unfinished(0.0)), []
+        for name in entry.files:
+            path = self.root / name
+            at = partition_of(name)
+            if path.exists() and (file := footers.read(FileStat.of(path), at)):
+                found.append(
+                    Extent(topic=at.topic, partition=at.partition, start=file.first, end=file.last + 1)
+                )
+        return found
+
+    def _path(self, number: int) -> Path:
+        return self._folder / entry_name(number)
+
+    def _parsed(self, content: bytes, path: Path) -> Entry:
+        entry = _valid(Entry, content, path)
+        named_paths(json.loads(content), str(path))  # what stops readers stops writers, too
+        return entry
+
+
+def _valid(model: type[M], content: bytes, path: Path) -> M:
+    try:
+        return model.model_validate(json.loads(content))
+    except (ValueError, ValidationError) as error:
+        raise ConnectException(f"{path} is no entry of a topic directory's log: {error}") from error

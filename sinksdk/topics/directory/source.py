@@ -1,0 +1,283 @@
+"""The source: which offsets the files of a topic directory hold."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+from operator import attrgetter, is_
+
+from sinksdk.errors import (
+    ConnectException,
+    MissingSourceTopicException,
+    OffsetOutOfRangeException,
+    RetriableException,
+)
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.topics.base import Subscription
+from sinksdk.topics.directory.footers import DataFile, Footers
+from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Layout, local_root
+from sinksdk.topics.directory.listings import Listings
+from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.directory.transactions import Transactions, Visibility
+from sinksdk.topics.directory.unfinished import Unfinished
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A partition in one look.
+
+    Args:
+        found: the files in each of its folders.
+        visibility: tells which of them count.
+        stats: those that do.
+        files: those of them that hold records, in the order of their offsets.
+        newest: the last of these; None where there is none.
+    """
+
+    found: tuple[tuple[FileStat, ...], ...]
+    visibility: Visibility
+    stats: tuple[FileStat, ...]
+    files: Sequence[DataFile]
+    newest: FileStat | None
+
+    def is_of(self, found: tuple[tuple[FileStat, ...], ...], visibility: Visibility) -> bool:
+        """Whether it was made of these very listings."""
+        is_same = len(found) == len(self.found) and all(map(is_, found, self.found))
+        return is_same and visibility is self.visibility
+
+    def is_newest_unchanged(self) -> bool:
+        """Whether the last file is as it was: one that is written again in place moves no folder's time."""
+        try:
+            return self.newest is None or FileStat.of(self.newest.path) == self.newest
+        except FileNotFoundError:
+            return False
+
+
+class TopicDirectorySource:
+    """Reads topics that are folders of Parquet files; the package's docstring describes them.
+
+    A :class:`~sinksdk.topics.base.Source`. Looking is cheap: a file is opened once, afterwards only its size
+    and time of change are read.
+
+    Args:
+        path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Where
+            executors run on other hosts, each must see the same files under the same path.
+        unfinished_patience: seconds for which a file under its final name may stay without a readable
+            footer and unchanged. Until then looking raises ``RetriableException``, for offsets beyond
+            an unfinished file must not be read before its own; afterwards ``ConnectException``.
+        clock: seconds on a clock that never jumps.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        unfinished_patience: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.root = local_root(path)
+        unfinished = Unfinished(unfinished_patience)
+        self._patience = unfinished_patience
+        self._clock = clock
+        self._missed_since: dict[TopicPartition, float] = {}
+        self._layout = Layout(self.root)
+        self._transactions = Transactions(self.root, unfinished)
+        self._footers = Footers(unfinished)
+        self._listings = Listings(str(self.root), clock)
+        self._seen: dict[TopicPartition, _Seen] = {}
+        self._last_look: dict[TopicPartition, Sequence[DataFile]] = {}
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        try:
+            return self._look(subscription)
+        except MissingSourceTopicException:
+            raise
+        except ConnectException:
+            # A file that grows under its name moves no folder's time.
+            self._listings.forget()
+            self._seen.clear()
+            raise
+
+    def _look(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        visibility = self._listings.of(str(self.root / TRANSACTIONS), self._transactions.look)
+        topics = self._listings.of(str(self.root), self._layout.topics)
+        seen: dict[TopicPartition, _Seen] = {}
+        for topic in sorted(self._select(subscription, topics)):
+            for partition, folders in self._folders(topic, topics[topic], visibility, self._listings).items():
+                seen[partition] = self._see(partition, folders, visibility)
+        look: dict[TopicPartition, Sequence[DataFile]] = {p: found.files for p, found in seen.items()}
+        for partition, files in look.items():
+            before = self._last_look.get(partition, ())
+            if files is before:
+                continue
+            _check_nothing_came_late(partition, before, files)
+            self._check_nothing_vanished(partition, before, files)
+        self._last_look = look
+        if seen != self._seen:
+            self._footers.keep(stat for found in seen.values() for stat in found.stats)
+        self._seen = seen
+        return {partition: _extent(files) for partition, files in look.items()}
+
+    def _see(self, partition: TopicPartition, folders: Sequence[str], visibility: Visibility) -> _Seen:
+        """A partition's files; the same as in the look before where nothing has changed."""
+        found = tuple(self._listings.of(folder, partial(self._listed, folder)) for folder in folders)
+        known = self._seen.get(partition)
+        if known is not None and known.is_of(found, visibility):
+            if known.is_newest_unchanged():
+                return known
+            found = tuple(map(self._listed, folders))
+        counting = (visibility.select(folder, now) for folder, now in zip(folders, found, strict=True))
+        stats = tuple(chain.from_iterable(counting))
+        if known is not None and stats == known.stats:
+            return replace(known, found=found, visibility=visibility)
+        files = self._files(partition, stats)
+        newest = next((stat for stat in stats if files and stat.path == files[-1].path), None)
+        return _Seen(found, visibility, stats, files, newest)
+
+    def _listed(self, folder: str) -> tuple[FileStat, ...]:
+        return tuple(sorted(self._layout.files(folder), key=attrgetter("path")))
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
+        """None: a folder that was made again is told by its offsets only."""
+        return {}
+
+    def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
+        """The ranges' starts: a topic directory ends with a record, never with a gap."""
+        return {partition: offsets.start for partition, offsets in ranges.items()}
+
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
+        visibility = self._transactions.look()
+        topics = self._layout.topics()
+        wanted = {}
+        for partition, offsets in ranges.items():
+            folders = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
+            files = self._files(partition, self._stats(folders.get(partition, ()), visibility))
+            _check_range(partition, offsets, files)
+            vanished = _vanished(self._last_look.get(partition, ()), files)
+            if vanished is not None:
+                raise RetriableException(f"{partition}: {vanished.path} was there when the range was planned")
+            wanted[partition] = tuple(
+                file for file in files if file.last >= offsets.start and file.first < offsets.end
+            )
+        return TopicDirectoryReader(wanted)
+
+    def _check_nothing_vanished(
+        self, partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
+    ) -> None:
+        """Records that vanish from the middle would be taken for a gap, and never be read."""
+        vanished = _vanished(before, now)
+        if vanished is None:
+            self._missed_since.pop(partition, None)
+            return
+        since = self._missed_since.setdefault(partition, self._clock())
+        message = (
+            f"{partition}: {vanished.path} with offsets {vanished.first} to {vanished.last} vanished while "
+            f"files before it stay; put it back (only the oldest files of a partition may be removed)"
+        )
+        if self._clock() - since < self._patience:
+            raise RetriableException(message)  # it may be being replaced just now
+        raise ConnectException(message)
+
+    def _select(self, subscription: Subscription, topics: Collection[str]) -> frozenset[str]:
+        try:
+            return subscription.select(topics)
+        except MissingSourceTopicException as error:
+            missing = ", ".join(map(repr, error.topics))
+            there = ", ".join(map(repr, sorted(topics))) or "none"
+            raise MissingSourceTopicException(
+                error.topics,
+                f"the topic directory {self.root} has no topic {missing} (topics there: {there}): write it "
+                f"as a folder topic=<topic>, or take it out of the connector's 'topics'",
+            ) from None
+
+    def _folders(
+        self,
+        topic: str,
+        topic_folders: Iterable[str],
+        visibility: Visibility,
+        listings: Listings | None = None,
+    ) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition of a topic, listed now unless listings are given."""
+        folders: dict[TopicPartition, list[str]] = {}
+        for topic_folder in topic_folders:
+
+            def read(topic_folder: str = topic_folder) -> dict[TopicPartition, str]:
+                return dict(self._layout.partitions(topic, topic_folder))
+
+            there = listings.of(topic_folder, read) if listings else read()
+            visibility.check_folders(topic_folder, there.values())
+            for partition, folder in there.items():
+                folders.setdefault(partition, []).append(folder)
+        return folders
+
+    def _stats(self, folders: Iterable[str], visibility: Visibility) -> list[FileStat]:
+        """The files in a partition's folders that count."""
+        return [stat for folder in folders for stat in visibility.select(folder, self._layout.files(folder))]
+
+    def _files(self, partition: TopicPartition, stats: Iterable[FileStat]) -> list[DataFile]:
+        """A partition's files that hold records, in the order of their offsets."""
+        read = (self._footers.read(stat, partition) for stat in stats)
+        files = sorted((file for file in read if file), key=lambda file: (file.first, file.last))
+        for earlier, later in pairwise(files):
+            if later.first <= earlier.last:
+                raise ConnectException(
+                    f"{partition}: {earlier.path} has offsets {earlier.first} to {earlier.last} and "
+                    f"{later.path} {later.first} to {later.last}: they overlap; remove the one whose records "
+                    f"are there twice"
+                )
+        return files
+
+
+def _check_nothing_came_late(
+    partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
+) -> None:
+    """New files must hold new offsets, or replace old files: what comes below the end is never read.
+
+    Files that replace others overlap what was there before; one that fills a gap does not.
+    """
+    if not before:
+        return
+    known = {file.path for file in before}
+    end = before[-1].last
+    for file in now:
+        is_late = file.path not in known and file.first <= end
+        if is_late and not any(old.first <= file.last and file.first <= old.last for old in before):
+            raise ConnectException(
+                f"{partition}: offsets go backwards: the new file {file.path} has offsets {file.first} to "
+                f"{file.last}, though {before[-1].path} with offsets up to {end} was there before; give new "
+                f"records offsets above all earlier ones"
+            )
+
+
+def _vanished(before: Sequence[DataFile], now: Sequence[DataFile]) -> DataFile | None:
+    """A file that is gone with its offsets, though an older one is still there."""
+    if not now:
+        return None
+    there = {file.path for file in now}
+    for old in before:
+        if old.path in there or old.first <= now[0].first:
+            continue
+        ends = (old.first, old.last)
+        if not all(any(file.first <= end <= file.last for file in now) for end in ends):
+            return old
+    return None
+
+
+def _check_range(partition: TopicPartition, offsets: OffsetRange, files: Sequence[DataFile]) -> None:
+    begin, end = _extent(files)
+    if offsets.start < offsets.end and (offsets.start < begin or offsets.end > end):
+        raise OffsetOutOfRangeException(
+            f"{partition}: offsets {offsets} are to be read, but the topic directory holds only "
+            f"[{begin}, {end}) by now: files were removed before they were read; put them back"
+        )
+
+
+def _extent(files: Sequence[DataFile]) -> OffsetRange:
+    return OffsetRange(files[0].first, files[-1].last + 1) if files else OffsetRange(0, 0)

@@ -1,0 +1,21 @@
+"""Kafka, through librdkafka: what there is, its records, transactions written to it, and dead letters."""
+
+from __future__ import annotations
+
+from sinksdk.topics.kafka.client import KafkaClient
+from sinksdk.topics.kafka.group import ConsumerGroup
+from sinksdk.topics.kafka.offsets import KafkaOffsets
+from sinksdk.topics.kafka.offsets_topic import ensure_offsets_topic
+from sinksdk.topics.kafka.source import KafkaSource
+from sinksdk.topics.kafka.target import KafkaTarget
+from sinksdk.topics.kafka.writer import KafkaWriter
+
+__all__ = [
+    "ConsumerGroup",
+    "KafkaClient",
+    "KafkaOffsets",
+    "KafkaSource",
+    "KafkaTarget",
+    "KafkaWriter",
+    "ensure_offsets_topic",
+]

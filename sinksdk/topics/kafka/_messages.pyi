@@ -1,0 +1,3 @@
+from sinksdk.topics.kafka.messages import Loop
+
+fill: Loop

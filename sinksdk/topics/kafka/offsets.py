@@ -1,0 +1,175 @@
+"""Reads source offsets from their topic in Kafka."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from sinksdk.config import CONSUMER_OVERRIDES
+from sinksdk.engine.writer import CommittedOffsets
+from sinksdk.errors import ConnectException, DataException, RetriableException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.records import SourceOffset, SourcePartition
+from sinksdk.topics.kafka.client import KafkaClient
+from sinksdk.topics.kafka.cluster import Cluster, asking, bystander
+from sinksdk.topics.kafka.offsets_topic import parsed_key, parsed_offset
+
+log = logging.getLogger(__name__)
+
+_PATIENCE: Final = 60.0  # seconds; for transactions of others that are open: their producers' usual time-out
+_POLL: Final = 0.5  # seconds
+_READING: Final[Mapping[str, Any]] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": 50,  # the end is near: nobody gains by waiting for more
+}
+
+
+class KafkaOffsets(CommittedOffsets):
+    """Source offsets of a connector; read from the topic's start once, and from there on later.
+
+    What is read reaches to the log's end, not only to the first transaction that is still open: behind it
+    may be what this very task committed. Those open at that time are waited for.
+
+    Args:
+        properties: of confluent-kafka's clients.
+        patience: seconds for transactions that are open.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], connector: str, topic: str, *, patience: float = _PATIENCE
+    ) -> None:
+        self._properties = properties
+        self._connector = connector
+        self._topic = topic
+        self._patience = patience
+        self._known: dict[str, SourceOffset] = {}
+        self._next: dict[int, int] = {}
+        self._cluster: Cluster | None = None
+        self._consumer: Consumer | None = None
+        self._is_closed = False
+        self._reading = threading.Lock()
+        """Held while the clients are used: librdkafka's must not be closed under anybody's hands."""
+
+    @classmethod
+    def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
+        """The reader of a connector, as its configuration asks for it.
+
+        Raises:
+            ConfigException: a reference cannot be resolved, or a security setting not be translated.
+        """
+        properties = kafka.librdkafka(config.overrides(CONSUMER_OVERRIDES))
+        return cls(properties, config.name, config.offsets_storage_topic)
+
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        keys = [partition_key(partition) for partition in partitions]
+        known = self._read()
+        return [dict(known[key]) if key in known else None for key in keys]
+
+    def positions(self) -> Sequence[SourcePosition]:
+        return [SourcePosition(json.loads(key), offset) for key, offset in sorted(self._read().items())]
+
+    def _read(self) -> Mapping[str, SourceOffset]:
+        """Offsets as they are now, by the keys of their source partitions."""
+        with self._reading:
+            if self._is_closed:
+                raise ConnectException(
+                    f"connector {self._connector}: its source offsets are not to be read any more"
+                )
+            self._read_on()
+            return dict(self._known)
+
+    def close(self) -> None:
+        with self._reading:
+            self._is_closed = True
+            cluster, self._cluster = self._cluster, None
+            consumer, self._consumer = self._consumer, None
+            if cluster is not None:
+                cluster.close()
+            if consumer is not None:
+                consumer.close()
+
+    def _read_on(self) -> None:
+        unread = {
+            number: extent
+            for number, extent in self._extents().items()
+            if self._next.get(number, extent.start) < extent.end
+        }
+        if not unread:
+            return
+        if self._consumer is None:
+            self._consumer = bystander(self._properties, "sinksdk-offsets", _READING)
+        self._consumer.assign(
+            [KafkaPartition(self._topic, n, self._next.get(n, extent.start)) for n, extent in unread.items()]
+        )
+        try:
+            self._read_to(self._consumer, {number: extent.end for number, extent in unread.items()})
+        finally:
+            self._consumer.unassign()
+
+    def _extents(self) -> dict[int, OffsetRange]:
+        """Where each partition of the topic begins and ends, open transactions included."""
+        if self._cluster is None:
+            self._cluster = Cluster({**self._properties, "isolation.level": "read_uncommitted"})
+        partitions: list[TopicPartition] = self._cluster.partitions([self._topic]).get(self._topic, [])
+        return {p.partition: extent for p, extent in self._cluster.extents(partitions).items()}
+
+    def _read_to(self, consumer: Consumer, ends: dict[int, int]) -> None:
+        deadline = time.monotonic() + self._patience
+        while ends:
+            if time.monotonic() >= deadline:
+                raise RetriableException(
+                    f"connector {self._connector}: transactions in the topic of source offsets {self._topic} "
+                    f"(partitions {sorted(ends)}) have been open for {self._patience:g} s"
+                )
+            message = consumer.poll(_POLL)
+            if message is None:
+                continue
+            error, number, offset = message.error(), int(message.partition() or 0), int(message.offset() or 0)
+            if error is None:
+                self._take(message)
+                self._next[number] = offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+                self._next[number] = offset  # behind the markers of transactions, too
+            elif not error.retriable():
+                with asking(self._properties["bootstrap.servers"], f"topic {self._topic}"):
+                    raise KafkaException(error)
+            if number in ends and self._next.get(number, 0) >= ends[number]:
+                del ends[number]
+
+    def _take(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        parsed = parsed_key(key if isinstance(key, bytes) else None)
+        if parsed is None:
+            log.debug("topic %s, offset %s: no source offset", self._topic, message.offset())
+            return
+        connector, partition = parsed
+        if connector != self._connector:
+            return
+        try:
+            name = partition_key(partition)
+            offset = parsed_offset(value if isinstance(value, bytes) else None)
+        except (DataException, ValueError):
+            log.warning(
+                "topic %s, partition %s, offset %s: what stands there as a source offset of connector %s is "
+                "none; ignored",
+                self._topic,
+                message.partition(),
+                message.offset(),
+                self._connector,
+            )
+            return
+        if offset is None:
+            self._known.pop(name, None)
+        else:
+            self._known[name] = offset

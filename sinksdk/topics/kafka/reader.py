@@ -1,0 +1,252 @@
+"""Records of Kafka partitions as Arrow batches, read in a task."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from sinksdk.engine.worker import Unread
+from sinksdk.errors import ConnectException, OffsetOutOfRangeException, RetriableException
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.topics.kafka.client import KafkaClient
+from sinksdk.topics.kafka.messages import Event, Filled, fill
+from sinksdk.topics.kafka.rdkafka import Consumer, PartitionQueue
+
+_ROWS: Final = 10_000  # of a batch, at most
+_BYTES: Final = 4 * 1024 * 1024  # of a batch: the sooner of the two ends it
+_PATIENCE: Final = 0.05  # seconds until whoever waits is told that nothing came
+_AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
+_KEPT: Final = 2  # consumers that nobody uses; each has a connection and a thread for each broker
+_SILENCE: Final = 60.0  # seconds of waiting in vain, as default.api.timeout.ms of Java's clients
+_SILENT_AGAIN: Final = 10.0  # the same, once another range has had all of it: a broker leads many partitions
+_REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
+PROPERTIES: Final[Mapping[str, str]] = {
+    "isolation.level": "read_committed",
+    "check.crcs": "true",  # as Java's clients do
+    "socket.timeout.ms": "30000",  # the same; a dead connection costs no range then, which has twice as long
+    # Of each partition that is fetched ahead: with the others, what a task's worker holds of records.
+    "queued.max.messages.kbytes": "4096",
+    "queued.min.messages": "50000",
+    # Before it is uncompressed, and on top of what is queued by then.
+    "fetch.message.max.bytes": "1048576",
+    # A fetch at the log's end is answered after so long, and what is asked meanwhile waits behind it. While
+    # only partitions that were read to their end ahead are asked for, that is 2 % of a core, broker included.
+    "fetch.wait.max.ms": "10",
+    # A partition of which enough is queued is asked for again after so long; a queue lasts longer.
+    "fetch.queue.backoff.ms": "5",
+    # A partition that could not be fetched is asked for again after so long.
+    "fetch.error.backoff.ms": "100",
+}
+"""Of the reader's consumers, in librdkafka's words; whoever configures a connector may override them."""
+_LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+_OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
+"""What a reader does not need: librdkafka looks for its group's coordinator whether it is in one or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReader:
+    """Reads ranges of one cluster's partitions, up to the last stable offset unless told otherwise.
+
+    A :class:`~sinksdk.topics.base.Reader`. Its consumer is kept for the next generation that this process
+    reads of the cluster.
+    """
+
+    client: KafkaClient
+
+    def of(self, partitions: Collection[TopicPartition]) -> KafkaReader:  # noqa: ARG002 - whichever they are
+        return self
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        columns: Collection[str],
+        overrides: Mapping[str, str],
+    ) -> Generator[SinkRecords | Unread | None]:
+        """Raises ConfigException too: librdkafka does not accept the properties."""
+        properties = {**PROPERTIES, **self.client.librdkafka(overrides)}
+        with ExitStack() as stack:
+            lent = stack.enter_context(_CONSUMERS.lend(properties))
+            reading = Reading(lent.consumer, self.client.bootstrap_servers, ranges, columns)
+            for item in stack.enter_context(closing(reading.items())):
+                # It may be the client itself that gets no further, as with a topic that was created again.
+                lent.is_sound = lent.is_sound and not isinstance(item, Unread)
+                yield item
+
+
+class Reading:
+    """One reading of ranges: a few partitions are fetched at a time, one after the other is read.
+
+    Args:
+        consumer: which has no partitions.
+        cluster: its address, for messages.
+        clock: seconds on a clock that never jumps.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        cluster: str,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        columns: Collection[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer = consumer
+        self._cluster = cluster
+        self._columns = columns
+        self._clock = clock
+        self._ahead: deque[TopicPartition] = deque()
+        self._ranges = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
+        self._waiting = iter(self._ranges)
+        self._silent = 0.0  # seconds that were waited since a record or the end of a transaction came
+        self._patience = _SILENCE
+        self._position = -1  # of the partition that is read, as the consumer has it
+        self._complaint = ""
+        self._refusal = ""
+
+    def items(self) -> Generator[SinkRecords | Unread | None]:
+        """What :meth:`KafkaReader.read` gives."""
+        try:
+            self._fetch_ahead()
+            while self._ahead:
+                partition = self._ahead[0]
+                yield from self._read(partition, self._ranges[partition])
+                self._consumer.remove([partition])
+                self._ahead.popleft()
+                self._fetch_ahead()
+        except GeneratorExit:
+            self._consumer.remove(self._ahead)
+            raise
+
+    def _fetch_ahead(self) -> None:
+        more = list(islice(self._waiting, _AHEAD - len(self._ahead)))
+        if more:
+            self._consumer.add({partition: self._ranges[partition].start for partition in more})
+            self._ahead += more
+
+    def _read(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[SinkRecords | Unread | None]:
+        """One range, to its end or as far as it goes."""
+        queue, at = self._consumer.queue(partition), offsets.start
+        self._silent, self._position = 0.0, self._consumer.position(partition)
+        while True:
+            began = self._clock()
+            filled = self._fill(queue, offsets)
+            self._silent += self._clock() - began
+            at = at if filled.next is None else filled.next
+            if filled.batch is not None:
+                self._silent, self._refusal = 0.0, ""
+                yield SinkRecords(partition, filled.batch)
+            elif self._has_moved(partition):
+                self._silent, self._refusal = 0.0, ""
+            if filled.is_end:
+                return
+            problem = self._problem(partition, offsets, at, filled.event)
+            if problem is not None:
+                yield Unread(partition, problem)
+                return
+            if filled.batch is None:
+                yield None
+
+    def _fill(self, queue: PartitionQueue, offsets: OffsetRange) -> Filled:
+        return fill(
+            queue,
+            timeout=_PATIENCE,
+            end=offsets.end,
+            max_rows=_ROWS,
+            max_bytes=_BYTES,
+            columns=self._columns,
+        )
+
+    def _has_moved(self, partition: TopicPartition) -> bool:
+        """Whether the end of a transaction came: of aborted records nothing else is seen."""
+        before, self._position = self._position, self._consumer.position(partition)
+        return self._position != before
+
+    def _problem(
+        self, partition: TopicPartition, offsets: OffsetRange, at: int, event: Event | None
+    ) -> ConnectException | None:
+        """Why a range cannot be read any further, if that is so."""
+        where = f"{partition} at offset {at} of {offsets}"
+        if event is not None and not event.is_end_of_partition:
+            if event.name in _LOST:
+                return OffsetOutOfRangeException(
+                    f"{where}: the Kafka cluster at {self._cluster} has not got that offset any more: "
+                    f"{event.text}"
+                )
+            if not event.is_retriable:
+                return ConnectException(f"{where} cannot be read: {event.text} ({event.name})")
+            self._complaint = f"{event.text} ({event.name})"
+        for fault in self._consumer.errors():
+            self._complaint = f"{fault.text} ({fault.name})"
+            if fault.is_fatal:
+                raise RetriableException(f"{where}: the Kafka client has ended: {self._complaint}")
+            if not (fault.is_retriable or fault.name in _OF_GROUPS):
+                self._refusal = self._complaint
+        if self._refusal and self._silent >= _REFUSED:
+            return ConnectException(
+                f"{where}: the Kafka cluster at {self._cluster} cannot be read: {self._refusal}; check the "
+                f"client properties and the user's rights"
+            )
+        if self._silent < self._patience:
+            return None
+        silence, self._patience = self._patience, _SILENT_AGAIN
+        said = f"; the last that was heard: {self._complaint}" if self._complaint else ""
+        return RetriableException(
+            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {silence:g} s{said}"
+        )
+
+
+@dataclass(slots=True)
+class _Lent:
+    """A consumer that somebody uses.
+
+    Args:
+        consumer: it has no partitions before, and none afterwards.
+        is_sound: whether somebody else shall have it next.
+    """
+
+    consumer: Consumer
+    is_sound: bool = True
+
+
+class _Consumers:
+    """A process's consumers that nobody uses now: of the last few sets of properties one each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
+
+    @contextmanager
+    def lend(self, properties: Mapping[str, str]) -> Iterator[_Lent]:
+        """A consumer without partitions; it is kept if it is sound, unless the block raises."""
+        key = tuple(sorted(properties.items()))
+        with self._lock:
+            consumer = self._idle.pop(key, None)
+        consumer = consumer or Consumer(properties)
+        consumer.errors()  # what happened while nobody used it
+        lent, has_failed = _Lent(consumer), True
+        try:
+            yield lent
+            has_failed = False
+        except GeneratorExit:  # the task has been asked to close
+            has_failed = False
+            raise
+        finally:
+            is_sound = lent.is_sound and not has_failed
+            surplus = [] if is_sound else [consumer]
+            with self._lock:
+                if is_sound:
+                    surplus += filter(None, [self._idle.pop(key, None)])
+                    self._idle[key] = consumer
+                while len(self._idle) > _KEPT:
+                    surplus.append(self._idle.pop(next(iter(self._idle))))
+            for each in surplus:  # which may take as long as a look-up of a broker's name
+                threading.Thread(target=each.close, name="kafka-close", daemon=True).start()
+
+
+_CONSUMERS: Final = _Consumers()

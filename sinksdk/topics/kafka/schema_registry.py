@@ -1,0 +1,170 @@
+"""Writers' schemas from a schema registry that speaks Confluent's HTTP interface."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from sinksdk.errors import ConfigException, DataException, RetriableException
+from sinksdk.settings.converters import RegistryAddress
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+_TIMEOUT: Final = 10.0  # seconds for one request
+_UNKNOWN_FOR: Final = 30.0  # seconds for which an id is not asked for again: garbage comes in millions
+_MOST_UNKNOWN: Final = 10_000  # ids
+
+_NOT_FOUND: Final = (40401, 40402, 40403)  # subject, version, schema
+_PASSING: Final = (408, 425, 429)
+_SERVER_ERROR: Final = 500
+_INSTALL: Final = "Avro needs what is not installed: pip install 'sinksdk[kafka]'"
+
+
+def connect(address: RegistryAddress) -> SchemaRegistry:
+    """A schema registry, which is not asked anything yet.
+
+    Raises:
+        ConfigException: its client is not installed, or takes the address for none.
+    """
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
+    except ImportError as error:
+        raise ConfigException(_INSTALL) from error
+    settings: dict[str, Any] = {"url": address.urls, "timeout": _TIMEOUT, "max.retries": 0}
+    if address.user_info is not None:
+        settings["basic.auth.user.info"] = address.user_info
+    try:
+        client = SchemaRegistryClient(settings)
+    except ValueError as error:
+        reason = "user and password stand in the URL and in basic.auth.user.info, or not as user:password"
+        raise ConfigException(f"the schema registry {address} cannot be asked: {reason}") from error
+    return SchemaRegistry(client, str(address))
+
+
+class SchemaRegistry:
+    """Parsed schemas by their ids, each fetched once. Call it with an id.
+
+    Args:
+        client: asks the registry, once: the engine asks again.
+        name: the registry's URLs, for messages.
+        now: seconds, of any beginning.
+    """
+
+    def __init__(
+        self, client: SchemaRegistryClient, name: str, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._now = now
+        self._schemas: dict[int, Any] = {}
+        self._unknown: dict[int, tuple[float, str]] = {}
+
+    def __call__(self, schema_id: int) -> Any:
+        """The schema of an id, parsed, with everything it refers to.
+
+        Raises:
+            DataException: the registry has none by that id, or one that is not Avro.
+            RetriableException: the registry does not answer, or says that it cannot now.
+            ConfigException: it refuses to be asked (password), or is no schema registry.
+        """
+        if schema_id not in self._schemas:
+            self._raise_if_unknown(schema_id)
+            try:
+                self._schemas[schema_id] = self._fetch(schema_id)
+            except DataException as error:
+                self._remember_unknown(schema_id, str(error))
+                raise
+        return self._schemas[schema_id]
+
+    def _raise_if_unknown(self, schema_id: int) -> None:
+        until, why = self._unknown.get(schema_id, (0.0, ""))
+        if why and self._now() < until:
+            raise DataException(why)
+
+    def _remember_unknown(self, schema_id: int, why: str) -> None:
+        if len(self._unknown) >= _MOST_UNKNOWN:
+            self._unknown.clear()
+        self._unknown[schema_id] = (self._now() + _UNKNOWN_FOR, why)
+
+    def _fetch(self, schema_id: int) -> Any:
+        what = f"schema {schema_id}"
+        schema = self._asked(what, lambda: self._client.get_schema(schema_id))
+        if schema.schema_type not in (None, "AVRO"):
+            raise DataException(
+                f"{what} of the schema registry {self._name} is no Avro: {schema.schema_type}"
+            )
+        return _parsed(schema, self._references(schema), f"{what} of the schema registry {self._name}")
+
+    def _references(self, schema: Schema) -> dict[str, Any]:
+        """Texts of all schemas that a schema refers to, directly or not, by their full names."""
+        found: dict[str, Any] = {}
+        waiting = list(schema.references or ())
+        while waiting:
+            reference = waiting.pop()
+            if reference.name in found:
+                continue
+            what = f"version {reference.version} of subject {reference.subject}"
+            other = self._asked(what, self._version_of(reference))
+            found[str(reference.name)] = _definition(other, f"{what} of the schema registry {self._name}")
+            waiting += other.references or ()
+        return found
+
+    def _version_of(self, reference: Any) -> Callable[[], Schema]:
+        # Also one that was deleted meanwhile: records written with it are still there.
+        return lambda: self._client.get_version(reference.subject, reference.version, deleted=True).schema
+
+    def _asked(self, what: str, ask: Callable[[], Schema]) -> Schema:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - slow to load
+
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            raise self._judged(what, error) from error
+        except Exception as error:  # no answer, or one that is not the registry's
+            why = f"{type(error).__name__}: {error}"
+            raise RetriableException(
+                f"the schema registry {self._name} cannot be asked for {what}: {why}"
+            ) from error
+
+    def _judged(self, what: str, error: SchemaRegistryError) -> Exception:
+        """Whose fault an answer is: the record's, the moment's, or the configuration's."""
+        status, code = error.http_status_code, error.error_code
+        if code in _NOT_FOUND:
+            return DataException(f"the schema registry {self._name} has no {what}: {error}")
+        if status in _PASSING or status >= _SERVER_ERROR:
+            return RetriableException(f"the schema registry {self._name} cannot give {what} now: {error}")
+        return ConfigException(
+            f"the schema registry {self._name} refuses to give {what}: {error}; look at its URL and at the "
+            f"user and password for it"
+        )
+
+
+def _definition(schema: Schema, what: str) -> Any:
+    try:
+        return json.loads(schema.schema_str or "")
+    except ValueError as error:
+        raise DataException(f"{what} is no JSON: {error}") from error
+
+
+def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> Any:
+    """A schema as fastavro wants it, its references filled in where they are first used."""
+    from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError  # noqa: PLC0415 - only Avro needs it
+    from fastavro.schema import load_schema  # noqa: PLC0415 - the same
+
+    class Fetched(AbstractSchemaRepository):
+        def load(self, name: str) -> Any:
+            if name not in known:
+                raise SchemaRepositoryError(name)
+            return copy.deepcopy(known[name])
+
+    root = ""  # no Avro schema has this name
+    known = {root: _definition(schema, what), **references}
+    try:
+        return load_schema(root, repo=Fetched())
+    except Exception as error:
+        raise DataException(f"{what} cannot be read: {type(error).__name__}: {error}") from error

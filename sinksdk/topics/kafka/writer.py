@@ -1,0 +1,266 @@
+"""Writes transactions to Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import transactional_id
+from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.positions import SourcePosition
+from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
+from sinksdk.topics.kafka.client import KafkaClient
+from sinksdk.topics.kafka.offsets_topic import OffsetRecord
+from sinksdk.topics.kafka.producers import PRODUCER, producer_properties
+
+_TIMEOUT: Final = 15.0  # seconds for one request; what is not done by then is asked for again
+_POLL: Final = 0.1  # seconds
+_POLL_EVERY: Final = 100  # records; what became of those before them is told meanwhile
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+_DELIVERY_TIMEOUT: Final = "delivery.timeout.ms"
+_LONGEST_TRANSACTION: Final = 60_000  # milliseconds, as Java's producers have it
+
+_FENCED: Final = frozenset(
+    {
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError._FENCED,  # noqa: SLF001 - librdkafka's name for both
+    }
+)
+_REMEDIES: Final[Mapping[int, str]] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: f"raise max.message.bytes of the topic, or '{PRODUCER}max.request.size'",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic; a connector does not",
+    KafkaError._UNKNOWN_TOPIC: "create the topic; a connector does not",  # noqa: SLF001 - librdkafka's own
+    KafkaError.TOPIC_EXCEPTION: "give the topic a name of at most 249 letters, digits, '.', '_' and '-'",
+    KafkaError._UNKNOWN_PARTITION: "give the topic more partitions, or write to those it has",  # noqa: SLF001 - the same
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connector's user write to the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "let the connector's user write with this "
+    "transactional id, and describe it",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "let the connector's user write idempotently (IDEMPOTENT_WRITE)",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: f"set '{PRODUCER}{_TRANSACTION_TIMEOUT}' to the broker's "
+    "transaction.max.timeout.ms at most",
+}
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - the same
+
+_librdkafka = logging.getLogger("sinksdk.librdkafka")
+
+
+class KafkaWriter:
+    """Writes to Kafka as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
+
+    Args:
+        properties: of confluent-kafka's producer.
+        offsets_topic: where source offsets go; it must be there.
+        now: seconds on a clock that never jumps.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        transactional_id: str,
+        connector: str,
+        offsets_topic: str,
+        *,
+        make_producer: Callable[[dict[str, Any]], Producer] = Producer,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._properties = properties
+        self._id = transactional_id
+        self._connector = connector
+        self._offsets_topic = offsets_topic
+        self._make_producer = make_producer
+        self._now = now
+        self._producer: Producer | None = None
+        self._begun = 0.0
+        self._written: list[RecordMetadata | None] = []
+        self._has_offsets = False
+        self._lost: KafkaError | None = None
+
+    @classmethod
+    def of(cls, config: SourceConnectorConfig, kafka: KafkaClient, name: TaskName) -> KafkaWriter:
+        """The writer of a task, as its configuration asks for it.
+
+        Raises:
+            ConfigException: a reference cannot be resolved, or a security setting not be translated.
+        """
+        longest = _longest_transaction(config)
+        properties = producer_properties(config, kafka)
+        properties[_TRANSACTION_TIMEOUT] = longest
+        properties[_DELIVERY_TIMEOUT] = min(int(properties[_DELIVERY_TIMEOUT]), longest)
+        identity = transactional_id(config.group_id, name)
+        return cls(properties, identity, name.connector, config.offsets_storage_topic)
+
+    def init(self) -> None:
+        if self._producer is None:
+            self._producer = self._made()
+        self._begun = self._now()
+        with self._telling("be initialised"):
+            self._producer.init_transactions(_TIMEOUT)
+
+    def begin(self) -> None:
+        self._begun = self._now()
+        self._written, self._has_offsets, self._lost = [], False, None
+        with self._telling("begin a transaction"):
+            self._live.begin_transaction()
+
+    def send(self, record: SourceRecord) -> None:
+        """Waits while too many are on their way."""
+        if self._lost is not None:
+            raise self._refused(self._lost, "write a record")
+        if record.topic == self._offsets_topic:
+            raise ConnectException(
+                f"connector {self._connector} gave a record for topic {record.topic}, in which its own "
+                f"source offsets are kept; write to another topic, or name another 'offsets.storage.topic'"
+            )
+        at = len(self._written)
+        self._written.append(None)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            self._note(error)
+            if error is None:
+                place = message.topic(), message.partition(), message.offset()
+                self._written[at] = RecordMetadata(*place)  # type: ignore[arg-type] # it was delivered
+
+        further: dict[str, Any] = {}
+        if record.partition is not None:
+            further["partition"] = record.partition
+        if record.timestamp is not None:
+            further["timestamp"] = record.timestamp
+        if record.headers:
+            further["headers"] = [(header.key, header.value) for header in record.headers]
+        self._produce(record.topic, record.key, record.value, delivered, further)
+
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
+        if not self._has_offsets:
+            records = [OffsetRecord.of(self._connector, position) for position in positions]
+            records += [OffsetRecord.forgetting(self._connector, partition) for partition in forget]
+            for key, value in records:
+                self._produce(self._offsets_topic, key, value, lambda error, _: self._note(error), {})
+            self._has_offsets = True
+        with self._telling("commit a transaction"):
+            self._live.commit_transaction(_TIMEOUT)
+        return [written for written in self._written if written is not None]
+
+    def abort(self) -> None:
+        with self._telling("abort a transaction"):
+            self._live.abort_transaction(_TIMEOUT)
+
+    def close(self) -> None:
+        """The broker aborts what is open when its time is over."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            producer.purge()
+            producer.flush(0)
+        except (KafkaException, SystemError) as error:  # what it still has to say changes nothing
+            _librdkafka.debug("%s: %s", self._id, error)
+
+    @property
+    def _live(self) -> Producer:
+        if self._producer is None:
+            raise ConnectException(f"the producer with transactional id {self._id} is closed")
+        return self._producer
+
+    def _made(self) -> Producer:
+        properties = {
+            **self._properties,
+            "transactional.id": self._id,
+            "logger": _librdkafka,
+            "error_cb": lambda error: _librdkafka.debug("%s: %s", self._id, error),
+        }
+        try:
+            return self._make_producer(properties)
+        except (KafkaException, ValueError) as error:
+            raise ConfigException(
+                f"the producer of connector {self._connector} cannot be made: {error}; look at '{PRODUCER}…'"
+            ) from error
+
+    def _produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        delivered: Callable[[KafkaError | None, Message], None],
+        further: Mapping[str, Any],
+    ) -> None:
+        with self._telling(f"write to topic {topic}"):
+            while True:
+                try:
+                    self._live.produce(topic, value, key, on_delivery=delivered, **further)
+                except BufferError:
+                    self._live.poll(_POLL)  # those before it are written, or given up, in time
+                else:
+                    break
+            if len(self._written) % _POLL_EVERY == 0:
+                self._live.poll(0)
+
+    def _note(self, error: KafkaError | None) -> None:
+        """Remember the first record that was not written: what is said of the transaction names no cause."""
+        if error is not None and self._lost is None:
+            self._lost = error
+
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """Tells what librdkafka raises in the engine's words."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self._refused(error.args[0], what) from error
+        except SystemError as error:
+            # A fatal error is raised before callbacks are served, each of which then raises this one.
+            fatal = error.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            raise self._refused(fatal.args[0], what) from fatal
+
+    def _refused(self, error: KafkaError, what: str) -> ConnectException:
+        """What to raise for an error."""
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001 - librdkafka's name for it
+            error = self._fatal(error)
+        who = f"the producer with transactional id {self._id} could not {what}"
+        if error.code() in _FENCED:
+            return self._fenced(error, who)
+        if error.retriable() and not error.txn_requires_abort():
+            return RetriableException(f"{who}: {error.str()}")
+        cause = self._lost if self._lost is not None and self._lost.code() not in _PURGED else error
+        remedy = _REMEDIES.get(cause.code())
+        return ConnectException(f"{who}: {cause.str()}{f'; {remedy}' if remedy else ''}")
+
+    def _fatal(self, error: KafkaError) -> KafkaError:
+        """Why the producer cannot go on: some calls only say that it cannot, this one says why."""
+        try:
+            self._live.begin_transaction()
+        except KafkaException as why:
+            return why.args[0]  # type: ignore[no-any-return] # it has nothing else
+        return error
+
+    def _fenced(self, error: KafkaError, who: str) -> ConnectException:
+        """Kafka says the same of a transaction that was open for too long as of a newer producer."""
+        longest = int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
+        elapsed = self._now() - self._begun
+        if elapsed < longest:
+            return FencedException(f"{who}: a newer task writes with this id now ({error.str()})")
+        return ConnectException(
+            f"{who}: the transaction had been open for {elapsed:.0f} s and Kafka allows {longest:g}, or a "
+            f"newer task writes with this id ({error.str()}); end transactions earlier, or raise "
+            f"'{PRODUCER}{_TRANSACTION_TIMEOUT}'"
+        )
+
+
+def _longest_transaction(config: SourceConnectorConfig) -> int:
+    """Milliseconds that a transaction may be open: as asked for, else longer than it is meant to be."""
+    asked = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
+    if asked is not None:
+        return int(asked)
+    meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
+    return max(_LONGEST_TRANSACTION, 2 * meant)

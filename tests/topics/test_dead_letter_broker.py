@@ -1,0 +1,133 @@
+"""Dead letters on a real broker: the topic is made, and what is sent is there, byte for byte."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sinksdk import (
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    Header,
+    RetriableException,
+    SinkRecord,
+)
+from sinksdk.topics.kafka import KafkaClient
+from sinksdk.topics.kafka.dead_letter_topic import ensure_topic
+from sinksdk.topics.kafka.dead_letters import KafkaDeadLetters
+from sinksdk.topics.kafka.producers import producer_properties
+from tests.kafka.broker import serving
+from tests.kafka.topics import consume, create_topic, unused_name
+
+pytestmark = pytest.mark.slow
+
+
+def configured(topic: str, **more: str) -> ConnectorConfig:
+    raw = {
+        "name": "c",
+        "topics": "t",
+        "errors.deadletterqueue.topic.name": topic,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        **more,
+    }
+    return ConnectorConfig.parse(raw)
+
+
+def letters_to(topic: str, bootstrap: str, **more: str) -> KafkaDeadLetters:
+    config = configured(topic, **more)
+    return KafkaDeadLetters(topic, producer_properties(config, KafkaClient(bootstrap)))
+
+
+def test_records_are_in_the_topic_as_they_were_sent(bootstrap: str) -> None:
+    """Dead letters: null and empty keys and values, headers and timestamps are in Kafka as they were read."""
+    topic = unused_name("bad")
+    assert ensure_topic(configured(topic), KafkaClient(bootstrap))
+    sent = [
+        SinkRecord("t", 0, 0, key=b"k", value=b"\xff\x00", timestamp=1_600_000_000_000),
+        SinkRecord(
+            "t", 0, 1, key=None, value=None, timestamp=5, headers=(Header("h", None), Header("h", b""))
+        ),
+        SinkRecord("t", 0, 2, key=b"", value=b"", timestamp=1),
+        SinkRecord("t", 0, 3, value=b"x" * 900_000, timestamp=2),
+    ]
+    with letters_to(topic, bootstrap) as letters:
+        for letter in [letters.send(record) for record in sent]:
+            letter.result(30)
+    read = sorted(consume(bootstrap, topic), key=lambda row: row.offset)
+    assert [(row.key, row.value, row.timestamp) for row in read] == [
+        (record.key, record.value, record.timestamp) for record in sent
+    ]
+    assert [list(row.headers) for row in read] == [list(record.headers) for record in sent]
+
+
+def test_dead_letters_of_old_records_are_kept(bootstrap: str) -> None:
+    """Dead letters: the cluster's retention does not delete those of old records, whose timestamps they keep."""
+    topic = unused_name("bad")
+    ensure_topic(configured(topic), KafkaClient(bootstrap))
+    with letters_to(topic, bootstrap) as letters:
+        letters.send(SinkRecord("t", 0, 0, value=b"old", timestamp=1)).result(30)
+    time.sleep(4)  # the tests' broker looks every second
+    assert [row.value for row in consume(bootstrap, topic)] == [b"old"]
+
+
+def test_a_record_without_a_timestamp_gets_the_present_one(bootstrap: str) -> None:
+    """Dead letters: Kafka has no record without a timestamp any more; one that had none gets the present time."""
+    topic = create_topic(bootstrap, unused_name("bad"))
+    before = time.time_ns() // 1_000_000
+    with letters_to(topic, bootstrap) as letters:
+        letters.send(SinkRecord("t", 0, 0, value=b"v")).result(30)
+    (row,) = consume(bootstrap, topic)
+    assert before - 1_000 <= row.timestamp <= time.time_ns() // 1_000_000 + 1_000
+
+
+def test_the_topic_is_made_once(bootstrap: str) -> None:
+    """Dead letters: a topic that is there already is taken as it is."""
+    config = configured(unused_name("bad"))
+    assert ensure_topic(config, KafkaClient(bootstrap))
+    assert not ensure_topic(config, KafkaClient(bootstrap))
+
+
+def test_more_replicas_than_brokers(bootstrap: str) -> None:
+    """Dead letters: Connect's 3 replicas on a smaller cluster are a ConfigException that says what to set."""
+    config = configured(unused_name("bad"), **{"errors.deadletterqueue.topic.replication.factor": "3"})
+    with pytest.raises(
+        ConfigException, match=r"with 3 replicas: the cluster has 1 broker; set .* to 1 at most"
+    ):
+        ensure_topic(config, KafkaClient(bootstrap))
+
+
+def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
+    """Dead letters: what the broker refuses is said with the remedy; those around it are written."""
+    topic = create_topic(bootstrap, unused_name("bad"), config={"max.message.bytes": "1000"})
+    with letters_to(topic, bootstrap, **{"producer.override.linger.ms": "0"}) as letters:
+        letters.send(SinkRecord("t", 0, 0, value=b"small")).result(30)
+        large = letters.send(SinkRecord("t", 0, 1, value=b"x" * 5_000))
+        with pytest.raises(ConnectException, match=r"raise max.message.bytes of the topic"):
+            large.result(30)
+        letters.send(SinkRecord("t", 0, 2, value=b"small")).result(30)
+    assert [row.value for row in consume(bootstrap, topic)] == [b"small", b"small"]
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    """Dead letters: a cluster that does not answer is a RetriableException that says where it was looked for."""
+    with pytest.raises(RetriableException, match=r"cannot be looked up or created at 127.0.0.1:1"):
+        ensure_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
+
+
+def test_a_broker_that_goes_and_comes_back() -> None:
+    """Dead letters: while the broker is away they fail, after delivery.timeout.ms; once it is back they are written."""
+    settings = {"producer.override.delivery.timeout.ms": "4000", "producer.override.linger.ms": "0"}
+    with serving() as broker:
+        topic = unused_name("bad")
+        ensure_topic(configured(topic), KafkaClient(broker.bootstrap))
+        with letters_to(topic, broker.bootstrap, **settings) as letters:
+            letters.send(SinkRecord("t", 0, 0, value=b"before")).result(30)
+            broker.kill()
+            with pytest.raises(ConnectException, match="look whether the cluster answers"):
+                letters.send(SinkRecord("t", 0, 1, value=b"meanwhile")).result(30)
+            broker.start()
+        with letters_to(topic, broker.bootstrap) as letters:
+            letters.send(SinkRecord("t", 0, 2, value=b"after")).result(30)
+        assert [row.value for row in consume(broker.bootstrap, topic)] == [b"before", b"after"]

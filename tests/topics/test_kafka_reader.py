@@ -1,0 +1,373 @@
+"""Ranges of Kafka partitions, read from librdkafka's own mock of a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import statistics
+import time
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import ConnectException, OffsetRange, RetriableException, SinkRecords, TopicPartition
+from sinksdk.engine.worker import Unread
+from sinksdk.errors import OffsetOutOfRangeException
+from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark.batches import ReadAhead
+from sinksdk.topics.kafka import KafkaClient, reader
+from sinksdk.topics.kafka.rdkafka import Consumer, Fault
+from sinksdk.topics.kafka.reader import KafkaReader, Reading
+from tests.mock_cluster import FETCH, MockCluster, mock_cluster
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MockCluster]:
+    with mock_cluster() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody else's consumers, and none that stays."""
+    pool = reader._Consumers()
+    monkeypatch.setattr(reader, "_CONSUMERS", pool)
+    yield
+    for consumer in pool._idle.values():
+        consumer.close()
+
+
+@pytest.fixture
+def topic(cluster: MockCluster) -> str:
+    """Of four partitions with 100 records each."""
+    name = f"topic-{next(NUMBERS)}"
+    cluster.create(name, 4)
+    for number in range(4):
+        cluster.produce(name, number, ({"value": b"%d" % offset} for offset in range(100)))
+    return name
+
+
+Items = Generator[SinkRecords | Unread | None]
+
+
+class Kafka:
+    """A task's reader, which has travelled to it."""
+
+    def __init__(self, cluster: MockCluster, client_id: str = "") -> None:
+        made = KafkaReader(KafkaClient(cluster.bootstrap))
+        self._reader = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
+        self._overrides = {"client.id": client_id} if client_id else {}
+
+    def read(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Items:
+        return self._reader.read(ranges, RECORD_COLUMNS, self._overrides)
+
+
+def kafka(cluster: MockCluster, client_id: str = "") -> Kafka:
+    return Kafka(cluster, client_id)
+
+
+def read(made: Kafka, ranges: Mapping[TopicPartition, OffsetRange]) -> list[Any]:
+    """All that comes."""
+    return [item for item in made.read(ranges) if item is not None]
+
+
+def values(found: list[Any], partition: TopicPartition) -> list[bytes]:
+    batches = [item.arrow for item in found if item.partition == partition and isinstance(item, SinkRecords)]
+    return pa.Table.from_batches(batches).column("value").to_pylist() if batches else []
+
+
+def test_ranges_are_read_one_after_the_other(cluster: MockCluster, topic: str) -> None:
+    """More of them than are fetched at a time; each from its start to before its end, no batch of two."""
+    ranges = {TopicPartition(topic, n): OffsetRange(10 * n, 100 - n) for n in range(4)}
+    ranges[TopicPartition(topic, 0)] = OffsetRange(5, 5)
+    found = read(kafka(cluster), ranges)
+    assert values(found, TopicPartition(topic, 0)) == []
+    for partition, offsets in list(ranges.items())[1:]:
+        assert values(found, partition) == [b"%d" % offset for offset in range(*offsets)]
+    order = [partition for partition, _ in itertools.groupby(item.partition for item in found)]
+    assert order == list(ranges)[1:]
+
+
+def test_hundreds_of_small_ranges_take_a_moment(cluster: MockCluster) -> None:
+    """Each waits for no more than its own fetch, and others are fetched meanwhile."""
+    name = f"many-{next(NUMBERS)}"
+    cluster.create(name, 200)
+    for number in range(200):
+        cluster.produce(name, number, [{"value": b"a"}, {"value": b"b"}, {"value": b"c"}])
+    began = time.monotonic()
+    found = read(kafka(cluster), {TopicPartition(name, n): OffsetRange(0, 3) for n in range(200)})
+    assert sum(map(len, found)) == 600
+    assert time.monotonic() - began < 10
+
+
+def test_a_consumer_is_kept_for_the_next_generation(
+    cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections are; it has no partition left, and begins where it is told to."""
+    made: list[Mapping[str, str]] = []
+
+    class Counted(Consumer):
+        def __init__(self, properties: Mapping[str, str]) -> None:
+            made.append(properties)
+            super().__init__(properties)
+
+    monkeypatch.setattr(reader, "Consumer", Counted)
+    one, partition = kafka(cluster, client_id="kept"), TopicPartition(topic, 1)
+    for start in (50, 0, 99):
+        found = read(one, {partition: OffsetRange(start, 100)})
+        assert values(found, partition) == [b"%d" % offset for offset in range(start, 100)]
+    assert len(made) == 1
+
+
+def test_few_consumers_are_kept(cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connectors with settings of their own share a process: those of the last two are kept."""
+    closed: list[str] = []
+
+    class Counted(Consumer):
+        def __init__(self, properties: Mapping[str, str]) -> None:
+            self.name = properties["client.id"]
+            super().__init__(properties)
+
+        def close(self) -> None:
+            closed.append(self.name)
+            super().close()
+
+    monkeypatch.setattr(reader, "Consumer", Counted)
+    for name in ("a", "b", "a", "c", "d"):
+        assert len(read(kafka(cluster, name), {TopicPartition(topic, 0): OffsetRange(0, 1)})) == 1
+    assert closed == ["b", "a"]
+
+
+def test_two_tasks_of_one_process_do_not_share_a_consumer(cluster: MockCluster, topic: str) -> None:
+    """Each reads its own ranges."""
+    one, partition = kafka(cluster), TopicPartition(topic, 1)
+    first = one.read({partition: OffsetRange(0, 100)})
+    began = next(item for item in first if item is not None)
+    assert values(read(one, {partition: OffsetRange(40, 60)}), partition)[0] == b"40"
+    rest = [item for item in first if item is not None]
+    assert len(values([began, *rest], partition)) == 100
+
+
+def test_a_reading_that_is_given_up_leaves_a_sound_consumer(cluster: MockCluster, topic: str) -> None:
+    """A task that is asked to close reads no further, and the next one begins anew."""
+    one, partition = kafka(cluster, client_id="closed"), TopicPartition(topic, 1)
+    for _ in range(3):
+        items = one.read({partition: OffsetRange(0, 1_000_000)})
+        next(item for item in items if item is not None)
+        items.close()
+    assert len(values(read(one, {partition: OffsetRange(0, 100)}), partition)) == 100
+
+
+def test_nothing_for_a_while_is_told(cluster: MockCluster, topic: str) -> None:
+    """None comes within a moment, again and again: whoever reads sees meanwhile that he is asked to close."""
+    items = kafka(cluster).read({TopicPartition(topic, 2): OffsetRange(100, 101)})
+    began = time.monotonic()
+    assert [next(items) for _ in range(5)] == [None] * 5
+    assert time.monotonic() - began < 2
+
+
+def test_offsets_that_are_gone_end_their_range_only(cluster: MockCluster, topic: str) -> None:
+    """Retention was faster: it is told which partition, and the others are read."""
+    gone, there = TopicPartition(topic, 0), TopicPartition(topic, 3)
+    found = read(kafka(cluster), {gone: OffsetRange(5_000, 5_010), there: OffsetRange(0, 100)})
+    (lost,) = [item for item in found if isinstance(item, Unread)]
+    assert (lost.partition, type(lost.error)) == (gone, OffsetOutOfRangeException)
+    assert f"{gone} at offset 5000 of [5000, 5010)" in str(lost.error)
+    assert len(values(found, there)) == 100
+
+
+def test_a_refusal_ends_its_range_by_name() -> None:
+    """Access that is denied to one topic: the cause is Kafka's own."""
+    partition = TopicPartition("denied", 0)
+    with mock_cluster() as own:
+        own.create("denied", 1)
+        own.fail(FETCH, [29] * 1_000)  # TOPIC_AUTHORIZATION_FAILED
+        (refused,) = read(kafka(own), {partition: OffsetRange(0, 1)})
+    assert type(refused.error) is ConnectException
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(refused.error)
+
+
+def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> None:
+    """No record and no error for 60 s: the range is given up as something that may pass."""
+    moments = itertools.count(0.0, 10.0)
+    partition = TopicPartition(topic, 2)
+    with Consumer({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {partition: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        *waited, told = list(reading.items())
+    assert set(waited) <= {None}
+    assert type(told.error) is RetriableException
+    assert f"{partition} at offset 100 of [100, 101)" in str(told.error)
+    assert "has sent nothing for 60 s" in str(told.error)
+
+
+def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_a_minute(
+    cluster: MockCluster, topic: str
+) -> None:
+    """It leads many: after the first one the others have ten seconds. What other brokers send is read."""
+    moments = itertools.count(0.0, 2.0)
+    silent, again, there = (TopicPartition(topic, number) for number in range(3))
+    with Consumer({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101), again: OffsetRange(100, 101), there: OffsetRange(0, 100)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        found = [item for item in reading.items() if item is not None]
+    first, second = (str(item.error) for item in found if isinstance(item, Unread))
+    assert f"{silent} at" in first
+    assert "nothing for 60 s" in first
+    assert f"{again} at" in second
+    assert "nothing for 10 s" in second
+    assert sum(len(item) for item in found if isinstance(item, SinkRecords)) == 100
+
+
+def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) -> None:
+    """Regression: a range that began with more than a minute of aborted records was never read."""
+    moments = itertools.count(0.0, 10.0)
+    ends = itertools.chain(range(20), itertools.repeat(19))
+
+    class Aborted(Consumer):
+        def position(self, partition: TopicPartition) -> int:
+            return next(ends)
+
+    partition = TopicPartition(topic, 2)
+    with Aborted({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {partition: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        *waited, told = list(reading.items())
+    assert "has sent nothing for 60 s" in str(told.error)
+    assert 19 + 5 <= len(waited) <= 19 + 6
+
+
+def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
+    """Regression: what a broker had refused hours before ended a range after ten silent seconds."""
+    faults = [Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)]
+
+    class Refused(Consumer):
+        def errors(self) -> list[Fault]:
+            return [faults.pop()] if faults else []
+
+    moments = itertools.count(0.0, 5.0)
+    silent, there = TopicPartition(topic, 1), TopicPartition(topic, 2)
+    with Refused({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101), there: OffsetRange(0, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        found = [item for item in reading.items() if isinstance(item, Unread)]
+    assert [type(item.error) for item in found] == [ConnectException, RetriableException]
+
+
+def taken_to_stop(reading: Items) -> float:
+    """Seconds, once it is at work."""
+    ahead = ReadAhead(reading)
+    time.sleep(0.12)
+    began = time.perf_counter()
+    ahead.stop()
+    assert not ahead._thread.is_alive()
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("where", ["nothing comes", "nobody takes what came", "no broker is there"])
+def test_a_reader_stops_at_once(cluster: MockCluster, topic: str, where: str) -> None:
+    """Within 100 ms, wherever it is."""
+    servers = "127.0.0.1:1" if where == "no broker is there" else cluster.bootstrap
+    made = KafkaReader(KafkaClient(servers))
+    ranges = {TopicPartition(topic, n): OffsetRange(0, 100) for n in range(4)}
+    if where == "nothing comes":
+        ranges = {TopicPartition(topic, 2): OffsetRange(100, 101)}
+    taken = [taken_to_stop(made.read(ranges, RECORD_COLUMNS, {})) for _ in range(5)]
+    assert statistics.median(taken) < 0.1, taken
+
+
+def test_a_reader_stops_at_once_within_a_batch(cluster: MockCluster) -> None:
+    """While it goes over thousands of messages: what is read of them is dropped."""
+    name = f"large-{next(NUMBERS)}"
+    cluster.create(name, 1)
+    cluster.produce(name, 0, ({"value": b"x" * 100} for _ in range(30_000)))
+    made, ranges = (
+        KafkaReader(KafkaClient(cluster.bootstrap)),
+        {TopicPartition(name, 0): OffsetRange(0, 30_000)},
+    )
+    taken = []
+    for delay in (0.0, 0.01, 0.02, 0.03, 0.05):
+        ahead = ReadAhead(made.read(ranges, RECORD_COLUMNS, {}))
+        time.sleep(delay)
+        began = time.perf_counter()
+        ahead.stop()
+        taken.append(time.perf_counter() - began)
+    assert statistics.median(taken) < 0.1, taken
+
+
+def test_a_client_that_is_refused_gives_its_range_up_by_name(cluster: MockCluster, topic: str) -> None:
+    """One broker's refusal ends nothing while others answer; ten silent seconds later it is the reason."""
+    fault = Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)
+
+    class Refused(Consumer):
+        def errors(self) -> list[Fault]:
+            return [fault]
+
+    moments = itertools.count(0.0, 1.0)
+    there, silent = TopicPartition(topic, 1), TopicPartition(topic, 2)
+    with Refused({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {there: OffsetRange(0, 100), silent: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        found = [item for item in reading.items() if item is not None]
+    assert len(values(found, there)) == 100
+    assert type(found[-1].error) is ConnectException
+    assert "the password is wrong (_AUTHENTICATION); check the client properties" in str(found[-1].error)
+
+
+def test_faults_of_a_time_when_nobody_read_are_forgotten(cluster: MockCluster, topic: str) -> None:
+    """A consumer that was kept over an outage begins anew."""
+    pool, asked = reader._Consumers(), []
+
+    class Counted(Consumer):
+        def errors(self) -> list[Fault]:
+            asked.append(self)
+            return super().errors()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reader, "Consumer", Counted)
+        for _ in range(2):
+            with pool.lend({"bootstrap.servers": cluster.bootstrap}) as lent:
+                assert asked[-1] is lent.consumer
+    assert len(asked) == 2
+    lent.consumer.close()
+
+
+def test_a_consumer_that_got_no_further_is_not_kept(
+    cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: one that took a topic created again for an older one was lent to every generation after."""
+    made: list[Consumer] = []
+
+    class Counted(Consumer):
+        def __init__(self, properties: Mapping[str, str]) -> None:
+            made.append(self)
+            super().__init__(properties)
+
+    monkeypatch.setattr(reader, "Consumer", Counted)
+    one, partition = kafka(cluster, client_id="deaf"), TopicPartition(topic, 1)
+    (unread,) = read(one, {partition: OffsetRange(5_000, 5_001)})
+    assert isinstance(unread, Unread)
+    assert len(values(read(one, {partition: OffsetRange(0, 100)}), partition)) == 100
+    assert len(made) == 2
+
+
+def test_a_group_that_may_not_be_used_is_no_refusal(cluster: MockCluster, topic: str) -> None:
+    """Regression: without the right to a group that no reader is in, ten silent seconds ended a range for good."""
+    denied = Fault(30, "GROUP_AUTHORIZATION_FAILED", "no such right", is_fatal=False, is_retriable=False)
+
+    class Denied(Consumer):
+        def errors(self) -> list[Fault]:
+            return [denied]
+
+    moments = itertools.count(0.0, 5.0)
+    silent = TopicPartition(topic, 1)
+    with Denied({"bootstrap.servers": cluster.bootstrap}) as consumer:
+        ranges = {silent: OffsetRange(100, 101)}
+        reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
+        *_, told = reading.items()
+    assert type(told.error) is RetriableException
+    assert "GROUP_AUTHORIZATION_FAILED" in str(told.error)

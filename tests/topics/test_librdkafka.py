@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
+from sinksdk.topics.kafka import KafkaClient, librdkafka, rdkafka
+from sinksdk.topics.kafka.cluster import Cluster
+from sinksdk.topics.kafka.librdkafka import translated
+from sinksdk.topics.kafka.reader import PROPERTIES
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="p\\"w;x" ;'
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required password='secret' username=ada;"
+
+
+@pytest.mark.parametrize(("jaas", "password"), [(PLAIN, 'p"w;x'), (SCRAM, "secret")])
+def test_user_and_password_of_a_login_module_are_found(jaas: str, password: str) -> None:
+    """In any order, quoted either way or not at all, with escapes."""
+    found = translated({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ada",
+        "sasl.password": password,
+    }
+
+
+CONSUMER = {
+    "check.crcs": ("true", "check.crcs", "true"),
+    "client.dns.lookup": ("use_all_dns_ips", "client.dns.lookup", "use_all_dns_ips"),
+    "client.rack": ("eu-1", "client.rack", "eu-1"),
+    "connections.max.idle.ms": ("540000", "connections.max.idle.ms", "540000"),
+    "enable.metrics.push": ("false", "enable.metrics.push", "false"),
+    "fetch.max.bytes": ("104857600", "fetch.max.bytes", "104857600"),
+    "fetch.max.wait.ms": ("200", "fetch.wait.max.ms", "200"),
+    "fetch.min.bytes": ("100000", "fetch.min.bytes", "100000"),
+    "isolation.level": ("read_uncommitted", "isolation.level", "read_uncommitted"),
+    "max.partition.fetch.bytes": ("52428800", "fetch.message.max.bytes", "52428800"),
+    "metadata.max.age.ms": ("300000", "metadata.max.age.ms", "300000"),
+    "metadata.recovery.rebootstrap.trigger.ms": ("1000", "metadata.recovery.rebootstrap.trigger.ms", "1000"),
+    "metadata.recovery.strategy": ("REBOOTSTRAP", "metadata.recovery.strategy", "REBOOTSTRAP"),
+    "receive.buffer.bytes": ("65536", "socket.receive.buffer.bytes", "65536"),
+    "reconnect.backoff.max.ms": ("2000", "reconnect.backoff.max.ms", "2000"),
+    "reconnect.backoff.ms": ("50", "reconnect.backoff.ms", "50"),
+    "request.timeout.ms": ("40000", "socket.timeout.ms", "40000"),
+    "retry.backoff.max.ms": ("2000", "retry.backoff.max.ms", "2000"),
+    "retry.backoff.ms": ("200", "retry.backoff.ms", "200"),
+    "send.buffer.bytes": ("131072", "socket.send.buffer.bytes", "131072"),
+    "socket.connection.setup.timeout.ms": ("10000", "socket.connection.setup.timeout.ms", "10000"),
+}
+"""Settings of Java's consumer: a value, librdkafka's name, and the value there."""
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What has been told since; a process tells each thing once."""
+    librdkafka._tell.cache_clear()
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("key", CONSUMER)
+def test_a_setting_of_javas_consumer_is_one_of_librdkafkas(key: str) -> None:
+    """A client takes each of them."""
+    value, name, there = CONSUMER[key]
+    found = translated({"bootstrap.servers": "127.0.0.1:1", key: value})
+
+    assert found == {"bootstrap.servers": "127.0.0.1:1", name: there}
+    with rdkafka.Consumer({**PROPERTIES, **found}):
+        pass
+
+
+@pytest.mark.parametrize("key", ["receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"])
+def test_minus_one_is_zero(key: str, warnings: Callable[[], list[str]]) -> None:
+    """The system's buffers; connections that are never closed."""
+    assert list(translated({key: "-1"}).values()) == ["0"]
+    assert warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "taken"),
+    [
+        ("fetch.max.bytes", "2147483647", "2147483135"),
+        ("fetch.max.bytes", "1024", "1000000"),
+        ("request.timeout.ms", "600000", "300000"),
+        ("retry.backoff.ms", "0", "1"),
+    ],
+)
+def test_a_number_that_java_takes_and_librdkafka_does_not(
+    key: str, wanted: str, taken: str, warnings: Callable[[], list[str]]
+) -> None:
+    """The nearest one is used, which is said: a configuration that ran in Connect starts."""
+    found = translated({key: wanted})
+
+    assert list(found.values()) == [taken]
+    assert warnings() == [f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here"]
+    with rdkafka.Consumer({**PROPERTIES, **found}):
+        pass
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    """By the name it was written under."""
+    with pytest.raises(ConfigException, match=r"'fetch.max.wait.ms' is 'soon', but must be a whole number"):
+        translated({"fetch.max.wait.ms": "soon"})
+
+
+def test_what_has_no_meaning_here_is_left_out(warnings: Callable[[], list[str]]) -> None:
+    """Known by name: groups, Java's classes, the producer's own. Librdkafka would refuse some of it."""
+    java = {
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": "true",
+        "group.id": "mine",
+        "interceptor.classes": "a.B",
+        "key.deserializer": "a.C",
+        "linger.ms": "5",
+        "max.poll.records": "5",
+        "partition.assignment.strategy": "a.D",
+        "session.timeout.ms": "60000",
+        "client.id": "me",
+    }
+
+    assert translated(java) == {"client.id": "me"}
+    assert warnings() == []
+
+
+def test_what_nobody_knows_is_told_of_once(warnings: Callable[[], list[str]]) -> None:
+    """As Java's client does; never its value. Under the prefix it is passed on."""
+    for _ in range(2):
+        found = translated({"fetch.min.byte": "secret", "librdkafka.queued.min.messages": "7"})
+        assert found == {"queued.min.messages": "7"}
+
+    (told,) = warnings()
+    assert told.startswith("'fetch.min.byte' was supplied but isn't a known config of Kafka's clients")
+    assert "'librdkafka.fetch.min.byte'" in told
+    assert "secret" not in told
+
+
+def test_a_security_setting_without_counterpart_is_told_of(warnings: Callable[[], list[str]]) -> None:
+    """None is lost without a word."""
+    assert translated({"ssl.enabled.protocols": "TLSv1.3", "ssl.truststore.password": "secret"}) == {}
+
+    (told,) = warnings()
+    assert told.startswith("Kafka's 'ssl.enabled.protocols' has no effect")
+
+
+def test_other_clients_get_nothing_that_only_consumers_have() -> None:
+    """Librdkafka would complain of each."""
+    client = KafkaClient("here:9092")
+    written = {key: value for key, (value, _, _) in CONSUMER.items()}
+    written |= {"librdkafka.queued.min.messages": "7", "librdkafka.statistics.interval.ms": "0"}
+    complaints = logging.getLogger("tests.librdkafka")
+    said: list[str] = []
+    complaints.addHandler(handler := logging.Handler())
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+
+    found = client.librdkafka(written, consumes=False)
+    producer = Producer({**found, "bootstrap.servers": "127.0.0.1:1", "log_level": 4, "logger": complaints})
+    producer.poll(0.1)
+
+    assert [line for line in said if "CONFWARN" in line] == []
+    assert found["socket.timeout.ms"] == "40000"
+
+
+KERBEROS = (
+    'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="/etc/me.keytab" '
+    'principal="me@EXAMPLE.COM";'
+)
+
+
+@pytest.mark.parametrize("mechanism", [{}, {"sasl.mechanism": "GSSAPI"}])
+def test_kerberos_needs_a_client_that_has_it(
+    mechanism: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is Java's mechanism if none is named; the wheels have none of it. The message has the command."""
+    client = KafkaClient("here:9092")
+    java = {"security.protocol": "SASL_SSL", "sasl.jaas.config": KERBEROS, **mechanism}
+
+    monkeypatch.setattr("sinksdk.topics.kafka.client.has_feature", lambda name: name != "sasl_gssapi")
+    with pytest.raises(
+        ConfigException, match=r"GSSAPI.*Kerberos.*libsasl2.*pip install .*--no-binary confluent-kafka"
+    ):
+        client.librdkafka(java)
+
+    monkeypatch.setattr("sinksdk.topics.kafka.client.has_feature", lambda name: name == "sasl_gssapi")
+    found = client.librdkafka(java)
+    assert found["sasl.kerberos.keytab"] == "/etc/me.keytab"
+    assert found["sasl.kerberos.principal"] == "me@EXAMPLE.COM"
+
+
+def test_other_logins_need_no_kerberos() -> None:
+    """Nor does a mechanism without SASL."""
+    client = KafkaClient("here:9092")
+
+    assert client.librdkafka({"sasl.mechanism": "GSSAPI"})
+    assert client.librdkafka({"security.protocol": "SASL_SSL", "librdkafka.sasl.mechanisms": "SCRAM-SHA-512"})
+
+
+def test_what_librdkafka_was_built_with_can_be_asked() -> None:
+    """Without making a client."""
+    assert rdkafka.has_feature("sasl_scram")
+    assert not rdkafka.has_feature("sasl_pigeon")
+
+
+def test_a_token_in_librdkafkas_words_goes_with_javas_login_module() -> None:
+    """The file may serve Java's clients as well."""
+    java = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
+        "librdkafka.sasl.oauthbearer.method": "oidc",
+    }
+
+    assert translated(java) == {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
+
+
+def test_pem_files_are_named_in_librdkafkas_words() -> None:
+    """A PEM truststore is a file of CA certificates; a PEM keystore holds certificate and key."""
+    java = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "/me.pem",
+        "ssl.key.password": "x",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+
+    assert translated(java) == {
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.key.password": "x",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
+def test_all_that_cannot_be_translated_is_said_at_once_with_what_to_do() -> None:
+    """JKS files and login modules librdkafka does not have."""
+    java = {
+        "ssl.truststore.location": "/trust.jks",
+        "ssl.keystore.location": "/key.jks",
+        "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
+    }
+
+    with pytest.raises(ConfigException) as caught:
+        translated(java)
+
+    assert len(caught.value.problems) == 3
+    assert "secret" not in str(caught.value)
+    assert all("librdkafka." in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("further", [{}, {"sasl.mechanism": "PLAIN"}])
+def test_a_user_in_librdkafkas_words_without_the_prefix(further: dict[str, str]) -> None:
+    """Regression: "sasl.username and sasl.password must be set", though they were."""
+    with pytest.raises(
+        ConfigException, match=r"no settings of Kafka's clients.*sasl\.jaas\.config.*librdkafka\."
+    ) as caught:
+        translated({"sasl.username": "ada", "sasl.password": "secret", **further})
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("understood", [{"sasl.jaas.config": PLAIN}, {"librdkafka.sasl.username": "ada"}])
+def test_a_user_without_the_prefix_beside_one_that_is_understood(understood: dict[str, str]) -> None:
+    """Nothing is missing then."""
+    assert translated({"sasl.username": "eve", **understood})["sasl.username"] == "ada"
+
+
+def test_properties_that_are_not_accepted_are_said_in_librdkafkas_words() -> None:
+    """Regression: KafkaError{code=_INVALID_ARG,val=-186,str=...}."""
+    properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "CARRIER_PIGEON"}
+
+    for make in (Cluster, KafkaLog):
+        with pytest.raises(
+            ConfigException, match="client properties are not accepted: Invalid value"
+        ) as caught:
+            make(properties)
+        assert "KafkaError{" not in str(caught.value)
+
+
+def test_librdkafkas_own_settings_win(tmp_path: Path) -> None:
+    """Keys with the prefix are the way out for whatever has no translation."""
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# a comment\nsecurity.protocol=SSL\nssl.truststore.location=/trust.jks\n"
+        "librdkafka.ssl.ca.location = /ca.pem\nbootstrap.servers=elsewhere:1\n"
+    )
+    client = KafkaClient("here:9092", str(file))
+
+    assert client.librdkafka() == {
+        "bootstrap.servers": "here:9092",
+        "security.protocol": "SSL",
+        "ssl.ca.location": "/ca.pem",
+    }
+
+
+def test_a_secret_named_by_reference_is_looked_up_where_a_client_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client itself holds only the file's name."""
+    file = tmp_path / "client.properties"
+    file.write_text("ssl.key.password=${env:KEY_PASSWORD}\n")
+    monkeypatch.setenv("KEY_PASSWORD", "open sesame")
+    client = KafkaClient("here:9092", str(file))
+
+    assert "sesame" not in repr(client)
+    assert client.librdkafka()["ssl.key.password"] == "open sesame"
+
+
+def test_a_properties_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """With its name."""
+    with pytest.raises(ConfigException, match=r"gone\.properties cannot be read: No such file"):
+        KafkaClient("here:9092", str(tmp_path / "gone.properties")).librdkafka()

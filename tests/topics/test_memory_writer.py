@@ -1,0 +1,64 @@
+"""Topics in memory behave as those outside do."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import RetriableException
+from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
+from sinksdk.source import SourceRecord
+from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+from tests.topics.writer_contract import NAME, Place, WriterContract
+
+
+class Memory:
+    """Topics under their own names."""
+
+    def __init__(self) -> None:
+        self.topics = MemoryTopics()
+
+    def topic(self, name: str) -> str:
+        return name
+
+    def writer(self, task: int = 0) -> TransactionalWriter:
+        return MemoryWriter(self.topics, transactional_id("g", NAME._replace(task=task)), NAME.connector)
+
+    def offsets(self, connector: str = NAME.connector) -> CommittedOffsets:
+        return MemoryOffsets(self.topics, connector)
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in self.topics.records(topic)]
+
+
+class TestMemory(WriterContract):
+    """In memory."""
+
+    @pytest.fixture
+    def place(self) -> Place:
+        return Memory()
+
+
+def test_a_commit_whose_answer_was_lost_is_found_out() -> None:
+    """The same call again tells where the records are, and writes nothing twice."""
+    answers = iter([True, True, False, True])
+
+    def lossy(what: str, effect: object) -> object:
+        result = effect()
+        if not next(answers):
+            raise RetriableException(what)
+        return result
+
+    topics = MemoryTopics(lossy)
+    writer = MemoryWriter(topics, "id", "files")
+    writer.init()
+    writer.begin()
+    writer.send(SourceRecord({}, {}, "a", b"1"))
+    with pytest.raises(RetriableException, match="id commits 1 records"):
+        writer.commit([])
+    assert [m.offset for m in writer.commit([])] == [0]
+    assert len(topics.records("a")) == 1
+
+
+def test_transactional_ids_are_connects() -> None:
+    """Group, connector and task."""
+    assert transactional_id("cluster", NAME) == "cluster-files-0"
