@@ -39,7 +39,12 @@ class Page:
     """One scrape."""
 
     def __init__(self, port: int) -> None:
-        answer = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=20)
+        give_up = time.monotonic() + 20
+        while True:  # a server that has just begun to collect says so, and a scraper comes again
+            answer = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=20)
+            if answer.status_code != 503 or time.monotonic() > give_up:
+                break
+            time.sleep(0.2)
         assert answer.status_code == 200, answer.text
         self.samples = [
             sample for family in text_string_to_metric_families(answer.text) for sample in family.samples
