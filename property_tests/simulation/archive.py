@@ -353,7 +353,8 @@ class Archive:
             if row is None:
                 continue
             if outcome.failure is None or not outcome.failure.is_final:
-                if outcome.failure is None and outcome.read_to > row.highest + 1:
+                # What an earlier attempt had committed to its end is not looked at again.
+                if outcome.failure is None and outcome.read_to > max(row.highest + 1, committed):
                     self.world.violation(f"{row} came late, and nobody minded")
                 continue  # its partition had been closed before anybody looked at it
             self.world.happened["order violated"] += 1
