@@ -285,12 +285,12 @@ def test_with_no_window_only_failures_in_a_row_count() -> None:
 
 def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> None:
     """Regression: tokens that cannot be discarded made empty generations without pause, for ever."""
-    made, launcher, _ = driver(Source({P0: 3}), Undiscardable)
+    made, launcher, _ = driver(Source({P0: 3}), Undiscardable, **{"restart.backoff.ms": 60_000})
 
     made.run(until_caught_up=True)
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
-    assert len(launcher.plans) <= 3
+    assert len(launcher.plans) == 2
     (status,) = connector_info(launcher.store, "c", 0.0).partitions
     assert status.error is not None
     assert "what no commit covers could not be discarded in 2 generations in a row" in status.error
