@@ -164,7 +164,7 @@ class CleanUp:
             )
             if not record.forced:
                 raise ConnectException(message) from error
-            log.error(  # noqa: TRY400 - the operator knows
+            log.error(  # noqa: TRY400 - --force asked for it
                 "connector %s is deleted by force; the group its commits are mirrored to may be behind: %s",
                 self._connector,
                 error,

@@ -12,7 +12,9 @@ from sinksdk.launch.connectors import PreparedSink
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration
+from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.source_job import SparkSourceLauncher
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
@@ -55,8 +57,6 @@ class LauncherOnDemand:
         session = self._spark.context()
         if session is None:
             return _NeverStarted()
-        from sinksdk.spark.generation_job import SparkLauncher  # noqa: PLC0415 - loads pyspark
-
         source, columns = self._ready.opened.source, columns_read(self._ready)
         with _telling_of_death(self._spark, plan):
             return SparkLauncher(session, source, columns, self._spec).launch(plan)
@@ -84,8 +84,6 @@ class SourceLauncherOnDemand:
         session = self._spark.context()
         if session is None:
             return _NeverStarted()
-        from sinksdk.spark.source_job import SparkSourceLauncher  # noqa: PLC0415 - loads pyspark
-
         with _telling_of_death(self._spark, plan):
             return SparkSourceLauncher(session, self._spec).launch(plan)
 

@@ -11,6 +11,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.connectors import PreparedSink, PreparedSource
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.launchers import LauncherOnDemand, SourceLauncherOnDemand
+from sinksdk.spark import active, context
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
 from sinksdk.store import identify
@@ -127,13 +128,9 @@ class SparkOnDemand:
             return self._spark is None or not self._is_alive(self._spark)
 
     def _is_alive(self, spark: SparkContext) -> bool:
-        from sinksdk.spark.context import is_alive  # noqa: PLC0415 - loads py4j
-
-        return is_alive(spark)
+        return context.is_alive(spark)
 
     def _bury(self, spark: SparkContext) -> None:
-        from sinksdk.spark.context import forget_dead_spark  # noqa: PLC0415 - loads pyspark
-
         master = self._deployment.spark.master
         if not self._is_ours:
             raise ConnectException(
@@ -143,17 +140,14 @@ class SparkOnDemand:
         self._spark = None
         if _STARTED.pop(spark, None) is not None:  # nobody else here has found out before
             log.error("Spark on %s has died; what ran is read again from its commits", master)
-            forget_dead_spark()
+            context.forget_dead_spark()
 
     def _find_or_start(self) -> SparkContext:
-        from sinksdk.spark.active import active_spark  # noqa: PLC0415 - loads pyspark
-        from sinksdk.spark.context import start_spark  # noqa: PLC0415 - loads pyspark, which takes a second
-
         settings = self._deployment.spark
-        spark = settings.context or (active_spark() if settings.joins else None)
+        spark = settings.context or (active.active_spark() if settings.joins else None)
         if spark is None:
             self._tell(f"starting Spark on {settings.master}")
-            spark = start_spark(f"sinksdk {self._name}", settings.master, extra_conf=settings.conf)
+            spark = context.start_spark(f"sinksdk {self._name}", settings.master, extra_conf=settings.conf)
             _STARTED[spark] = set()
         self._is_ours = spark in _STARTED
         if self._is_ours:
