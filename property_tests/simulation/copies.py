@@ -164,6 +164,9 @@ class Copies:
         if before is None or after["planned"] == before["planned"]:
             self.reader.fences[driver].clear()  # it has claimed, and decides now
             return
+        if after["transactional_tasks"] is None:  # only a write without its condition does so
+            self.world.violation(f"the task count record of generation {before['planned']} was lost")
+            return
         plans = [self._plan(before["planned"]), self._plan(after["planned"])]
         tasks = [plan and (plan.config, [task.config for task in plan.tasks]) for plan in plans]
         recorded = before["transactional_tasks"]
