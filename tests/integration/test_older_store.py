@@ -1,0 +1,139 @@
+"""A connector that version 62c36d0 ran, and that was killed at every point of a commit, is run on by this one.
+
+The fixture is that version's own store, topic directory and S3 objects (tests/fixtures/store_62c36d0). Only what
+a new S3 cannot have is made anew: its address and bucket, and ids of multipart uploads, which S3 chooses. Uploads
+are begun again with the metadata and parts they had, and the new ids are written into the store's texts.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+import sinksdk
+from sinksdk.control.herder import Herder
+from sinksdk.control.info import ConnectorInfo
+from sinksdk.store import open_store
+from sinksdk.store.reports import ConnectorHistory
+from tests.integration.archive_site import Site, client, site
+from tests.integration.test_input_as_it_is import milliseconds
+from tests.older_store import CONNECTOR, in_s3, restore_s3, restore_store, restore_topics
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, END, LATER = range(5), 290, 350
+GENERATION = 10
+"""The last one of the older version."""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        restore_store(made.store_file, restore_s3(client(made.endpoint), made.endpoint, made.bucket))
+        restore_topics(made.topics)
+        made.configure(flush_size=40, tasks_max=5)
+        yield made
+
+
+def run(archive: Site, spark: SparkContext) -> dict[int, int]:
+    """Run until everything is committed: how many records of each partition that took."""
+    summary = sinksdk.run(
+        archive.config, source=archive.topics, store=archive.store, spark=spark, until_caught_up=True
+    )
+    return {partition.partition: records for partition, records in summary.partitions.items() if records}
+
+
+def seen(archive: Site) -> tuple[ConnectorInfo, ConnectorHistory]:
+    """The connector as an operator sees it."""
+    with closing(open_store(archive.store)) as store:
+        herder = Herder(store)
+        return herder.info(CONNECTOR), herder.history(CONNECTOR)
+
+
+def objects(archive: Site) -> dict[str, bytes]:
+    """All there is to be seen in the bucket, by key, in order."""
+    s3 = client(archive.endpoint)
+    listed = s3.list_objects_v2(Bucket=archive.bucket)["Contents"]
+    return {
+        item["Key"]: s3.get_object(Bucket=archive.bucket, Key=item["Key"])["Body"].read() for item in listed
+    }
+
+
+def archived(archive: Site, partition: int) -> list[tuple[Any, ...]]:
+    """A partition's records as an ordinary Avro reader finds them, file by file."""
+    bodies = [body for key, body in objects(archive).items() if f"/partition={partition}/" in key]
+    rows = [row for body in bodies for row in fastavro.reader(io.BytesIO(body))]
+    return [(row["offset"], row["key"], row["value"], milliseconds(row["timestamp"])) for row in rows]
+
+
+def produced(archive: Site, partition: int) -> list[tuple[Any, ...]]:
+    """A partition's records as an ordinary Parquet reader finds them, file by file."""
+    files = sorted((archive.topics / "topic=orders" / f"partition={partition}").glob("*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    return [(row["offset"], row["key"], row["value"], milliseconds(row["timestamp"])) for row in rows]
+
+
+def assert_complete(archive: Site, end: int) -> None:
+    """Each record is archived once, byte for byte, everything is committed, and no upload is left."""
+    for partition in PARTITIONS:
+        rows = archived(archive, partition)
+        assert rows == produced(archive, partition)
+        assert [row[0] for row in rows] == list(range(end))
+    committed = sinksdk.committed_offsets(archive.store, CONNECTOR)
+    assert {p.partition: (o.offset, o.tokens) for p, o in committed.items()} == dict.fromkeys(
+        PARTITIONS, (end, ())
+    )
+    assert archive.uploads() == []
+    code, output = archive.verify()
+    assert code == 0, output
+
+
+def test_what_an_older_version_has_left_is_finished_and_run_on(archive: Site, spark: SparkContext) -> None:
+    """Stale uploads are aborted, committed ones are published, what failed and what was not committed is read again; then new records follow."""
+    kept = in_s3()
+    before, past = seen(archive)
+    assert len(archive.uploads()) == len(kept["uploads"]) == 7
+
+    assert run(archive, spark) == {1: 60, 4: 190}
+
+    assert_complete(archive, END)
+    found = objects(archive)
+    older = {item["key"]: item["body"] for item in kept["objects"]}
+    assert {key: found[key] for key in older} == older
+    published = [
+        upload
+        for upload in kept["uploads"]
+        if "partition=2" in upload["key"] or "partition=3" in upload["key"]
+    ]
+    assert [found[upload["key"]] for upload in published] == [
+        b"".join(upload["parts"]) for upload in published
+    ]
+
+    after, history = seen(archive)
+    assert before.generation == GENERATION < after.generation
+    assert [p.partition.partition for p in before.partitions if p.error] == [4]
+    assert [p.partition.partition for p in after.partitions if p.error] == []
+    assert {p.partition.partition: (p.committed, p.end, p.lag) for p in after.partitions} == dict.fromkeys(
+        PARTITIONS, (END, END, 0)
+    )
+    assert history.failures == past.failures
+    new = [bucket for bucket in history.buckets if bucket not in past.buckets]
+    assert sum(bucket.records for bucket in new) == 60 + 190
+    assert sum(bucket.files for bucket in new) == 2 + 5 + 4  # the last four were only to be published
+
+    archive.produce(len(PARTITIONS), LATER - END, size=12, first=END)
+
+    assert run(archive, spark) == dict.fromkeys(PARTITIONS, LATER - END)
+
+    assert_complete(archive, LATER)
+    assert seen(archive)[0].generation > after.generation

@@ -1,0 +1,86 @@
+"""What version 62c36d0 has left of a connector, brought to life: tests/fixtures/store_62c36d0/README.md tells of it.
+
+S3 makes ids of uploads, so those of the fixture cannot be had again: uploads are begun anew, with the metadata
+and the parts they had, and the store's texts name the new ids, endpoint and bucket instead of the old ones. All
+else is as that version wrote it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).with_name("fixtures") / "store_62c36d0"
+CONNECTOR = "archive"
+_ENDPOINT, _BUCKET = "http://S3", "BUCKET"
+
+
+def in_s3() -> dict[str, Any]:
+    """Objects, and uploads that were neither complete nor aborted; bodies and parts as bytes."""
+    kept: dict[str, Any] = json.loads((FOLDER / "s3.json").read_text())
+    for item in kept["objects"]:
+        item["body"] = base64.b64decode(item["body"])
+    for upload in kept["uploads"]:
+        upload["parts"] = [base64.b64decode(part) for part in upload["parts"]]
+    return kept
+
+
+def restore_store(file: Path, instead: Mapping[str, str] | None = None) -> None:
+    """Make the SQLite store.
+
+    Args:
+        file: where; there is none yet.
+        instead: texts to write in place of others.
+    """
+    dump = (FOLDER / "store.sql").read_text()
+    for old, new in (instead or {}).items():
+        dump = dump.replace(old, new)
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(dump)
+
+
+def restore_topics(folder: Path) -> None:
+    """Make the topic directory, files and all."""
+    shutil.copytree(FOLDER / "topics", folder)
+
+
+def restore_s3(s3: Any, endpoint: str, bucket: str) -> dict[str, str]:
+    """Fill an empty bucket.
+
+    Args:
+        s3: boto3's client of that endpoint.
+
+    Returns:
+        What the store must say instead of what it says.
+    """
+    kept = in_s3()
+    for item in kept["objects"]:
+        s3.put_object(
+            Bucket=bucket,
+            Key=item["key"],
+            Body=item["body"],
+            ContentType=item["type"],
+            Metadata=item["metadata"],
+        )
+    instead = {_ENDPOINT: endpoint, f'"{_BUCKET}"': f'"{bucket}"', f"s3://{_BUCKET}/": f"s3://{bucket}/"}
+    for upload in kept["uploads"]:
+        where = {"Bucket": bucket, "Key": upload["key"]}
+        begun = s3.create_multipart_upload(
+            **where,
+            Metadata=upload["metadata"],
+            ContentType="application/avro",
+            ChecksumAlgorithm="CRC32",
+            ChecksumType="FULL_OBJECT",
+        )
+        for number, part in enumerate(upload["parts"], 1):
+            s3.upload_part(
+                **where, UploadId=begun["UploadId"], PartNumber=number, Body=part, ChecksumAlgorithm="CRC32"
+            )
+        instead[upload["id"]] = begun["UploadId"]
+    return instead
