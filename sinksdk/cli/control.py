@@ -24,8 +24,7 @@ from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
-from sinksdk.store import Store, open_store
-from sinksdk.store.absolute import absolute_store_url
+from sinksdk.store import Store, absolute_store_url, open_store
 
 _LOOK: Final = 0.2  # seconds between looks whether a deletion is done
 _PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done
