@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 from sinksdk.control import registry
 from sinksdk.control.checks import connector_type
+from sinksdk.control.history import read_totals, task_progress, with_progress
 from sinksdk.control.liveness import SILENCE, is_gone
 from sinksdk.control.status import ShownState, State, read_status
-from sinksdk.control.totals import read_totals, task_progress, with_progress
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.settings.plugins import ConnectorType

@@ -64,8 +64,13 @@ class OwnRow(Generic[V]):
         self._model = model
         self._version: str | None = None
 
+    def look(self) -> V | None:
+        """What stands there. Raises as :func:`read`."""
+        row = read(self._store, self._key, self._model)
+        return row.value if row else None
+
     def read(self) -> V | None:
-        """What stands there; the next write replaces it. Raises as :func:`read`."""
+        """As :meth:`look`; :meth:`replace` is of this value."""
         row = read(self._store, self._key, self._model)
         self._version = row.version if row else None
         return row.value if row else None
