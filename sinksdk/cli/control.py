@@ -14,10 +14,9 @@ from sinksdk.cli.formatting import moment, number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
-from sinksdk.control.checks import check_config
+from sinksdk.control.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
 from sinksdk.control.info import ConnectorInfo, TaskInfo
-from sinksdk.control.redaction import redacted, still_hidden, with_secrets
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete

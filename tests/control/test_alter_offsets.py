@@ -20,7 +20,8 @@ from sinksdk import (
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.control.liveness import ConnectorClosingException
-from sinksdk.control.sink_offsets import OffsetsRefusedException, OpenedSink
+from sinksdk.control.offsets import OffsetsRefusedException
+from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
 from sinksdk.testing.clock import ManualClock
