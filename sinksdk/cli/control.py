@@ -16,8 +16,8 @@ from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
 from sinksdk.control.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
-from sinksdk.control.info import ConnectorInfo, TaskInfo
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
+from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.backoff import told

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinksdk.control import registry
+from sinksdk.control.history import read_history
 from sinksdk.control.info import (
-    ConnectorInfo,
     OnDamage,
-    connector_history,
     connector_info,
     connector_infos,
     connector_reports,
 )
 from sinksdk.control.offsets import StoppedConnector
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.records import TopicPartition
@@ -55,7 +55,7 @@ class Herder:
 
     def history(self, name: str) -> ConnectorHistory:
         """What a connector did lately; nothing, where there is none of that name."""
-        return connector_history(self._store, name)
+        return read_history(self._store, name)
 
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
         """How all connectors are doing, and what they did lately; otherwise as :meth:`infos`."""

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sinksdk.control.progress import last_progress
-from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
@@ -262,6 +261,12 @@ def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> 
         {task: row.measures for task, row in newer.items()},
         {p.topic_partition: p.counts for row in newer.values() for p in row.partitions},
     )
+
+
+def read_history(store: Store, connector: str) -> ConnectorHistory:
+    """What a connector did lately; empty where there is none of that name."""
+    row = table.read(store, history_key(connector), ConnectorHistory)
+    return row.value if row else ConnectorHistory()
 
 
 def read_totals(store: Store, connector: str) -> ConnectorTotals:

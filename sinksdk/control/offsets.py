@@ -1,4 +1,4 @@
-"""What altering offsets of a sink or source begins with (KIP-875): is it stopped, claim, ask the connector."""
+"""What altering offsets of sinks and sources begins with (KIP-875): be stopped, claim, ask the connector."""
 
 from __future__ import annotations
 

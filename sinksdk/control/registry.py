@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.keys import CONNECTORS, config_key, connector_of
+from sinksdk.store.keys import CONNECTORS, config_key, connector_of, connector_prefix
 from sinksdk.store.records import ConnectorRecord, TargetState
 
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
@@ -28,6 +28,11 @@ class ConnectorExistsException(ConnectException):
 
 class ConnectorDeletedException(ConnectException):
     """The connector is being deleted: until that is done, its name stays taken."""
+
+
+def snapshot(store: Store, connector: str | None = None) -> Store:
+    """Everything that is kept of a connector, or of all, as of one moment where the store can do that."""
+    return store.snapshot(CONNECTORS if connector is None else connector_prefix(connector))
 
 
 def names(store: Store) -> list[str]:

@@ -367,6 +367,15 @@ def current_plan(store: Store, connector: str, generation: int) -> GenerationPla
     return plan.value if plan else None
 
 
+def newest_plan(store: Store, connector: str) -> tuple[TaskCountRecord | None, GenerationPlan | None]:
+    """The task count record, and the plan of the newest generation that has one, as far as they exist."""
+    count = table.read(store, task_count_key(connector), TaskCountRecord)
+    if count is None or not count.value.planned:
+        return count.value if count else None, None
+    plan = table.read(store, plan_key(connector, count.value.planned), GenerationPlan)
+    return count.value, plan.value if plan else None
+
+
 def with_dropped(plan: GenerationPlan, dropped: Dropped) -> GenerationPlan:
     """A plan with the dropped topics that were set apart from it."""
     committed, ids = (*plan.committed, *dropped.committed), dropped.topic_ids | plan.topic_ids
