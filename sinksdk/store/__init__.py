@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# More than twelve imports: what other parts use of the store, and the three kinds that open_store knows.
 import uuid
 from functools import partial
 from pathlib import Path
