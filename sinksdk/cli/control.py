@@ -14,18 +14,16 @@ from sinksdk.cli.formatting import moment, number
 from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
 from sinksdk.cli.source import SourceOptions
 from sinksdk.cli.source_status import show_source, source_partitions, source_task
-from sinksdk.control.checks import check_config
+from sinksdk.control.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
-from sinksdk.control.info import ConnectorInfo, TaskInfo
-from sinksdk.control.redaction import redacted, still_hidden, with_secrets
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
+from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.backoff import told
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
-from sinksdk.store import Store, open_store
-from sinksdk.store.absolute import absolute_store_url
+from sinksdk.store import Store, absolute_store_url, open_store
 
 _LOOK: Final = 0.2  # seconds between looks whether a deletion is done
 _PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done

@@ -9,7 +9,7 @@ from rich.console import Console
 from sinksdk.cli.formatting import number
 from sinksdk.cli.output import add_row, table, write, write_table
 from sinksdk.cli.task_tally import committed
-from sinksdk.control.info import ConnectorInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.source.positions import as_json
 
 

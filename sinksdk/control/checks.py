@@ -1,4 +1,4 @@
-"""Everything that can be said of a configuration without touching the outside world."""
+"""Configurations: checked without touching the outside world, and shown without secrets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_cla
 from sinksdk.settings.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
-from sinksdk.support.confidential import Secrets
+from sinksdk.support.confidential import HIDDEN, Secrets, sounds_secret, without_passwords_in_urls
 
 _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
+_ANY_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,11 @@ class Checked:
 
     Args:
         raw: dotted names and texts as written, references unresolved.
-        connector: the connector it names, None when there is none.
-        config: its validated configuration, None when there are problems.
+        connector: None: it names none that can be loaded.
+        config: None: there are problems.
         problems: all that keeps it from starting, as sentences.
         warnings: what is odd about the file's form, or about references in it.
-        options: what becomes of each key; empty when there is no connector to ask.
+        options: what becomes of each key; empty without a connector.
         notes: keys that are not in the file and whose defaults are not those of the connector it was
             written for, each with what that changes.
     """
@@ -57,7 +58,7 @@ class Checked:
 
     @property
     def is_startable(self) -> bool:
-        """Whether ``sinksdk run`` would begin with it."""
+        """Whether ``sinksdk run`` would start it."""
         return not self.problems
 
     @property
@@ -68,7 +69,7 @@ class Checked:
 
     @property
     def odd(self) -> Sequence[Option]:
-        """Keys that keep nothing from starting and do not do what they do in Kafka Connect, or nothing."""
+        """Keys that are accepted and do not do what they do in Kafka Connect, or nothing."""
         meanings = (Meaning.UNKNOWN, Meaning.IGNORED, Meaning.DIFFERS)
         return [option for option in self.options if option.verdict.meaning in meanings]
 
@@ -79,9 +80,6 @@ class Checked:
 
 def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
     """Read and check a configuration: no I/O besides its file and the references in it.
-
-    Args:
-        config: as :func:`~sinksdk.settings.file.read_config` takes it.
 
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.
@@ -100,8 +98,7 @@ def check_config(raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVID
     """Check a configuration: no I/O besides the references in it. No problem quotes a secret.
 
     Args:
-        raw: dotted names and texts as written, references unresolved.
-        providers: what it may refer to; while it refers to anything else, nothing of it is looked at.
+        providers: what it may refer to; if it refers to anything else, only that is reported.
     """
     if refused := providers.problems(raw):
         return Checked(raw, problems=refused)
@@ -136,7 +133,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
 
 
 def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[str]:
-    """References to config providers that only Connect has, or somebody's own: they are taken literally."""
+    """References to config providers that do not exist here: they are taken literally."""
     for option in options:
         for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
             if option.verdict.is_heeded:
@@ -147,7 +144,7 @@ def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[s
 
 
 def _notes(model: type[ConfigModel], raw: Mapping[str, str]) -> Mapping[str, str]:
-    """What someone who brings another connector's file should know of defaults."""
+    """Defaults that differ from those of the connector the file was written for."""
     if raw["connector.class"] not in DROP_IN_NAMES:
         return {}
     return {key: note for key, note in model.other_defaults.items() if key not in raw}
@@ -175,7 +172,7 @@ def _expect_creatable(name: str, task: type) -> None:
     try:
         inspect.signature(task).bind()
     except ValueError:
-        return  # a class of C's, whose signature nobody knows
+        return  # a class written in C has no signature
     except TypeError as error:
         raise ConfigException(
             f"{what} without arguments: {error}; a task gets its configuration in start()"
@@ -227,3 +224,47 @@ def _validate(
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
         return [f"{type(connector).__name__} does not accept it: {error}"]
     return problems
+
+
+def redacted(config: Mapping[str, str]) -> dict[str, str]:
+    """A configuration as written, secrets hidden; references to secrets stay.
+
+    A key is secret if its name sounds so, or if its connector declares it so (a field of type ``SecretStr``).
+    """
+    secret = _declared_secret(config.get("connector.class", ""))
+    return {
+        key: _shown(value, is_secret=key in secret or sounds_secret(key)) for key, value in config.items()
+    }
+
+
+def with_secrets(config: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """A configuration that was read redacted and sent back: values still as shown mean those before."""
+    shown = redacted(before)
+    return {key: before[key] if shown.get(key) == value else value for key, value in config.items()}
+
+
+def still_hidden(config: Mapping[str, str]) -> list[str]:
+    """A sentence for each value that was sent back redacted though there is none to keep."""
+    return [
+        f"'{key}' is hidden, and there is no value of it to keep: write it"
+        for key, value in config.items()
+        if HIDDEN in value
+    ]
+
+
+def _shown(value: str, *, is_secret: bool) -> str:
+    if is_secret and not _ANY_REFERENCE.fullmatch(value):
+        return HIDDEN
+    return without_passwords_in_urls(value)
+
+
+def _declared_secret(connector_class: str) -> frozenset[str]:
+    try:
+        return _secret_keys(connector_class)
+    except ConfigException:
+        return frozenset()  # it is not installed here: the names of its keys must do
+
+
+@functools.lru_cache(maxsize=256)
+def _secret_keys(connector_class: str) -> frozenset[str]:
+    return load_class(connector_class).config_class.secret_keys()

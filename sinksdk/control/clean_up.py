@@ -29,28 +29,23 @@ class CleanUpSettings(Protocol):
 
 
 Connectors = Callable[[ConnectorRecord], tuple[Connector, CleanUpSettings]]
-"""Makes a connector that is deleted and does not run, with its configuration. Raises ConfigException."""
+"""Makes a connector that is deleted, with its configuration. Raises ConfigException."""
 
 Groups = Callable[[ConnectorRecord], OffsetGroup | None]
-"""Finds the group that a connector's commits are mirrored to, if they are. Raises ConnectException."""
+"""Finds the consumer group that a connector's commits are synchronized to. Raises ConnectException."""
 
 
 def no_group(record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG001 - there is none, whatever it says
-    """Its commits are mirrored to none."""
+    """There is none."""
     return None
 
 
 class CleanUp:
-    """Cleans up what deleted connectors have outside of the store.
+    """Cleans up what a deleted connector has outside of the store.
 
     Args:
-        store: where the connector's records are.
-        connector: its name.
-        connectors: make one to be deleted.
-        groups: find where its commits are mirrored to.
-        executors: make what runs its code.
-        clock: time.
-        is_unwanted: whether the process is to end.
+        executors: makes what runs its code.
+        is_unwanted: whether the process has to end.
     """
 
     def __init__(
@@ -73,12 +68,10 @@ class CleanUp:
         self._is_unwanted = is_unwanted
 
     def run(self, deletion: Deletion, record: ConnectorRecord, driver: str) -> None:
-        """Publish what is committed, then ``stop(True)``: of a connector that does not run, one is made.
+        """Publish what is committed, then call ``stop(True)`` of a connector made for it.
 
         Args:
-            deletion: the attempt at deleting it.
-            record: what the store knows of it.
-            driver: who is at it, for its status.
+            driver: this one's name, for the connector's status.
 
         Raises:
             UnpublishedException: something could not be published, and why.
@@ -110,11 +103,7 @@ class CleanUp:
             calls.stop(is_deleted=is_settled, timeout=config.connector_shutdown_timeout_ms / 1000)
 
     def _start(self, calls: ConnectorCalls, connector: Connector, config: CleanUpSettings) -> str:
-        """``start``, as far as it goes: what does not run has nothing to clean with.
-
-        Returns:
-            What was wrong; empty if it started.
-        """
+        """Call ``start``: ``stop`` may need what it opens. Returns what was wrong; empty if it started."""
         timeout = config.connector_shutdown_timeout_ms / 1000
         try:
             calls.call("start", lambda: connector.start(config), timeout=timeout)
@@ -128,7 +117,7 @@ class CleanUp:
         return ""
 
     def _calls(self, calls: ConnectorCalls, config: CleanUpSettings, driver: str) -> Call:
-        """Makes calls that may take as long as a task's; others hear meanwhile that somebody deletes it."""
+        """Makes calls that may take as long as a task's, and writes heartbeats meanwhile."""
         status = StatusKeeper(self._store, self._connector, driver, self._clock)
         status.become("RESTARTING")
 
@@ -139,16 +128,16 @@ class CleanUp:
         return partial(calls.call, timeout=config.task_hang_timeout_ms / 1000, is_unwanted=is_unwanted)
 
     def _expect_published(self, deletion: Deletion, record: ConnectorRecord, reason: str) -> bool:
-        """Hold the deletion up where something is not published; whether it was given up, by force."""
+        """Raise where something is not published, unless forced. Returns whether anything was dropped."""
         if record.forced:
             return deletion.give_up()
         deletion.expect_published(reason)
         return False
 
     def show(self, deletion: Deletion, record: ConnectorRecord) -> None:
-        """The group its commits are mirrored to ends where everything is published: one goes on there.
+        """Set the consumer group to where everything is published: consumers can go on there.
 
-        A group that is beyond all that was ever committed here belongs to somebody else by now, and stays.
+        Partitions in which the group is beyond all that was ever committed here are used by others, and stay.
         """
         visible = deletion.visible()
         try:

@@ -18,7 +18,7 @@ from sinksdk.support.logs import stack_of
 log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between two looks whether a call is still wanted
-_SLOW: Final = 10.0  # seconds after which a call that has not returned is told of
+_SLOW: Final = 10.0  # seconds after which a call that has not returned is logged
 _FLAG: Final = "is_deleted"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -30,11 +30,7 @@ class HangingException(ConnectException):
 
 
 class Call(Generic[T]):
-    """One call of an author's code, run by whatever runs it.
-
-    Args:
-        function: what is called.
-    """
+    """One call of an author's code, which a :class:`CallExecutor` runs."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -45,7 +41,7 @@ class Call(Generic[T]):
         self._raised: BaseException | None = None
 
     def run(self) -> None:
-        """Make the call; what it raises is kept for whoever waits."""
+        """Make the call; what it raises is kept for :meth:`result`."""
         self._thread = threading.get_ident()
         try:
             self._returned.append(self._context.run(self._function))
@@ -55,18 +51,18 @@ class Call(Generic[T]):
             self._done.set()
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most so many seconds; whether it has returned."""
+        """Wait at most so many seconds. Returns whether it has returned."""
         return self._done.wait(timeout)
 
     def result(self) -> T:
-        """What it returned, once it has; raises what it raised."""
+        """What it has returned; raises what it raised."""
         if self._raised is not None:
             raise self._raised
         return self._returned[0]
 
     @property
     def ended_a_thread(self) -> bool:
-        """Whether it raised ``SystemExit`` or the like, and not in the thread that asks."""
+        """Whether it raised ``SystemExit`` or the like, in another thread than the caller's."""
         is_error = self._raised is None or isinstance(self._raised, Exception)
         return not is_error and self._thread != threading.get_ident()
 
@@ -83,18 +79,16 @@ class CallExecutor(Protocol):
     """Runs calls, one after the other."""
 
     def begin(self, call: Call[Any]) -> None:
-        """Run it after those before it."""
-        ...
+        """Run it after the calls before it."""
 
     def end(self) -> None:
         """No call follows."""
-        ...
 
 
 class ThreadExecutor:
     """Runs calls in one thread: an author may keep what belongs to a thread, as SQLite's connections do.
 
-    A daemon: one that hangs for ever does not keep the process from ending.
+    It is a daemon: a call that hangs does not keep the process from ending.
     """
 
     def __init__(self) -> None:
@@ -102,14 +96,14 @@ class ThreadExecutor:
         self._thread: threading.Thread | None = None
 
     def begin(self, call: Call[Any]) -> None:
-        """See :class:`CallExecutor`."""
+        """As :class:`CallExecutor`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
             self._thread.start()
         self._calls.put(call)
 
     def end(self) -> None:
-        """See :class:`CallExecutor`."""
+        """As :class:`CallExecutor`."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -121,21 +115,18 @@ class InlineExecutor:
     """Runs calls in the caller's own thread: for simulations, which have no other."""
 
     def begin(self, call: Call[Any]) -> None:
-        """See :class:`CallExecutor`."""
+        """As :class:`CallExecutor`."""
         call.run()
 
     def end(self) -> None:
-        """See :class:`CallExecutor`."""
+        """As :class:`CallExecutor`."""
 
 
 class ConnectorCalls:
     """Calls a connector's own methods; what hangs is reported, and left behind when its time is over.
 
     Args:
-        connector: the author's.
-        name: the connector's name, for messages.
-        clock: time.
-        executors: make what runs the calls; another one is made after a call that hangs.
+        executors: makes what runs the calls, anew after a call that hangs.
     """
 
     def __init__(
@@ -165,14 +156,13 @@ class ConnectorCalls:
 
         Args:
             what: its name, for messages.
-            function: calls it.
             timeout: seconds it may take.
-            is_unwanted: asked every now and then whether nobody needs it any more.
+            is_unwanted: whether the result is not needed any more; asked every 0.1 s.
             grace: seconds it may still take from then on.
 
         Raises:
             HangingException: it did not return in time; its thread is left behind.
-            ConnectException: it raised ``SystemExit`` or the like, which are to end a thread: not ours.
+            ConnectException: it raised ``SystemExit`` or the like, which must not end the driver's thread.
             Exception: what the method raises.
         """
         call = self._begin(function)
@@ -202,10 +192,7 @@ class ConnectorCalls:
             raise ConnectException(message) from error
 
     def stop(self, *, is_deleted: bool, timeout: float) -> None:
-        """Call ``stop`` as its author declared it, with or without KIP-883's flag; it is the last call.
-
-        One that hangs, or raises, is reported; neither holds anybody up.
-        """
+        """Call ``stop``, with or without KIP-883's flag; the last call. What hangs or raises is logged."""
         what = f"stop(is_deleted={is_deleted})"
         try:
             self.call(what, lambda: _stop(self._connector.stop, is_deleted=is_deleted), timeout=timeout)
@@ -222,7 +209,7 @@ class ConnectorCalls:
         self._executor.end()
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
-        """In a thread of its own if the call before has never returned."""
+        """By a new executor if the call before has never returned."""
         if self._last is not None and not self._last.wait(0):
             self._executor.end()  # in case it ever comes back
             self._executor = self._executors()

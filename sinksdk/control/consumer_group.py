@@ -1,8 +1,8 @@
-"""Each commit, told to somebody else as well: Kafka's tools look for a connector's lag in its consumer group.
+"""Synchronizes a connector's commits to a consumer group, where Kafka's tools look for its lag.
 
-The store stays the truth. The mirror follows in a thread of its own: it holds no commit up, and what it
-cannot write it only warns of. It shows how far everything is published, never more: whoever goes on from the
-group (Kafka Connect, a connector that is created again) must not miss what nobody can see yet.
+The store stays the truth: a thread of its own follows, holds no commit up, and only warns of what it cannot
+write. The group never gets further than everything is published: who goes on from it (Kafka Connect, a
+connector that is created again) must not miss what is not visible yet.
 """
 
 from __future__ import annotations
@@ -23,43 +23,30 @@ _AGAIN = 10.0  # seconds until what failed is tried again
 
 
 class OffsetGroup(Protocol):
-    """Offsets kept elsewhere, under a name."""
+    """A consumer group's offsets."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """What it has of these. Raises ConnectException when nobody answers."""
-        ...
+        """Its offsets of these, as far as it has any. Raises ConnectException when nothing answers."""
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make its offsets these; others stay. Raises ConnectException when nobody answers."""
-        ...
+        """Set these offsets; others stay. Raises ConnectException when nothing answers."""
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether somebody may still commit to it; ``offsets`` are what it has.
-
-        Raises RetriableException when nobody answers.
-        """
-        ...
+        """Whether anybody may still commit to it, given its offsets. Raises RetriableException: no answer."""
 
 
 class ConsumerGroupSync(Protocol):
-    """Shows somebody else how far everything is published."""
+    """Shows elsewhere how far everything is published."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Everything up to these offsets is published."""
-        ...
 
     def close(self) -> None:
         """Nothing follows."""
-        ...
 
 
 class BackgroundSync:
-    """Writes offsets up to which everything is published to a group, the latest ones only.
-
-    Args:
-        group: where to.
-        connector: whose offsets they are.
-    """
+    """Writes to a group, in a thread, up to which offsets everything is published: the latest ones only."""
 
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
@@ -70,7 +57,7 @@ class BackgroundSync:
         self._is_ending = False
         self._outage = Outage(log, f"connector {connector}: showing its committed offsets in {group}")
         work = same_subject(self._work)
-        self._thread = threading.Thread(target=work, name="offset-mirror", daemon=True)
+        self._thread = threading.Thread(target=work, name="offset-sync", daemon=True)
         self._thread.start()
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
@@ -124,12 +111,7 @@ class BackgroundSync:
 
 
 class InlineSync:
-    """Writes in the caller's own thread: for simulations, which have no other.
-
-    Args:
-        group: where to.
-        connector: whose offsets they are.
-    """
+    """Writes in the caller's own thread: for simulations, which have no other."""
 
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
@@ -137,7 +119,7 @@ class InlineSync:
         self._written: dict[TopicPartition, int] = {}
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`BackgroundSync.follow`; what cannot be written now is written the next time."""
+        """As :meth:`BackgroundSync.follow`; what cannot be written now is written the next time."""
         news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
         if not news:
             return
@@ -153,7 +135,7 @@ class InlineSync:
 
 
 class NoSync:
-    """Tells nobody."""
+    """There is no group."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Do nothing."""

@@ -1,7 +1,7 @@
 """Deleting a connector: what is committed is published, then its records go (KIP-883).
 
-Each step may be done again after a crash. The first claims a generation: whatever of the connector still ran
-is fenced, and commits nothing more.
+Each step may be repeated after a crash. The first one claims a generation, which fences the connector's
+drivers and tasks.
 """
 
 from __future__ import annotations
@@ -26,19 +26,14 @@ from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, Planne
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = RetryPolicy(0.0)
-"""Each partition is tried once: who deletes tries again, and says meanwhile why it has not worked."""
+"""Each partition is tried once: the deletion as a whole is repeated, and reports why it has not worked."""
 
 Call = Callable[[str, Callable[[], Any]], Any]
 """Runs a method of the connector's, or of its task's, whose name is the first argument."""
 
 
 class Deletion:
-    """One process's attempt at deleting a connector. It claims first; who claims after it ends it.
-
-    Args:
-        store: where the connector's records are.
-        connector: its name.
-        record: what the store knows of it.
+    """One process's attempt at deleting a connector. A later claim by another process ends it.
 
     Raises:
         FencedException: somebody else has deleted it, or is at it.
@@ -51,7 +46,7 @@ class Deletion:
         self._record = record
         self._generations = Generations(store, connector)
         self._claim = self._generations.claim()
-        # After the claim: what is found now, nobody can remove and create again without fencing us.
+        # After the claim: nobody can remove and create it again without fencing us.
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None or row.value.incarnation != record.incarnation:
             message = (
@@ -70,14 +65,11 @@ class Deletion:
     def settle(self, connector: SinkConnector, tasks_max: int, call: Call, clock: Clock) -> str:
         """Publish what is committed and discard what is not, as far as that works.
 
-        A generation as any other, but in this process, without Spark: it reads nothing. Its one task opens
-        every partition that tokens wait in, with a range that is empty.
+        It is a generation without Spark, in this process, whose one task opens every partition that has
+        tokens, with an empty range.
 
         Args:
-            connector: the connector; it was started.
-            tasks_max: how many tasks it may have.
-            call: runs its code.
-            clock: time.
+            connector: has been started.
 
         Returns:
             What went wrong; empty if nothing did.
@@ -137,12 +129,10 @@ class Deletion:
             )
 
     def give_up(self) -> bool:
-        """By order of the operator: commits that are not published go back to what is, by name.
-
-        Their tokens are to be discarded from now on.
+        """Withdraw commits that are not published, as the operator has ordered; their tokens become stale.
 
         Returns:
-            Whether there was anything to give up.
+            Whether there was any.
 
         Raises:
             FencedException: somebody else deletes it, too.
@@ -182,17 +172,17 @@ class Deletion:
         return True
 
     def visible(self) -> Mapping[TopicPartition, int]:
-        """Up to which offset everything is published, of each partition of which that is known."""
+        """The offset up to which everything is published, of each partition of which it is known."""
         return self._claim.visible()
 
     def reached(self) -> Mapping[TopicPartition, int]:
-        """Up to which offset of each partition anything was ever committed last, given up or not."""
+        """The offset of each partition's last commit, withdrawn or not."""
         return {p: max(e.offset, e.withdrawn_from or 0) for p, e in self._claim.committed.items()}
 
     def remove(self) -> None:
-        """Remove its records; the task count record stays, so that nothing of it ever comes back.
+        """Remove its records but the task count record, which fences what may still run.
 
-        The configuration goes last: until then a start finishes the deletion before anything else.
+        The configuration goes last: until then the next start finishes the deletion.
 
         Raises:
             FencedException: somebody else deletes it, too.
@@ -220,7 +210,7 @@ class Deletion:
 
 
 def remove(store: Store, connector: str) -> None:
-    """Delete a connector that has nothing outside: only its records go, as :class:`Deletion` does it.
+    """Remove a connector's records, without its code being called.
 
     Raises:
         FencedException: somebody else is at it.

@@ -1,7 +1,7 @@
 """Where a connector's source ends, and when it was last committed: in the store, whatever the connector does.
 
-Who drives a connector looks at its source anyhow, before each plan and in the background while a generation
-runs. While it is paused, stopped or FAILED nobody does: then :class:`EndsWatch` looks.
+A driver asks its source anyway, before each plan and in the background while a generation runs. While the
+connector is paused, stopped or FAILED, :class:`EndsWatch` asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
-from sinksdk.store import Conflict, Store, table
+from sinksdk.store import Store, table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds
 from sinksdk.support.threads import Background, in_a_thread
@@ -31,21 +31,14 @@ Ends = Mapping[TopicPartition, int]
 
 
 class EndsKeeper:
-    """Keeps ends and times of commits in memory and, when they have changed, in the store. It informs only.
-
-    Args:
-        store: where they are kept.
-        connector: the connector's name.
-        clock: time.
-    """
+    """Keeps ends and times of commits in memory and, when they change, in the store. It informs only."""
 
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
-        self._store = store
+        self._row = table.OwnRow(store, ends_key(connector), ConnectorEnds)
         self._connector = connector
         self._clock = clock
         self._interval = max(_WRITE_INTERVAL, store.closing_poll / 2)
         self._next = clock.now()
-        self._version: str | None = None
         self._ends: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] | None = None
         self._committed_at: dict[TopicPartition, float] = {}
@@ -54,14 +47,12 @@ class EndsKeeper:
     def catch_up(self) -> None:
         """Go on from what is in the store."""
         try:
-            row = table.read(self._store, ends_key(self._connector), ConnectorEnds)
+            before = self._row.read() or ConnectorEnds()
         except ConnectException as error:
             log.info("connector %s: where its source ended is not known: %s", self._connector, error)
             return
-        if row is not None:
-            self._version = row.version
-            self._ends = row.value.ends_by_partition() | self._ends
-            self._committed_at = row.value.committed_at_by_partition() | self._committed_at
+        self._ends = before.ends_by_partition() | self._ends
+        self._committed_at = before.committed_at_by_partition() | self._committed_at
 
     def saw(self, ends: Ends) -> None:
         """The source ends there. A partition that is not among them stays as it was last seen."""
@@ -70,7 +61,7 @@ class EndsKeeper:
             self._is_news = True
 
     def committed(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """These are commits: what differs from before was committed just now. The first call has no times."""
+        """These are the commits: what has changed since the last call was committed just now."""
         known = {partition: offset for partition, offset in offsets.items() if offset is not None}
         if self._committed is None:
             self._committed = known
@@ -84,23 +75,16 @@ class EndsKeeper:
 
     def save_if_due(self) -> None:
         """Write what has changed, if the last time is long enough ago."""
-        if self._is_news and self._clock.now() >= self._next:
+        if self._clock.now() >= self._next:
             self.save()
 
     def save(self) -> None:
-        """Write what has changed, now; what another process has written is written over."""
+        """Write what has changed, now; what another process has written is replaced."""
         if not self._is_news:
             return
         self._next = self._clock.now() + self._interval
-        value = ConnectorEnds.of(self._ends, self._committed_at)
-        key = ends_key(self._connector)
         try:
-            try:
-                self._version = table.write(self._store, key, value, self._version).version
-            except Conflict:
-                found = self._store.get(key)
-                self._version = found.version if found else None
-                self._version = table.write(self._store, key, value, self._version).version
+            self._row.write(ConnectorEnds.of(self._ends, self._committed_at))
         except ConnectException as error:
             log.info("connector %s: where its source ends was not written: %s", self._connector, error)
         else:
@@ -108,12 +92,10 @@ class EndsKeeper:
 
 
 class EndsWatch:
-    """Looks at the source of a connector that nobody drives, in the background.
+    """Asks the source of a connector that no driver runs, in the background.
 
     Args:
         look: asks where it ends; it may block, and raise ConnectException.
-        keeper: told of it.
-        clock: time.
         background: runs a look while the caller goes on.
     """
 
@@ -151,5 +133,5 @@ class EndsWatch:
 def _answer(question: Future[Ends], look: Callable[[], Ends]) -> None:
     try:
         question.set_result(look())
-    except Exception as error:  # noqa: BLE001 - whoever takes the result deals with it
+    except Exception as error:  # noqa: BLE001 - raised where the result is taken
         question.set_exception(error)

@@ -1,7 +1,7 @@
 """Connectors as an operator handles them, from any machine that reaches the store.
 
-Nothing here runs a connector: every wish is a record in the store, and the driver that runs the connector
-sees it within a second or two. Where no driver is alive, what must not wait for one is done here.
+Nothing here runs a connector: every request is a record in the store, which the connector's driver sees
+within a second or two. Offsets of a stopped connector are altered here.
 """
 
 from __future__ import annotations
@@ -10,38 +10,30 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sinksdk.connector import ConnectorIdentity
 from sinksdk.control import registry
+from sinksdk.control.history import read_history
 from sinksdk.control.info import (
-    ConnectorInfo,
     OnDamage,
-    connector_history,
     connector_info,
     connector_infos,
     connector_reports,
 )
-from sinksdk.control.liveness import await_end
-from sinksdk.control.sink_offsets import OpenedSink, Sinks, ask_connector, expect_there, opened_sink
+from sinksdk.control.offsets import StoppedConnector
+from sinksdk.control.shown import ConnectorInfo
+from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
-from sinksdk.store import Store, identify, read_commits
-from sinksdk.store.generations import Claim, Generations
+from sinksdk.store import Store, read_commits
+from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.store.reports import ConnectorHistory
-
-
-class ConnectorRunsException(ConnectException):
-    """This is possible only while the connector is stopped (Connect's 400 for its offsets)."""
 
 
 class Herder:
     """All connectors of one store.
 
     Args:
-        store: where they are kept.
-        clock: time.
-        sinks: open a sink whose offsets are altered; by default where its records come from is not known.
+        sinks: opens a sink whose offsets are altered; by default without its source.
     """
 
     def __init__(self, store: Store, clock: WallClock | None = None, *, sinks: Sinks = opened_sink) -> None:
@@ -58,23 +50,19 @@ class Herder:
         return connector_info(self._store, name, self._clock.time())
 
     def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
-        """How all connectors are doing, by name.
-
-        Args:
-            on_damage: told of each whose records are damaged, and what is wrong; None: that is raised.
-        """
+        """How all connectors are doing, by name; ``on_damage`` as in :func:`connector_infos`."""
         return connector_infos(self._store, self._clock.time(), on_damage)
 
     def history(self, name: str) -> ConnectorHistory:
         """What a connector did lately; nothing, where there is none of that name."""
-        return connector_history(self._store, name)
+        return read_history(self._store, name)
 
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
         """How all connectors are doing, and what they did lately; otherwise as :meth:`infos`."""
         return connector_reports(self._store, self._clock.time(), on_damage)
 
     def connector(self, name: str) -> ConnectorRecord:
-        """What is wanted of a connector. Raises ConnectorNotFoundException."""
+        """A connector's record. Raises ConnectorNotFoundException."""
         return registry.find(self._store, name)
 
     def create(
@@ -117,11 +105,10 @@ class Herder:
         return registry.order(self._store, name, "flush")
 
     def delete(self, name: str, *, force: bool = False) -> ConnectorRecord:
-        """From now on it is being deleted (KIP-883): by its driver, or by whoever finds none alive.
+        """Delete a connector (KIP-883): its driver does it, or the next one that is started.
 
         Args:
-            name: the connector's.
-            force: what is committed and cannot be published is given up; else that keeps it from being done.
+            force: what is committed and cannot be published is dropped; else the deletion waits for it.
 
         Raises:
             ConnectorNotFoundException: there is none of that name.
@@ -138,15 +125,12 @@ class Herder:
     ) -> dict[TopicPartition, int]:
         """Commit other offsets, by hand; only while the connector is STOPPED (KIP-875).
 
-        They are a generation of their own: whatever still ran as a zombie is fenced by it. Tasks that are
-        closing are waited for: what they commit last counts. The connector is asked (``alter_offsets``)
-        before anything is written.
+        They are a generation of their own, which fences zombies. Tasks that are closing are waited for: what
+        they commit last counts. The connector is asked (``alter_offsets``) before anything is written.
 
         Args:
-            name: the connector's.
-            offsets: next offset to read of each partition named; None: as if nothing had been committed.
-            patience: seconds to wait at most until it has closed; it is never waited for longer than
-                closing may take.
+            offsets: next offset to read of each partition named; None removes its commit.
+            patience: seconds to wait at most until it has closed; never longer than closing may take.
 
         Returns:
             What is committed now.
@@ -161,55 +145,33 @@ class Herder:
                 such offsets.
             ConnectException: the source is known and does not answer.
         """
-        opened = self._opened(self._stopped(name).config)
+        stopped = StoppedConnector(self._store, name, self._clock)
+        opened = self._opened(stopped.record.config)
         expect_there(opened, offsets)
-        generations, claim, record = self._claimed(name, patience)
-        self._ask(opened, record, generations, claim, offsets)
-        generations.alter(claim, offsets, record.version, record.config)
+        claim = stopped.claim(opened.config.graceful_timeout_ms / 1000, patience)
+        _ask(stopped, opened, claim, offsets)
+        stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
     def reset_offsets(self, name: str, *, patience: float = math.inf) -> None:
-        """As if nothing had ever been committed. Raises as :meth:`alter_offsets`."""
-        opened = self._opened(self._stopped(name).config)
-        generations, claim, record = self._claimed(name, patience)
-        self._ask(opened, record, generations, claim, dict.fromkeys(claim.committed))
-        generations.reset(claim, record.version, record.config)
+        """Remove all commits. Raises as :meth:`alter_offsets`."""
+        stopped = StoppedConnector(self._store, name, self._clock)
+        opened = self._opened(stopped.record.config)
+        claim = stopped.claim(opened.config.graceful_timeout_ms / 1000, patience)
+        _ask(stopped, opened, claim, dict.fromkeys(claim.committed))
+        stopped.generations.reset(claim, stopped.record.version, stopped.record.config)
 
-    def _ask(
-        self,
-        opened: OpenedSink,
-        record: ConnectorRecord,
-        generations: Generations,
-        claim: Claim,
-        offsets: Mapping[TopicPartition, int | None],
-    ) -> None:
-        """Let the connector move what it keeps outside; nobody else commits to that any more."""
-        generations.expect_published(claim, offsets.keys())
-        connector, config, _ = opened
-        connector.identity = ConnectorIdentity(identify(self._store), config.name, record.incarnation)
-        ask_connector(
-            connector,
-            config.name,
-            lambda: connector.alter_offsets(config, dict(offsets)),
-            timeout=config.connector_start_timeout_ms / 1000,
-            clock=self._clock,
-        )
 
-    def _claimed(self, name: str, patience: float) -> tuple[Generations, Claim, ConnectorRecord]:
-        """A generation of a stopped connector, which is nobody else's any more."""
-        graceful = registry.graceful_timeout(self._stopped(name))
-        await_end(self._store, name, clock=self._clock, graceful=graceful, patience=patience)
-        generations = Generations(self._store, name)
-        claim = generations.claim()
-        # Again: whoever resumes or deletes it from here on claims after us, and we are fenced.
-        return generations, claim, self._stopped(name)
-
-    def _stopped(self, name: str) -> ConnectorRecord:
-        """The record of a connector that shall be STOPPED. Raises ConnectorRunsException."""
-        record = self.connector(name)
-        if record.target_state != "STOPPED" or record.deleted:
-            raise ConnectorRunsException(
-                f"connector '{name}' is to be {record.target_state}: its offsets are altered only while "
-                f"it is stopped ('sinksdk stop {name}')"
-            )
-        return record
+def _ask(
+    stopped: StoppedConnector,
+    opened: OpenedSink,
+    claim: Claim,
+    offsets: Mapping[TopicPartition, int | None],
+) -> None:
+    stopped.generations.expect_published(claim, offsets.keys())
+    connector, config, _ = opened
+    stopped.ask(
+        connector,
+        lambda: connector.alter_offsets(config, dict(offsets)),
+        timeout=config.connector_start_timeout_ms / 1000,
+    )

@@ -1,22 +1,36 @@
-"""What a connector did lately: what was committed minute by minute, and what failed. No I/O."""
+"""What a connector did: its totals, what was committed minute by minute lately, and what failed.
+
+All of it informs only: losing it costs no record, and no decision rests on it. A generation is added to the
+totals once, by its number, when it has ended; what the running one reports comes on top when they are read.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sinksdk.control.progress import Report, partition_of
-from sinksdk.engine import PartitionOutcome
+from sinksdk.control.progress import last_progress
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.source_outcome import SourceTaskOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.keys import history_key
-from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, SourceProgress
+from sinksdk.store.keys import history_key, progress_key, progress_prefix, totals_key
+from sinksdk.store.reports import (
+    Bucket,
+    ConnectorHistory,
+    ConnectorTotals,
+    PartitionProgress,
+    PartitionTotals,
+    PastFailure,
+    SourceProgress,
+    TaskProgress,
+    TaskTotals,
+)
 from sinksdk.support.logs import Outage
+from sinksdk.support.measures import TaskMeasures, added
 
 BUCKET: Final = 60
 """Seconds that a bucket stands for."""
@@ -28,6 +42,12 @@ FAILURES: Final = 20
 """Failures that are kept."""
 
 _TRACE: Final = 4_000  # characters of a trace, the last ones: they tell the cause
+_INTERVAL: Final = 5.0  # seconds between two writes into a near store
+
+Counts = Mapping[TopicPartition, Mapping[str, int]]
+"""What was counted, by partition and name."""
+
+log = logging.getLogger(__name__)
 
 
 class Amounts(NamedTuple):
@@ -50,33 +70,29 @@ class Amounts(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What is told of one partition, or of one task of a source.
-
-    Args:
-        of: which.
-        amounts: what it has committed since its task began.
-        failure: why it has ended early.
-    """
+    """What a partition or a source's task has committed since its task began, and why it ended early."""
 
     of: TopicPartition | int
     amounts: Amounts
     failure: Failure | None = None
 
 
-def of_partition(row: Report) -> Account:
-    """What a task says of a partition. What its connector counts is taken at its word."""
+def of_partition(report: PartitionProgress | PartitionOutcome) -> Account:
+    """What a task reports of a partition, while it runs or once it has ended; counts are the author's."""
+    failure = report.failure if isinstance(report, PartitionOutcome) else None
+    row = last_progress(report) if isinstance(report, PartitionOutcome) else report
     amounts = Amounts(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
-    return Account(partition_of(row), amounts, row.failure if isinstance(row, PartitionOutcome) else None)
+    return Account(row.topic_partition, amounts, failure)
 
 
 def of_task(task: int, row: SourceProgress | SourceTaskOutcome) -> Account:
-    """What a task of a source says of itself, while it runs or once it has ended."""
+    """What a task of a source reports, while it runs or once it has ended."""
     amounts = Amounts(row.records, transactions=row.transactions)
     return Account(task, amounts, row.failure if isinstance(row, SourceTaskOutcome) else None)
 
 
 class Growth:
-    """By how much a generation's accounts have grown since they were last looked at: nothing counts twice."""
+    """By how much a generation's accounts have grown since the last look: nothing counts twice."""
 
     def __init__(self) -> None:
         self._before: dict[TopicPartition | int, Amounts] = {}
@@ -95,18 +111,12 @@ class Growth:
 
 
 def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> ConnectorHistory:
-    """A history to which this was added.
-
-    Args:
-        history: as it was.
-        at: seconds since the epoch.
-        amounts: what was committed then.
-    """
+    """A history to which commits were added; ``at``: seconds since the epoch."""
     return _with_buckets(history, [Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())])
 
 
 def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Account]) -> ConnectorHistory:
-    """A history to which the failures among these were added. One that said the same before stands once."""
+    """A history to which the failures among these were added; equal messages are one failure."""
     failures = (
         PastFailure(
             **_where(account.of),
@@ -122,7 +132,7 @@ def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Accou
 
 
 def _each_once(earlier: Iterable[PastFailure], later: Iterable[PastFailure]) -> tuple[PastFailure, ...]:
-    """The last ones, each message once, as it was the last time and with how often it was in all."""
+    """The last ones, each message once: as it was the last time, ``times`` added up."""
     found: dict[str, PastFailure] = {}
     for failure in (*earlier, *later):
         before = found.pop(failure.message, None)
@@ -158,34 +168,21 @@ def _sum(a: Bucket, b: Bucket) -> Bucket:
     return Bucket(start=a.start, **amounts._asdict())
 
 
-log = logging.getLogger(__name__)
-
-_INTERVAL: Final = 5.0  # seconds between two writes into a near store
-
-
 class HistoryKeeper:
-    """One driver's hold on a connector's history. It informs only: losing it costs no record.
+    """One driver's hold on a connector's history.
 
     Nothing is written while nothing is committed. A driver that is killed takes with it what it had not
     written: those records are in no bucket.
-
-    Args:
-        store: where it is kept.
-        connector: the connector's name.
-        clock: time.
     """
 
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
-        self._store = store
-        self._key = history_key(connector)
+        self._row = table.OwnRow(store, history_key(connector), ConnectorHistory)
         self._clock = clock
         # A store that is paid by the request is written to less often.
         self._interval = max(_INTERVAL, 6 * store.closing_poll)
         self._growth = Growth()
-        self._history = ConnectorHistory()
+        self._saved = self._history = ConnectorHistory()
         self._is_loaded = False
-        self._version: str | None = None
-        self._saved = self._history
         self._next = clock.now()
         self._outage = Outage(log, f"keeping the history of connector {connector}")
 
@@ -206,13 +203,17 @@ class HistoryKeeper:
         self.save()
 
     def save(self) -> None:
-        """Write it now, if there is anything new. What fails is made up for the next time."""
+        """Write what is new, now; if that fails, it is written the next time."""
         if self._history == self._saved:
             return
         self._next = self._clock.now() + self._interval
         try:
-            self._load()
-            self._write()
+            if not self._is_loaded:  # not before there is something to add: this driver is the only one then
+                before = self._row.read()
+                self._history = together(before, self._history) if before else self._history
+                self._is_loaded = True
+            self._row.write(self._history)
+            self._saved = self._history
             self._outage.worked()
         except ConnectException as error:
             self._outage.failed("the connector's history cannot be written: %s", error)
@@ -222,20 +223,112 @@ class HistoryKeeper:
         if amounts != Amounts():
             self._history = with_amounts(self._history, self._clock.time(), amounts)
 
-    def _load(self) -> None:
-        """Once, and only when this driver has something to add: it is the connector's only one by then."""
-        if not self._is_loaded:
-            row = table.read(self._store, self._key, ConnectorHistory)
-            if row is not None:
-                self._history, self._version = together(row.value, self._history), row.version
-            self._is_loaded = True
 
-    def _write(self) -> None:
-        """Ours holds whole, so a write whose fate is unknown is simply made again."""
-        history = self._history
+def with_generation(
+    totals: ConnectorTotals, generation: int, measures: Mapping[int, TaskMeasures], counts: Counts
+) -> ConnectorTotals:
+    """Totals to which a generation was added; unchanged if it is in them already."""
+    if generation <= totals.generation:
+        return totals
+    tasks = {row.task: row for row in totals.tasks}
+    for task, last in measures.items():
+        before = tasks.get(task)
+        total = before.total + last if before else last
+        tasks[task] = TaskTotals(task=task, total=total, last=last)
+    partitions = {row.topic_partition: row.counts for row in totals.partitions}
+    for partition, more in counts.items():
+        if more:
+            partitions[partition] = added(partitions.get(partition, {}), more)
+    return ConnectorTotals(
+        generation=generation,
+        tasks=tuple(row for _, row in sorted(tasks.items())),
+        partitions=tuple(
+            PartitionTotals(topic=p.topic, partition=p.partition, counts=dict(found))
+            for p, found in sorted(partitions.items())
+        ),
+    )
+
+
+def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> ConnectorTotals:
+    """Totals with what tasks of newer generations report on top.
+
+    Read the rows before the totals: a generation that ends in between is then in the totals.
+    """
+    newer = {task: row for task, row in rows.items() if row.generation > totals.generation}
+    return with_generation(
+        totals,
+        max((row.generation for row in newer.values()), default=0),
+        {task: row.measures for task, row in newer.items()},
+        {p.topic_partition: p.counts for row in newer.values() for p in row.partitions},
+    )
+
+
+def read_history(store: Store, connector: str) -> ConnectorHistory:
+    """What a connector did lately; empty where there is none of that name."""
+    row = table.read(store, history_key(connector), ConnectorHistory)
+    return row.value if row else ConnectorHistory()
+
+
+def read_totals(store: Store, connector: str) -> ConnectorTotals:
+    """The totals of all generations that have ended. Raises StoreUnavailable."""
+    row = table.read(store, totals_key(connector), ConnectorTotals)
+    return row.value if row else ConnectorTotals()
+
+
+class TotalsKeeper:
+    """One driver's hold on its connector's totals. What cannot be written is written the next time."""
+
+    def __init__(self, store: Store, connector: str) -> None:
+        self._store = store
+        self._connector = connector
+        self._row = table.OwnRow(store, totals_key(connector), ConnectorTotals)
+        self._totals: ConnectorTotals | None = None
+        self._outage = Outage(log, f"keeping the totals of connector {connector}")
+
+    def catch_up(self) -> None:
+        """Add what tasks of a driver that ended early have reported. Only after a claim has fenced them."""
         try:
-            row = table.write(self._store, self._key, history, self._version)
-        except Conflict:  # an earlier write of ours, or a driver that does not know yet that it is fenced
-            found = self._store.stored(self._key)
-            row = table.write(self._store, self._key, history, found.version if found else None)
-        self._version, self._saved = row.version, history
+            rows = {}
+            for key in self._store.list(progress_prefix(self._connector)):
+                found = table.read(self._store, key, TaskProgress)
+                if found is not None:
+                    rows[int(key.removeprefix(progress_prefix(self._connector)))] = found.value
+            before = self._row.read() or ConnectorTotals()
+            self._totals = with_progress(before, rows)
+            if self._totals != before:
+                self._write(self._totals)
+            self._outage.worked()
+        except ConnectException as error:
+            self._failed(error)
+
+    def add(self, generation: int, measures: Mapping[int, TaskMeasures], counts: Counts) -> None:
+        """A generation has ended."""
+        if self._totals is None:
+            self.catch_up()
+        if self._totals is None:
+            return
+        self._totals = with_generation(self._totals, generation, measures, counts)
+        try:
+            self._write(self._totals)
+            self._outage.worked()
+        except ConnectException as error:
+            self._failed(error)
+
+    def _write(self, totals: ConnectorTotals) -> None:
+        try:
+            self._row.replace(totals)
+        except Conflict:
+            found = self._row.read()
+            if found is not None and found.generation >= totals.generation:
+                self._totals = found  # ours, though no answer came; or a newer driver's, which knows more
+                return
+            self._row.replace(totals)
+
+    def _failed(self, error: ConnectException) -> None:
+        self._outage.failed("connector %s: its totals cannot be kept: %s", self._connector, error)
+
+
+def task_progress(store: Store, connector: str, tasks: int) -> dict[int, TaskProgress]:
+    """What tasks 0 to ``tasks`` - 1 have reported last, of whatever generation. Raises StoreUnavailable."""
+    rows = {task: table.read(store, progress_key(connector, task), TaskProgress) for task in range(tasks)}
+    return {task: row.value for task, row in rows.items() if row is not None}

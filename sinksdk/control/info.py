@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from sinksdk.control import registry
 from sinksdk.control.checks import connector_type
+from sinksdk.control.history import read_history, read_totals, task_progress, with_progress
 from sinksdk.control.liveness import SILENCE, is_gone
-from sinksdk.control.status import ShownState, State, read_status
-from sinksdk.control.totals import read_totals, task_progress, with_progress
+from sinksdk.control.shown import (
+    ConnectorInfo,
+    first_wait,
+    has_more_offsets,
+    partitions_of,
+    sink_tasks,
+    source_offsets,
+    source_tasks,
+)
+from sinksdk.control.status import State, read_status
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
 from sinksdk.settings.plugins import ConnectorType
-from sinksdk.source.positions import as_json
-from sinksdk.store import Store, StoreUnavailable, read_commits, table
-from sinksdk.store.keys import (
-    CONNECTORS,
-    connector_prefix,
-    ends_key,
-    history_key,
-    plan_key,
-    task_count_key,
-)
-from sinksdk.store.records import (
-    ConnectorRecord,
-    GenerationPlan,
-    TargetState,
-    TaskCountRecord,
-)
-from sinksdk.store.reports import (
-    ConnectorEnds,
-    ConnectorHistory,
-    ConnectorStatus,
-    PartitionProgress,
-    PartitionStatus,
-    SourcePartitionOffset,
-    SourceProgress,
-    TaskProgress,
-    TaskTotals,
-    Unavailable,
-    Waiting,
-)
-from sinksdk.support.measures import TaskMeasures
-from sinksdk.support.retry import Retry
+from sinksdk.store import Store, StoreUnavailable, newest_plan
+from sinksdk.store.records import ConnectorRecord, TaskCountRecord
+from sinksdk.store.reports import ConnectorHistory
 
 T = TypeVar("T")
 
@@ -54,184 +31,43 @@ _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """One partition.
-
-    Args:
-        partition: which.
-        committed: next offset to read after the last commit, None before the first.
-        end: where the source ended when it was last asked, None if it never was.
-        position: offset after the last record read, while it is being read.
-        rate: records per second, lately.
-        error: why it failed the last time, until it does better.
-        failures: how often in a row it has failed.
-        counts: what tasks have counted of it (``context.count``), in all generations together.
-        committed_at: when a commit was last seen, in seconds since the epoch; None if none ever was.
-        waiting: what it waits for to be tried again, if it does: that is no failure.
-    """
-
-    partition: TopicPartition
-    committed: int | None
-    end: int | None
-    position: int | None = None
-    rate: float = 0.0
-    error: str | None = None
-    failures: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
-    committed_at: float | None = None
-    waiting: Waiting | None = None
-
-    @property
-    def lag(self) -> int | None:
-        """Offsets that are there and not committed; None if that is not known."""
-        return None if self.end is None else max(self.end - (self.committed or 0), 0)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOffsetInfo:
-    """How far a source partition is read, as its task has said.
-
-    Args:
-        partition: which part of the source.
-        offset: where to read on after it.
-        task: the task that has committed it, or alone has asked for it; None: several have asked.
-    """
-
-    partition: Mapping[str, Any]
-    offset: Mapping[str, Any]
-    task: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskInfo:
-    """One task of the last generation.
-
-    Args:
-        number: its number.
-        state: Connect's.
-        partitions: what it has, or had; of the last one also those that wait while others are read.
-        trace: what made it fail.
-        source: how far it is, if it is a source's and runs.
-    """
-
-    number: int
-    state: State
-    partitions: tuple[TopicPartition, ...]
-    trace: str | None = None
-    source: SourceProgress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorInfo:
-    """One connector.
-
-    Args:
-        name: its name.
-        state: what it is now.
-        target_state: what it shall be.
-        is_deleted: whether it is being deleted.
-        driver: who drives it: ``host:pid#number``; empty if nobody does.
-        generation: the newest one.
-        tasks: of the last generation that had any.
-        partitions: all that are known.
-        missing_topics: subscribed topics that are not in the source.
-        trace: what made it FAILED.
-        config: its configuration as written: secrets are not hidden yet.
-        measures: of every task number that there ever was.
-        heard_at: when a driver last said that it drives it, in seconds since the epoch; None: never.
-        type: what kind of connector it is; ``unknown`` where its class cannot be loaded, unless it has run
-            as a source.
-        source_offsets: of a source, how far its partitions are read, as its tasks have said last.
-        has_more_source_offsets: whether there are too many to tell of all.
-        waiting: what it waits for that is away, if it does.
-        unavailable: partitions without a leader, which are left out until they have one; of many, the first.
-        unavailable_count: how many there are.
-    """
-
-    name: str
-    state: ShownState
-    target_state: TargetState
-    is_deleted: bool
-    driver: str
-    generation: int
-    tasks: tuple[TaskInfo, ...]
-    partitions: tuple[PartitionInfo, ...]
-    missing_topics: tuple[str, ...] = ()
-    trace: str | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
-    measures: tuple[TaskTotals, ...] = ()
-    heard_at: float | None = None
-    type: ConnectorType = "unknown"
-    source_offsets: tuple[SourceOffsetInfo, ...] = ()
-    has_more_source_offsets: bool = False
-    waiting: Waiting | None = None
-    unavailable: tuple[Unavailable, ...] = ()
-    unavailable_count: int = 0
-
-    @property
-    def lag(self) -> int | None:
-        """Offsets that are there and not committed, as far as it is known; None of a source: it has none."""
-        if self.type == "source":
-            return None
-        return sum(partition.lag or 0 for partition in self.partitions)
-
-    @property
-    def committed_at(self) -> float | None:
-        """When a commit of any partition was last seen, in seconds since the epoch; None if none ever was."""
-        return max((p.committed_at for p in self.partitions if p.committed_at is not None), default=None)
-
-    def total_of(self, task: int) -> TaskMeasures:
-        """What a task has measured in all generations together."""
-        return next((row.total for row in self.measures if row.task == task), TaskMeasures())
-
-    @property
-    def rate(self) -> float:
-        """Records per second, lately."""
-        of_source = sum(task.source.rate for task in self.tasks if task.source is not None)
-        return sum(partition.rate for partition in self.partitions) + of_source
-
-
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     """How a connector is doing.
 
     Args:
-        store: where it is kept.
-        connector: its name.
         now: seconds since the epoch.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
-    store = store.snapshot(connector_prefix(connector))
+    store = registry.snapshot(store, connector)
     record = registry.find(store, connector)
     status = read_status(store, connector)
     is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
     is_driven = is_alive and status.state != "UNASSIGNED"
     state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
-    count = table.read(store, task_count_key(connector), TaskCountRecord)
-    planned = count.value.planned if count else 0
-    plan = _plan(store, connector, planned)
+    count, plan = newest_plan(store, connector)
+    planned = count.planned if count else 0
     rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
     totals = with_progress(read_totals(store, connector), rows)
     running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
-    partitions = _partitions(
+    partitions = partitions_of(
         store,
         connector,
-        _progress(running),
+        {p.topic_partition: p for row in running.values() for p in row.partitions},
         remembered,
         {row.topic_partition: row.counts for row in totals.partitions},
     )
-    kind = _type(record, count.value if count else None)
+    kind = _type(record, count)
     return ConnectorInfo(
         connector,
         "DELETING" if record.deleted else state,
         record.target_state,
         record.deleted,
         status.driver if is_driven else "",
-        count.value.claimed if count else 0,
-        _source_tasks(plan, state, status, running) if kind == "source" else _tasks(plan, state, status),
+        count.claimed if count else 0,
+        source_tasks(plan, state, status, running) if kind == "source" else sink_tasks(plan, state, status),
         partitions,
         status.missing_topics,
         status.trace,
@@ -239,9 +75,9 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         totals.tasks,
         status.heartbeat or None,
         kind,
-        _source_offsets(rows),
-        _has_more_offsets(rows),
-        status.waiting or (_first_of(partitions) if state == "RUNNING" else None) if is_driven else None,
+        source_offsets(rows),
+        has_more_offsets(rows),
+        status.waiting or (first_wait(partitions) if state == "RUNNING" else None) if is_driven else None,
         status.unavailable if is_driven else (),
         status.unavailable_count if is_driven else 0,
     )
@@ -255,20 +91,13 @@ def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None)
     """How all connectors are doing, by name; those that are being deleted are among them.
 
     Args:
-        store: where they are kept.
         now: seconds since the epoch.
-        on_damage: told of each whose records are damaged; None: that is raised.
+        on_damage: called for each whose records are damaged; None: that is raised.
 
     Raises:
         StoreUnavailable: the store does not answer.
     """
     return _of_all(store, lambda seen, name: connector_info(seen, name, now), on_damage)
-
-
-def connector_history(store: Store, connector: str) -> ConnectorHistory:
-    """What a connector did lately; nothing, where there is none of that name."""
-    row = table.read(store, history_key(connector), ConnectorHistory)
-    return row.value if row else ConnectorHistory()
 
 
 def connector_reports(
@@ -277,14 +106,14 @@ def connector_reports(
     """How all connectors are doing, and what they did lately; otherwise as :func:`connector_infos`."""
 
     def look(seen: Store, name: str) -> tuple[ConnectorInfo, ConnectorHistory]:
-        return connector_info(seen, name, now), connector_history(seen, name)
+        return connector_info(seen, name, now), read_history(seen, name)
 
     return _of_all(store, look, on_damage)
 
 
 def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
     """What a look at each connector finds, all of them at one moment where the store can do that."""
-    seen, found = store.snapshot(CONNECTORS), list[T]()
+    seen, found = registry.snapshot(store), list[T]()
     for name in registry.names(seen):
         try:
             found.append(look(seen, name))
@@ -308,153 +137,3 @@ def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorTy
 def _undriven(record: ConnectorRecord) -> State:
     """Of a connector that no process drives: a stopped one is stopped, one that shall run is nobody's."""
     return "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state
-
-
-def _plan(store: Store, connector: str, generation: int) -> GenerationPlan | None:
-    row = table.read(store, plan_key(connector, generation), GenerationPlan) if generation else None
-    return row.value if row else None
-
-
-def _progress(running: Mapping[int, TaskProgress]) -> dict[TopicPartition, PartitionProgress]:
-    return {p.topic_partition: p for row in running.values() for p in row.partitions}
-
-
-def _source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
-    """Each source partition once, as it was told last; what tasks have told stays until others tell of it.
-
-    What a task has only asked for may be old, and so may what a former one has committed: where tasks have
-    got too far to tell of all, only what those of the newest generation have committed is certain.
-    """
-    rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
-    if _has_more_offsets(told):
-        newest = max(row.generation for row in told.values())
-        rows = [row for row in rows if row[:2] == (newest, True)]
-    askers = Counter((generation, as_json(at.partition)) for generation, is_own, _, at in rows if not is_own)
-    found = {}
-    for generation, is_own, task, at in sorted(rows, key=itemgetter(0, 1, 2)):
-        key = as_json(at.partition)
-        owner = task if is_own or askers[generation, key] == 1 else None
-        found[key] = SourceOffsetInfo(at.partition, at.offset, owner)
-    return tuple(info for _, info in sorted(found.items()))
-
-
-def _offsets(row: TaskProgress) -> tuple[SourcePartitionOffset, ...]:
-    return row.source.offsets if row.source else ()
-
-
-def _has_more_offsets(told: Mapping[int, TaskProgress]) -> bool:
-    return any(row.source.has_more_offsets for row in told.values() if row.source)
-
-
-def _source_tasks(
-    plan: GenerationPlan | None, state: State, status: ConnectorStatus, running: Mapping[int, TaskProgress]
-) -> tuple[TaskInfo, ...]:
-    failed = {row.task: row for row in status.tasks if row.failures}
-    found = []
-    for number in range(len(plan.tasks) if plan else 0):
-        source = running[number].source if number in running else None
-        known = failed.get(number)
-        trace = known.trace or known.error if known and (source is None or source.failure) else None
-        found.append(
-            TaskInfo(number, _source_task_state(state, source, is_failing=bool(trace)), (), trace, source)
-        )
-    return tuple(found)
-
-
-def _source_task_state(state: State, source: SourceProgress | None, *, is_failing: bool) -> State:
-    """RUNNING only once its ``start`` has returned: until then it may wait for a place to run."""
-    if state == "RUNNING" and not is_failing:
-        return "RUNNING" if source is not None and source.state in ("RUNNING", "STOPPING") else "UNASSIGNED"
-    return _task_state(state, is_failing=is_failing)
-
-
-def _tasks(plan: GenerationPlan | None, state: State, status: ConnectorStatus) -> tuple[TaskInfo, ...]:
-    shares = [[planned.topic_partition for planned in task.ranges] for task in (plan.tasks if plan else ())]
-    failing = {row.topic_partition: row for row in status.partitions if row.failures}
-    if shares:
-        shares[-1] += _left_out(failing, shares, status.missing_topics)
-    found = []
-    for number, partitions in enumerate(shares):
-        failed = [failing[p] for p in partitions if p in failing]
-        trace = (failed[0].trace or failed[0].error) if failed else None
-        task_state = _task_state(state, is_failing=bool(failed))
-        found.append(TaskInfo(number, task_state, tuple(partitions), trace))
-    return tuple(found)
-
-
-def _left_out(
-    failing: Iterable[TopicPartition], shares: list[list[TopicPartition]], missing: Collection[str]
-) -> list[TopicPartition]:
-    """Partitions that wait to be opened again while others are read: they are in no task of the plan.
-
-    Whoever watches tasks' states alone, as Connect's tools do, must see that something waits.
-    """
-    planned = {partition for share in shares for partition in share}
-    return [p for p in failing if p not in planned and p.topic not in missing]
-
-
-def _task_state(state: State, *, is_failing: bool) -> State:
-    if is_failing and state in ("RUNNING", "FAILED"):
-        return "RESTARTING" if state == "RUNNING" else "FAILED"
-    return "UNASSIGNED" if state in ("FAILED", "STOPPED") else state
-
-
-def _partitions(
-    store: Store,
-    connector: str,
-    progress: dict[TopicPartition, PartitionProgress],
-    remembered: dict[TopicPartition, PartitionStatus],
-    counts: Mapping[TopicPartition, Mapping[str, int]],
-) -> tuple[PartitionInfo, ...]:
-    commits = read_commits(store, connector).committed
-    row = table.read(store, ends_key(connector), ConnectorEnds)
-    ends = row.value.ends_by_partition() if row else {}
-    committed_at = row.value.committed_at_by_partition() if row else {}
-    found = []
-    for partition in sorted({*commits, *progress, *remembered, *counts, *ends}):
-        running, before = progress.get(partition), remembered.get(partition)
-        entry, waiting = commits.get(partition), _waiting(running, before)
-        found.append(
-            PartitionInfo(
-                partition,
-                entry.offset if entry else None,
-                ends.get(partition, before.end if before else None),
-                running.position if running else None,
-                running.rate if running else 0.0,
-                None if waiting else _error(running, before),
-                before.failures if before else 0,
-                counts.get(partition, {}),
-                committed_at.get(partition),
-                waiting,
-            )
-        )
-    return tuple(found)
-
-
-def _error(running: PartitionProgress | None, before: PartitionStatus | None) -> str | None:
-    if running is not None and running.failure:
-        return running.failure
-    return (before.error or before.undiscarded) if before else None
-
-
-def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) -> Waiting | None:
-    """What a partition waits for, also while it is being tried again: until there is progress."""
-    if running is not None and running.failure:
-        reason, retry = running.failure, running.retry
-    else:
-        reason, retry = (before.error or "", before.retry) if before else ("", None)
-        if retry is not None and running is not None and _has_progressed(running, retry):
-            return None
-    if retry is None:
-        return None
-    return Waiting(reason=reason, since=retry.since, next_attempt=retry.next_attempt, attempts=retry.attempts)
-
-
-def _has_progressed(running: PartitionProgress, retry: Retry) -> bool:
-    return running.records > running.tail or (retry.refused is not None and running.position > retry.refused)
-
-
-def _first_of(partitions: Iterable[PartitionInfo]) -> Waiting | None:
-    """Of all that is waited for, what is tried again first."""
-    waits = [info.waiting for info in partitions if info.waiting]
-    return min(waits, key=lambda waiting: waiting.next_attempt, default=None)

@@ -1,4 +1,4 @@
-"""Who drives a connector, and whether that driver lives: by its process, or else by its heartbeats."""
+"""Whether a connector's driver lives: by its process if that is of this machine, else by its heartbeats."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sinksdk.store.reports import ConnectorStatus
 log = logging.getLogger(__name__)
 
 SILENCE: Final = 10.0
-"""Seconds without a heartbeat (one every 2 s) after which a driver is taken for dead or frozen."""
+"""Seconds without a heartbeat (one every 3 s) after which a driver counts as dead or frozen."""
 
 MARGIN: Final = 10.0
-"""Seconds until the tasks see that they are asked to close."""
+"""Seconds until tasks see a request to close."""
 
 LOOK: Final = 0.25
 """Seconds between two looks into a near store."""
@@ -89,7 +89,7 @@ def deregister(name: str) -> None:
 
 
 def is_gone(name: str) -> bool:
-    """Whether a driver is known not to run any more. False also where nobody can tell."""
+    """Whether a driver is known not to run any more; False where that is unknown."""
     process, _, number = name.partition("#")
     host, _, pid = process.rpartition(":")
     if host != _host() or not pid.isdigit():
@@ -101,18 +101,11 @@ def is_gone(name: str) -> bool:
 
 
 class ConnectorClosingException(ConnectException):
-    """A connector that is to be stopped still closes: its last commits would be lost."""
+    """A connector is still closing: its last commits would be lost."""
 
 
 class Heartbeats:
-    """Watches whether the driver of a connector still writes heartbeats.
-
-    Args:
-        store: where it writes them.
-        connector: the connector's name.
-        clock: time.
-        is_gone: whether a driver is known not to run any more.
-    """
+    """Watches whether the driver of a connector still writes heartbeats."""
 
     def __init__(
         self, store: Store, connector: str, clock: WallClock, is_gone: Callable[[str], bool] = is_gone
@@ -147,12 +140,9 @@ class Heartbeats:
 def await_end(
     store: Store, connector: str, *, clock: WallClock, graceful: float, patience: float = math.inf
 ) -> None:
-    """Return once nobody drives a connector that is to be stopped: its tasks have closed and committed.
+    """Return once no driver runs a connector that was stopped: its tasks have closed and committed.
 
     Args:
-        store: where it is.
-        connector: its name.
-        clock: time.
         graceful: seconds its tasks have for closing.
         patience: seconds this may take, if that is less than closing may take.
 

@@ -18,18 +18,16 @@ LOST: Final = "lost"
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition for a watcher.
+    """What a driver knows of one partition.
 
     Args:
-        partition: which.
         committed: next offset to read after the last commit, None before the first.
         position: offset after the last record read by a running task.
         end: where the source ended when it was last asked.
         records: records delivered in the running (or last) generation.
         counts: what its task counted since this driver started: files, bytes, …; and :data:`LOST`.
         failure: why it ended early.
-        tail: of ``records``, those above the commit, which will be read again; known once the
-            generation has ended.
+        tail: of ``records``, those above the commit.
     """
 
     partition: TopicPartition
@@ -47,29 +45,9 @@ class PartitionView:
         return max(self.end - (self.committed or 0), 0)
 
 
-class Listener(Protocol):
-    """Watches a driver. Called from the driver's thread; must return soon."""
-
-    def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
-        ...
-
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Positions have moved, or a moment has passed."""
-        ...
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
-        ...
-
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """A generation has ended."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SourceTaskView:
-    """One task of a source for a watcher.
+    """What a source's driver knows of one task.
 
     Args:
         task: its number.
@@ -88,50 +66,58 @@ class SourceTaskView:
     failure: str | None = None
 
 
+class Listener(Protocol):
+    """Watches a driver. Called from the driver's thread; must return soon."""
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """Positions have moved, or a moment has passed."""
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """A generation has ended."""
+
+
 class SourceListener(Protocol):
     """Watches a source's driver. Called from the driver's thread; must return soon."""
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
-        ...
 
     def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
         """Tasks have got further, or a moment has passed."""
-        ...
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
-        ...
 
     def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
         """A generation has ended."""
-        ...
 
 
 class Silent:
     """A listener that does nothing, of sinks and of sources."""
 
     def planned(self, plan: GenerationPlan) -> None:
-        """See :class:`Listener`."""
+        """Do nothing."""
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`Listener`."""
+        """Do nothing."""
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """See :class:`Listener`."""
+        """Do nothing."""
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`Listener`."""
+        """Do nothing."""
 
     def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """See :class:`SourceListener`."""
+        """Do nothing."""
 
     def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """See :class:`SourceListener`."""
-
-
-Report = PartitionProgress | PartitionOutcome
-"""What a task says of a partition: while it runs, or once it has ended."""
+        """Do nothing."""
 
 
 class ProgressTracker:
@@ -156,59 +142,50 @@ class ProgressTracker:
         self._before = {partition: dict(counts) for partition, counts in self._counts.items()}
 
     def note(self, partition: TopicPartition, name: str, count: int) -> None:
-        """A count that no task knows of."""
+        """Set a count that tasks do not know."""
         self._counts.setdefault(partition, {})[name] = count
 
-    def count(self, rows: Sequence[Report]) -> None:
-        """Take in what the running generation's tasks have counted since it began."""
+    def progress(self, rows: Sequence[PartitionProgress] = ()) -> list[PartitionView]:
+        """All partitions, by topic and number; those that are being read as their tasks report.
+
+        What the running generation's tasks have counted is remembered.
+        """
         for row in rows:
-            partition = partition_of(row)
-            base = self._before.get(partition, {})
-            self._counts[partition] = {
+            base = self._before.get(row.topic_partition, {})
+            self._counts[row.topic_partition] = {
                 name: base.get(name, 0) + row.counts.get(name, 0) for name in {*base, *row.counts}
             }
-
-    def ended(self, outcomes: Sequence[PartitionOutcome]) -> None:
-        """A generation has ended: its counts and commits stay."""
-        self.count(outcomes)
-        self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
-
-    def of(self, rows: Sequence[Report] = ()) -> list[PartitionView]:
-        """All partitions, by topic and number; those that are being read as their tasks report."""
-        running = {partition_of(row): row for row in rows}
+        running = {row.topic_partition: row for row in rows}
         return [
             self._view(partition, end, running.get(partition))
             for partition, end in sorted(self._ends.items())
         ]
 
-    def _view(self, partition: TopicPartition, end: int, row: Report | None) -> PartitionView:
-        committed = self._committed.get(partition)
-        if row is not None and row.committed is not None:
+    def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionView]:
+        """All partitions once a generation has ended: its counts and commits stay."""
+        self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
+        return self.progress([last_progress(outcome) for outcome in outcomes])
+
+    def _view(self, partition: TopicPartition, end: int, row: PartitionProgress | None) -> PartitionView:
+        committed, counts = self._committed.get(partition), dict(self._counts.get(partition, {}))
+        if row is None:
+            return PartitionView(partition, committed, None, end, counts=counts)
+        if row.committed is not None:
             committed = row.committed
         return PartitionView(
-            partition,
-            committed,
-            _position_of(row),
-            end,
-            row.records if row else 0,
-            dict(self._counts.get(partition, {})),
-            _failure_of(row),
-            row.tail if isinstance(row, PartitionOutcome) else 0,
+            partition, committed, row.position, end, row.records, counts, row.failure, row.tail
         )
 
 
-def partition_of(row: Report) -> TopicPartition:
-    """Whose report this is."""
-    return row.topic_partition if isinstance(row, PartitionProgress) else row.partition
-
-
-def _position_of(row: Report | None) -> int | None:
-    if row is None:
-        return None
-    return row.position if isinstance(row, PartitionProgress) else row.delivered
-
-
-def _failure_of(row: Report | None) -> str | None:
-    if row is None or row.failure is None:
-        return None
-    return row.failure if isinstance(row.failure, str) else row.failure.message
+def last_progress(outcome: PartitionOutcome) -> PartitionProgress:
+    """An outcome in the shape that running tasks report."""
+    return PartitionProgress(
+        topic=outcome.partition.topic,
+        partition=outcome.partition.partition,
+        position=outcome.delivered,
+        committed=outcome.committed,
+        records=outcome.records,
+        counts=dict(outcome.counts),
+        failure=outcome.failure.message if outcome.failure else None,
+        tail=outcome.tail,
+    )

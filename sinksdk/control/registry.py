@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.keys import CONNECTORS, config_key, connector_of
+from sinksdk.store.keys import CONNECTORS, config_key, connector_of, connector_prefix
 from sinksdk.store.records import ConnectorRecord, TargetState
 
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
@@ -30,6 +30,11 @@ class ConnectorDeletedException(ConnectException):
     """The connector is being deleted: until that is done, its name stays taken."""
 
 
+def snapshot(store: Store, connector: str | None = None) -> Store:
+    """Everything that is kept of a connector, or of all, as of one moment where the store can do that."""
+    return store.snapshot(CONNECTORS if connector is None else connector_prefix(connector))
+
+
 def names(store: Store) -> list[str]:
     """All connectors, sorted; also those that are being deleted. Raises StoreUnavailable."""
     found = (connector_of(key) for key in store.list(CONNECTORS))
@@ -47,7 +52,7 @@ def find(store: Store, connector: str) -> ConnectorRecord:
 def create(
     store: Store, connector: str, config: Mapping[str, Any], target_state: TargetState = "RUNNING"
 ) -> ConnectorRecord:
-    """A new connector, a new incarnation of its name.
+    """Create a connector, a new incarnation of its name.
 
     Raises:
         ConnectorExistsException: it is there already.
@@ -62,10 +67,10 @@ def create(
 
 
 def register(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
-    """The connector's record; a name that is not there yet is created with this configuration.
+    """The connector's record, created with this configuration if there is none.
 
-    An existing configuration stays as it is: a driver that does not come to claim a generation must
-    change nothing for the one that runs.
+    An existing configuration stays: a driver that fails to claim a generation must change nothing for the
+    one that runs.
 
     Raises:
         ConnectorDeletedException: it is being deleted.
@@ -74,13 +79,11 @@ def register(store: Store, connector: str, config: Mapping[str, Any]) -> Connect
 
 
 def configure(store: Store, connector: str, config: Mapping[str, Any] | Reconfigure) -> ConnectorRecord:
-    """Change a connector's configuration. A changed one gets the next version.
+    """Change a connector's configuration, or create the connector. A changed one gets the next version.
 
     Args:
-        store: where.
-        connector: its name; one that is not there yet is created as a new incarnation.
-        config: as written: dotted names, references unresolved. Or what makes it of the present one: it is
-            asked again when somebody else was faster, so that neither's change is lost.
+        config: as written: dotted names, references unresolved. Or a function of the present one: it is
+            called again when somebody else was faster, so that neither's change is lost.
 
     Raises:
         ConnectorDeletedException: it is being deleted.
@@ -98,12 +101,9 @@ def configure(store: Store, connector: str, config: Mapping[str, Any] | Reconfig
 
 
 def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
-    """The configuration that a driver brings becomes the connector's, and RUNNING its target state.
+    """Make a driver's configuration the connector's, and RUNNING its target state; create it if need be.
 
     Args:
-        store: where.
-        connector: its name; one that is not there yet is created.
-        config: as written.
         generation: the driver's first claim.
 
     Raises:
@@ -126,7 +126,7 @@ def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: 
 
 
 def aim(store: Store, connector: str, target_state: TargetState) -> ConnectorRecord:
-    """Change what a connector shall be. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+    """Change the target state. Raises ConnectorNotFoundException, ConnectorDeletedException."""
     return _change(store, connector, lambda record: record.model_copy(update={"target_state": target_state}))
 
 
@@ -141,27 +141,16 @@ def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
 
 
 def mark_deleted(store: Store, connector: str, *, force: bool = False) -> ConnectorRecord:
-    """From now on it is being deleted; nothing brings it back.
-
-    Args:
-        store: where it is.
-        connector: its name.
-        force: what is committed and cannot be published is given up.
+    """Mark a connector as being deleted, for good; ``force``: what cannot be published is dropped.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
-    while True:
-        row = table.read(store, config_key(connector), ConnectorRecord)
-        if row is None:
-            raise ConnectorNotFoundException(f"store {store.url} has no connector '{connector}'")
-        marked = row.value.model_copy(update={"deleted": True, "forced": row.value.forced or force})
-        if marked == row.value:
-            return row.value
-        try:
-            return table.write(store, config_key(connector), marked, row.version).value
-        except Conflict:
-            continue
+
+    def marked(record: ConnectorRecord) -> ConnectorRecord:
+        return record.model_copy(update={"deleted": True, "forced": record.forced or force})
+
+    return _change(store, connector, marked, may_be_deleted=True)
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
@@ -183,12 +172,15 @@ def _change(
     connector: str,
     changed: Callable[[ConnectorRecord], ConnectorRecord],
     otherwise: Callable[[], ConnectorRecord] | None = None,
+    *,
+    may_be_deleted: bool = False,
 ) -> ConnectorRecord:
-    """Change a record by compare-and-set, as often as somebody else is faster."""
+    """Change a record by compare-and-set, or create it, as often as somebody else is faster."""
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is not None:
-            _refuse_deleted(connector, row.value)
+            if not may_be_deleted:
+                _refuse_deleted(connector, row.value)
             record = changed(row.value)
             if record == row.value:
                 return record

@@ -1,4 +1,4 @@
-"""What an operator wants of a connector that runs here, and has not got yet."""
+"""Requests to a driver: of its own process (:class:`ClosingSignal`), and of operators, in the store."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ClosingSignal:
 
     @property
     def is_final(self) -> bool:
-        """Whether the driver shall end."""
+        """Whether the driver has to end, too."""
         return self._is_final
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is asked, at most so many seconds."""
+        """Wait until it is asked, at most so many seconds. Returns whether it was."""
         return self._asked.wait(timeout)
 
     def answered(self) -> None:
@@ -61,13 +61,7 @@ _CLOSING: Final[dict[TargetState, ClosingReason]] = {
 
 
 class PendingRequests:
-    """Compares the connector's record with what was last done about it.
-
-    Args:
-        store: where it stands.
-        connector: the connector's name.
-        clock: time.
-    """
+    """An operator's open requests: the connector's record compared with what was last carried out."""
 
     def __init__(self, store: Store, connector: str, clock: Clock) -> None:
         self._store = store
@@ -83,17 +77,17 @@ class PendingRequests:
         self._outage = Outage(log, f"looking what is wanted of connector {connector}")
 
     def follow(self, record: ConnectorRecord) -> None:
-        """From now on whatever differs from this is a wish."""
+        """This much is carried out: what differs from it is requested."""
         self._done = self._now = record
         self._next = self._clock.now() + self.interval
 
     def look(self) -> None:
-        """Look when it is time. Of a store that does not answer nothing new is learnt."""
+        """Look when it is time. A store that does not answer changes nothing."""
         if self._clock.now() >= self._next:
             self._look(is_recent_enough=True)
 
     def look_now(self) -> None:
-        """As :meth:`look`, whenever the last time was; what was written before is seen."""
+        """As :meth:`look`, whenever the last time was; sees everything that was written before."""
         self._look(is_recent_enough=False)
 
     def _look(self, *, is_recent_enough: bool) -> None:
@@ -113,7 +107,7 @@ class PendingRequests:
         self._now = self._row.value if self._row else None
 
     def closing(self) -> ClosingReason | None:
-        """Why what runs shall close and the connector be stopped; None while it shall run on.
+        """Why the driver has to close what runs; None: it goes on.
 
         Raises:
             FencedException: it is not this driver's any more.
@@ -135,11 +129,11 @@ class PendingRequests:
         return None
 
     def has_changed(self) -> bool:
-        """Whether anything at all is wanted now that was not before; for a connector that does not run."""
+        """Whether anything is requested; for a connector that does not run."""
         return self._now != self._done
 
     def consume(self, order: Order) -> bool:
-        """Whether something was ordered since it was last done; from now on it counts as done."""
+        """Whether something was ordered since it was last done; it counts as done afterwards."""
         now, done = self._now, self._done
         if now is None or done is None:
             return False

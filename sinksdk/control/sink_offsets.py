@@ -1,34 +1,25 @@
-"""What is asked before a sink's offsets are altered by hand (KIP-875): the source, and the connector."""
+"""A sink that does not run, opened to alter its offsets (KIP-875), and what its source has of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import Connector, SinkConnector
+from sinksdk.connector import SinkConnector
 from sinksdk.control.checks import check_config
-from sinksdk.control.connector_calls import ConnectorCalls
-from sinksdk.engine.clock import Clock
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.topics import Source, Subscription
 from sinksdk.topics.snapshot import take_snapshot
 
 
-class OffsetsRefusedException(ConnectException):
-    """The connector's own ``alter_offsets`` does not let its offsets be altered so."""
-
-
 class OpenedSink(NamedTuple):
-    """A sink that does not run here.
+    """A sink, made and not started, with its validated configuration.
 
     Args:
-        connector: made, not started.
-        config: its validated configuration.
-        source: opens where its records come from. None: that is not known here, and what is said of the
-            source is not checked.
+        source: opens where its records come from. None: unknown, and offsets are not compared with it.
     """
 
     connector: SinkConnector
@@ -45,11 +36,10 @@ def opened_sink(
     source: Callable[[ConnectorConfig], Source] | None = None,
     providers: ConfigProviders = ALL_PROVIDERS,
 ) -> OpenedSink:
-    """A sink that does not run.
+    """Open a sink, given its configuration as written.
 
     Args:
-        raw: its configuration as written.
-        source: opens where its records come from, if that is known.
+        source: opens where its records come from.
         providers: what the configuration may refer to.
 
     Raises:
@@ -67,12 +57,7 @@ def opened_sink(
 
 
 def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None]) -> None:
-    """Refuse offsets that no record can have: nothing could be read from there.
-
-    Args:
-        sink: whose.
-        offsets: next offset to read of each partition; None takes a commit away, also of a partition that is
-            not there any more.
+    """Refuse offsets that no record can have; None removes a commit, whether the partition exists or not.
 
     Raises:
         ConfigException: below 0; or the source is known, and does not have the partition, or has another
@@ -94,33 +79,3 @@ def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None])
                 )
     if problems:
         raise ConfigException(f"connector {sink.config.name}: nothing was altered: {'; '.join(problems)}")
-
-
-def ask_connector(
-    connector: Connector, name: str, alter_offsets: Callable[[], Any], *, timeout: float, clock: Clock
-) -> bool:
-    """Let a connector move what it keeps outside, before its offsets are altered.
-
-    Args:
-        connector: made, not started.
-        name: its name.
-        alter_offsets: calls its method of that name.
-        timeout: seconds it may take.
-        clock: time.
-
-    Returns:
-        What it returned: whether it keeps offsets of its own, and has moved them.
-
-    Raises:
-        OffsetsRefusedException: it raised something, or did not return in time.
-    """
-    calls = ConnectorCalls(connector, name, clock)
-    try:
-        return bool(calls.call("alter_offsets", alter_offsets, timeout=timeout))
-    except Exception as error:
-        what = str(error) if isinstance(error, ConnectException) else f"{type(error).__name__}: {error}"
-        raise OffsetsRefusedException(
-            f"connector {name}: its alter_offsets refuses this, and nothing was altered: {what}"
-        ) from error
-    finally:
-        calls.end()

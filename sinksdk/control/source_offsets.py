@@ -11,23 +11,16 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from sinksdk.connector import ConnectorIdentity
 from sinksdk.control import registry
-from sinksdk.control.herder import ConnectorRunsException
-from sinksdk.control.liveness import await_end
-from sinksdk.control.sink_offsets import ask_connector
+from sinksdk.control.offsets import StoppedConnector
+from sinksdk.engine import TaskName
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.engine.fencing import fence
-from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target
-from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.source.connector import SourceConnector
+from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceOffset, SourcePartition
 from sinksdk.source.positions import SourcePosition, partition_key
-from sinksdk.source.records import SourceOffset, SourcePartition
-from sinksdk.store import Conflict, Store, identify, table
-from sinksdk.store.generations import Generations
+from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import progress_prefix
-from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import TaskProgress
 
 Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
@@ -35,13 +28,7 @@ Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
 
 
 class OpenedTarget(NamedTuple):
-    """A source connector that does not run here, and where its records go.
-
-    Args:
-        connector: made, not started.
-        config: its validated configuration.
-        target: where its records go.
-    """
+    """A source connector, made and not started, its validated configuration, and where its records go."""
 
     connector: SourceConnector
     config: SourceConnectorConfig
@@ -53,13 +40,7 @@ Targets = Callable[[Mapping[str, str]], OpenedTarget]
 
 
 class SourceOffsets:
-    """The source offsets of a store's connectors.
-
-    Args:
-        store: where the connectors are.
-        targets: open where they write.
-        clock: time.
-    """
+    """The source offsets of a store's connectors."""
 
     def __init__(self, store: Store, targets: Targets, clock: WallClock | None = None) -> None:
         self._store = store
@@ -82,8 +63,6 @@ class SourceOffsets:
         """Commit other offsets; only while the connector is STOPPED. Its tasks, should they live, are fenced.
 
         Args:
-            name: the connector's.
-            changes: what changes.
             patience: seconds to wait at most until it has closed; never longer than closing may take.
 
         Returns:
@@ -97,54 +76,35 @@ class SourceOffsets:
             OffsetsRefusedException: the connector does not let them be altered so.
             ConnectException: they cannot be written.
         """
-        record = registry.find(self._store, name)
-        if record.target_state != "STOPPED" or record.deleted:
-            raise ConnectorRunsException(
-                f"connector '{name}' is to be {record.target_state}: its offsets are altered only while "
-                f"it is stopped ('sinksdk stop {name}')"
-            )
-        opened = self._opened(record.config)
-        positions = [
-            SourcePosition.of(partition, offset) for partition, offset in changes if offset is not None
-        ]
-        forget = [
-            SourcePosition.of(partition, {}).partition for partition, offset in changes if offset is None
-        ]
-        await_end(
-            self._store,
-            name,
-            clock=self._clock,
-            graceful=opened.config.graceful_timeout_ms / 1000,
-            patience=patience,
-        )
-        claim = Generations(self._store, name).claim()
+        stopped = StoppedConnector(self._store, name, self._clock)
+        connector, config, target = self._opened(stopped.record.config)
+        written = [SourcePosition.of(at, offset) for at, offset in changes if offset is not None]
+        removed = [SourcePosition.of(at, {}).partition for at, offset in changes if offset is None]
+        claim = stopped.claim(config.graceful_timeout_ms / 1000, patience)
         for task in range(claim.transactional_tasks or 0):
-            fence(opened.target, opened.config, task)
-        # Only now nobody reads from, or commits to, what the connector keeps outside.
-        has_moved = self._ask(opened, record, changes)
-        writer = opened.target.writer(opened.config, TaskName(name, 0))
+            fence(target, config, task)
+        has_moved = stopped.ask(
+            connector,
+            lambda: connector.alter_offsets(config, list(changes)),
+            timeout=config.connector_start_timeout_ms / 1000,
+        )
+        writer = target.writer(config, TaskName(name, 0))
         try:
             writer.init()
             writer.begin()
-            writer.commit(positions, forget)
+            writer.commit(written, removed)
         finally:
             writer.close()
-        self._forget_told(name, {partition_key(partition) for partition, _ in changes})
+        self._forget_reported(name, {partition_key(partition) for partition, _ in changes})
         return has_moved
 
-    def _ask(self, opened: OpenedTarget, record: ConnectorRecord, changes: Changes) -> bool:
-        connector, config, _ = opened
-        connector.identity = ConnectorIdentity(identify(self._store), config.name, record.incarnation)
-        return ask_connector(
-            connector,
-            config.name,
-            lambda: connector.alter_offsets(config, list(changes)),
-            timeout=config.connector_start_timeout_ms / 1000,
-            clock=self._clock,
-        )
+    def reset(self, name: str, *, patience: float = math.inf) -> bool:
+        """As if nothing had ever been read. Otherwise as :meth:`alter`."""
+        changes = [(position.partition, None) for position in self.read(name)]
+        return self.alter(name, changes, patience=patience)
 
-    def _forget_told(self, name: str, altered: Container[str]) -> None:
-        """How far the tasks said last that they had read these partitions does not hold any more."""
+    def _forget_reported(self, name: str, altered: Container[str]) -> None:
+        """What the tasks have reported of these partitions does not hold any more."""
         for key in self._store.list(progress_prefix(name)):
             row = table.read(self._store, key, TaskProgress)
             if row is None or row.value.source is None:
@@ -153,11 +113,6 @@ class SourceOffsets:
             source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
             with suppress(Conflict):  # a zombie has just written it: that is gone with the next task's
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)
-
-    def reset(self, name: str, *, patience: float = math.inf) -> bool:
-        """As if nothing had ever been read. Otherwise as :meth:`alter`."""
-        changes = [(position.partition, None) for position in self.read(name)]
-        return self.alter(name, changes, patience=patience)
 
 
 @contextmanager

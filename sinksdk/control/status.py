@@ -1,4 +1,4 @@
-"""How a connector is doing: what the planner remembers, and what others may know of it."""
+"""A connector's status: what others see of it, and what its driver remembers between generations."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from sinksdk.support.logs import Outage
 log = logging.getLogger(__name__)
 
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-"""Connect's states, as they are kept; RESTARTING is what waits for another attempt."""
+"""Connect's states, as they are kept; RESTARTING: it waits for another attempt."""
 
 ShownState = State | Literal["DELETING"]
-"""What a connector is shown as: one that is being deleted is DELETING, whatever is kept of it."""
+"""What a connector is shown as: DELETING while it is being deleted, whatever is kept."""
 
-_INTERVAL = 3.0  # seconds between two writes that only say that nothing has changed much
-_RATE = 10_000  # bytes per second that may be written of what is remembered, but when a generation has ended
+_INTERVAL = 3.0  # seconds between two heartbeats
+_RATE = 10_000  # bytes per second of what is remembered, written between ends of generations
 _SIZE = 250  # bytes that are written of a partition, about
 _SIGHTINGS = 2_000  # written of all partitions together; at least two of each
-_UNAVAILABLE = 100  # partitions without a leader that are told by name
+_UNAVAILABLE = 100  # partitions without a leader that are listed
 _TRACES = 50  # written; partitions that fail together mostly fail alike
 
 
 def read_status(store: Store, connector: str) -> ConnectorStatus:
-    """A connector's status, with what its driver remembers in it as older drivers wrote it."""
+    """A connector's status, what its driver remembers included."""
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
     if _is_older(status):
@@ -53,7 +53,7 @@ def read_status(store: Store, connector: str) -> ConnectorStatus:
 
 
 def _is_older(status: ConnectorStatus) -> bool:
-    """Whether an older driver wrote it: what a newer one has left elsewhere is out of date then."""
+    """Whether a driver wrote it that remembers in the status itself: :class:`Remembered` is stale then."""
     return bool(status.partitions or status.tasks)
 
 
@@ -63,31 +63,24 @@ class StatusKeeper:
     Losing it costs no record: a tail is read once in vain, a first-seen time starts anew.
 
     Args:
-        store: where it is kept.
-        connector: the connector's name.
-        driver: who drives it.
-        clock: time.
+        driver: its name.
     """
 
+    # Eleven attributes: two rows, with what is in them and when they were written.
     def __init__(self, store: Store, connector: str, driver: str, clock: WallClock) -> None:
-        self._store = store
-        self._key = status_key(connector)
-        self._driver = driver
         self._clock = clock
-        self._version = store.version(self._key)
-        self._remembered_key = remembered_key(connector)
-        self._remembered_version = store.version(self._remembered_key)
-        status = read_status(store, connector)
-        self._partitions = {p.topic_partition: p for p in status.partitions}
-        self._tasks = {task.task: task for task in status.tasks}
-        row = table.read(store, self._key, ConnectorStatus)
-        self._is_news = row is not None and _is_older(row.value)
+        self._status_row = table.OwnRow(store, status_key(connector), ConnectorStatus)
+        self._remembered_row = table.OwnRow(store, remembered_key(connector), Remembered)
+        before = self._status_row.read() or ConnectorStatus()
+        remembered = self._remembered_row.read()
+        self._is_news = _is_older(before)
+        if remembered is None or self._is_news:
+            remembered = Remembered(partitions=before.partitions, tasks=before.tasks)
+        self._partitions = {p.topic_partition: p for p in remembered.partitions}
+        self._tasks = {task.task: task for task in remembered.tasks}
         self._remember_at = clock.now()
-        self._state: State = "UNASSIGNED"
-        self._trace: str | None = None
-        self._missing: tuple[str, ...] = ()
-        self._waiting: Waiting | None = None
-        self._unavailable = {row.topic_partition: row.since for row in status.unavailable}
+        self._status = ConnectorStatus(driver=driver)
+        self._unavailable = {row.topic_partition: row.since for row in before.unavailable}
         self._written = clock.now()
         self._outage = Outage(log, f"writing the status of connector {connector}")
 
@@ -114,7 +107,7 @@ class StatusKeeper:
                 self._partitions[partition] = status
 
     def forgive(self) -> None:
-        """A new start: what failed before has all its attempts again."""
+        """After a restart, what has failed has all its attempts again."""
         self.update(
             p.model_copy(update={"failures": 0, "failed_at": (), "moved_at": (), "retry": None})
             for p in list(self._partitions.values())
@@ -124,21 +117,20 @@ class StatusKeeper:
 
     def become(self, state: State, trace: str | None = None, waiting: Waiting | None = None) -> None:
         """Change the connector's state, and write it; secrets that the trace quotes are left out."""
-        self._state, self._trace = state, SECRETS.hide(trace) if trace else None
-        self._waiting = waiting
+        self._change(state=state, trace=SECRETS.hide(trace) if trace else None, waiting=waiting)
         self.save()
 
     def wait_for(self, waiting: Waiting | None) -> None:
-        """What it waits for, or nothing any more; written at once when it is news."""
-        if waiting != self._waiting:
-            self._waiting = waiting
+        """What it waits for; None: nothing any more. Written at once when it is news."""
+        if waiting != self._status.waiting:
+            self._change(waiting=waiting)
             self.save()
 
     def miss(self, topics: Iterable[str]) -> None:
         """These topics, and no others, are missing; written at once when it is news."""
         missing = tuple(sorted(topics))
-        if missing != self._missing:
-            self._missing = missing
+        if missing != self._status.missing_topics:
+            self._change(missing_topics=missing)
             self.save()
 
     def leave_out(self, partitions: Collection[TopicPartition]) -> None:
@@ -149,24 +141,27 @@ class StatusKeeper:
             self.save()
 
     def current_driver(self) -> str:
-        """Who drives the connector as of now: somebody else, if he wrote the status last."""
-        row = table.read(self._store, self._key, ConnectorStatus)
-        return row.value.driver if row else self._driver
+        """The driver that has written the status last: this one, or another."""
+        status = self._status_row.look()
+        return status.driver if status else self._status.driver
 
     def save_if_due(self) -> None:
-        """Write that the driver lives, and what it remembers, each if the last time is long enough ago."""
+        """Write a heartbeat, and what is remembered, each if the last time is long enough ago."""
         if self._clock.now() - self._written >= _INTERVAL:
             if self._clock.now() >= self._remember_at:
                 self._remember()
             self._beat()
 
     def save(self) -> None:
-        """Write all of it now. Another driver's write in between is taken over, not fought."""
+        """Write all of it now, over what another driver has written in between."""
         self._remember()
         self._beat()
 
+    def _change(self, **changes: object) -> None:
+        self._status = self._status.model_copy(update=changes)
+
     def _remember(self) -> None:
-        """Write what is remembered, if it has changed; of what is much the next time is later."""
+        """Write what is remembered, if it has changed; the more it is, the later the next time."""
         if not self._is_news:
             return
         sightings = max(_SIGHTINGS // len(self._partitions), 2) if self._partitions else 0
@@ -175,61 +170,36 @@ class StatusKeeper:
         for number in with_trace[_TRACES:]:
             kept[number] = kept[number].model_copy(update={"trace": None})
         tasks = tuple(status for _, status in sorted(self._tasks.items()))
-        value = Remembered(partitions=tuple(kept), tasks=tasks)
         self._remember_at = self._clock.now() + len(kept) * _SIZE / _RATE
         try:
-            try:
-                version = table.write(
-                    self._store, self._remembered_key, value, self._remembered_version
-                ).version
-            except Conflict:
-                other = self._store.version(self._remembered_key)
-                version = table.write(self._store, self._remembered_key, value, other).version
+            self._remembered_row.write(Remembered(partitions=tuple(kept), tasks=tasks))
         except ConnectException as error:
             log.info("what the connector's driver remembers was not written: %s", error)
-            return
-        self._remembered_version, self._is_news = version, False
+        else:
+            self._is_news = False
 
     def _beat(self) -> None:
         self._written = self._clock.now()
-        status = ConnectorStatus(
-            state=self._state,
-            driver=self._driver,
+        unavailable = islice(self._unavailable.items(), _UNAVAILABLE)
+        self._change(
             heartbeat=self._clock.time(),
-            trace=self._trace,
-            missing_topics=self._missing,
-            waiting=self._waiting,
             unavailable=tuple(
-                Unavailable(topic=topic, partition=partition, since=since)
-                for (topic, partition), since in islice(self._unavailable.items(), _UNAVAILABLE)
+                Unavailable(topic=p.topic, partition=p.partition, since=at) for p, at in unavailable
             ),
             unavailable_count=len(self._unavailable),
         )
         try:
-            self._version = table.write(self._store, self._key, status, self._version).version
-            self._outage.worked()
-        except Conflict:
-            self._find_version()
-            self._save_over(status)
+            self._status_row.write(self._status)
+        except Conflict as error:  # another driver writes, too: the next time is soon enough
+            log.info("the connector's status was not written: %s", error)
         except ConnectException as error:
             self._outage.failed("the connector's status cannot be written: %s", error)
-
-    def _save_over(self, status: ConnectorStatus) -> None:
-        """Once more, over what somebody else has written; the next time is soon enough after that."""
-        try:
-            self._version = table.write(self._store, self._key, status, self._version).version
-        except ConnectException as error:
-            log.info("the connector's status was not written: %s", error)
-
-    def _find_version(self) -> None:
-        try:
-            self._version = self._store.version(self._key)
-        except ConnectException as error:
-            self._outage.failed("the connector's status cannot be read: %s", error)
+        else:
+            self._outage.worked()
 
 
 def fewer_sightings(status: PartitionStatus, most: int) -> PartitionStatus:
-    """A status with at most so many sightings: some of them become one, due a little earlier, never later."""
+    """A status with at most so many sightings: neighbours are merged, due a little earlier, never later."""
     if len(status.seen) <= most:
         return status
     size = -(-len(status.seen) // most)

@@ -19,8 +19,7 @@ from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkOptions, SparkSettings
 from sinksdk.launch.topics import Topics, open_source
 from sinksdk.settings.references import ConfigProviders
-from sinksdk.store import open_store
-from sinksdk.store.absolute import absolute_store_url
+from sinksdk.store import absolute_store_url, open_store
 from sinksdk.topics import Source, Subscription
 
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")

@@ -14,9 +14,9 @@ from typing import Final, Literal, Self
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.herder import Herder
-from sinksdk.control.info import ConnectorInfo
 from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.status import State
 from sinksdk.metrics.metric import (
     CONNECTOR,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sinksdk.control.info import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.spark.places import Places
 from sinksdk.support.measures import TaskMeasures
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
-from sinksdk.control.history import HistoryKeeper, of_partition, of_task
+from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
 from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
 from sinksdk.control.status import StatusKeeper
-from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.source_outcome import SourceTaskOutcome
@@ -74,7 +73,7 @@ class SinkReporter:
     def idle(self) -> None:
         """Nothing is worth a generation yet."""
         self._status.save_if_due()
-        self._listener.progress(self.tracker.of())
+        self._listener.progress(self.tracker.progress())
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
@@ -84,12 +83,12 @@ class SinkReporter:
 
     def progress(self, rows: Sequence[PartitionProgress]) -> None:
         """What the running generation's tasks report."""
-        self.tracker.count(rows)
+        views = self.tracker.progress(rows)
         self._history.progress(map(of_partition, rows))
         self._status.save_if_due()
         self._ends.committed({row.topic_partition: row.committed for row in rows})
         self._sync.follow({r.topic_partition: r.visible for r in rows if r.visible is not None})
-        self._listener.progress(self.tracker.of(rows))
+        self._listener.progress(views)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
@@ -105,10 +104,10 @@ class SinkReporter:
         """What became of a generation's partitions."""
         self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
         self._ends.save()
-        self.tracker.ended(outcomes)
+        views = self.tracker.ended(outcomes)
         self._history.ended([of_partition(outcome) for outcome in outcomes])
         self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
-        self._listener.ended(generation, self.tracker.of(outcomes))
+        self._listener.ended(generation, views)
 
 
 class SourceReporter:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sinksdk.context import ClosingReason
+from sinksdk.control.history import task_progress
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.control.totals import task_progress
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from sinksdk.control.info import ConnectorInfo, TaskInfo
-from sinksdk.control.redaction import redacted
+from sinksdk.control.checks import redacted
+from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition

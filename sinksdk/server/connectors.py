@@ -10,9 +10,8 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
 from sinksdk.compatibility import Meaning
-from sinksdk.control.checks import check_config
+from sinksdk.control.checks import check_config, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
-from sinksdk.control.redaction import still_hidden, with_secrets
 from sinksdk.control.registry import ConnectorNotFoundException, texts
 from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.errors import ConfigException, ConnectException

@@ -11,14 +11,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from sinksdk.control.herder import ConnectorRunsException
 from sinksdk.control.liveness import ConnectorClosingException
+from sinksdk.control.offsets import ConnectorRunsException, OffsetsRefusedException
 from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
 )
-from sinksdk.control.sink_offsets import OffsetsRefusedException
 from sinksdk.errors import ConfigException, ConnectException, FencedException
 from sinksdk.server.bodies import Error
 from sinksdk.store import StoreUnavailable

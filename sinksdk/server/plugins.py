@@ -8,8 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends
 
 from sinksdk.config import ConfigKey
-from sinksdk.control.checks import check_config, connector_type, load_class
-from sinksdk.control.redaction import redacted
+from sinksdk.control.checks import check_config, connector_type, load_class, redacted
 from sinksdk.control.registry import texts
 from sinksdk.errors import ConfigException
 from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig

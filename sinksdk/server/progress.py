@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sinksdk.control.herder import Herder
 from sinksdk.control.history import BUCKET
-from sinksdk.control.info import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+# More than twelve imports: what other parts use of the store, and the three kinds that open_store knows.
 import uuid
 from functools import partial
+from pathlib import Path
 
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.settings.references import resolve_references
 from sinksdk.store import table
+from sinksdk.store.addresses import S3_SCHEME, S3Address
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
-from sinksdk.store.keys import (
-    STORE_KEY,
-    dropped_key,
-    plan_key,
-    task_count_key,
-    task_key,
-)
+from sinksdk.store.keys import STORE_KEY, dropped_key, plan_key, task_count_key, task_key
 from sinksdk.store.ledger import (
     Ledger,
     Merged,
@@ -29,19 +26,14 @@ from sinksdk.store.ledger import (
     merge,
     missing_dropped,
     missing_segment,
+    newest_plan,
     says_news,
     take_over,
     whole,
     with_dropped,
 )
 from sinksdk.store.memory import MemoryStore
-from sinksdk.store.records import (
-    Dropped,
-    GenerationPlan,
-    StoreIdentity,
-    TaskCountRecord,
-    TaskRecord,
-)
+from sinksdk.store.records import Dropped, GenerationPlan, StoreIdentity, TaskCountRecord, TaskRecord
 
 __all__ = [
     "Conflict",
@@ -53,6 +45,7 @@ __all__ = [
     "StoreUnavailable",
     "TakenOver",
     "TaskLedger",
+    "absolute_store_url",
     "ask_to_close",
     "asked_to_close",
     "committed_offsets",
@@ -60,6 +53,7 @@ __all__ = [
     "identify",
     "is_current",
     "merge",
+    "newest_plan",
     "open_store",
     "read_commits",
     "take_over",
@@ -79,38 +73,60 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
         ConfigException: it cannot be opened, or is another one.
         StoreUnavailable: no answer.
     """
-    store = _opened(url, create=create)
-    if expected_id is not None and not _has_id(store, expected_id):
-        store.close()
-        raise ConfigException(
-            f"store {store.url} is not the store this connector was started with (id {expected_id}); "
-            f"driver and executors must reach the same one"
-        )
+    store = _opened(_resolved(url), create=create)
+    if expected_id is not None:
+        row = table.read(store, STORE_KEY, StoreIdentity)
+        if row is None or row.value.id != expected_id:
+            store.close()
+            raise ConfigException(
+                f"store {store.url} is not the store this connector was started with (id {expected_id}); "
+                f"driver and executors must reach the same one"
+            )
     return store
 
 
-def _opened(url: str, *, create: bool) -> Store:
-    """The kind of store that the URL means; what another kind needs is not loaded."""
-    text = resolve_references(url) if url.startswith("${") else url
-    if "://" not in text:
-        message = f"'{url}' is no store; name one as sqlite:///FILE"
+def absolute_store_url(text: str) -> str:
+    """A store's URL that means the same in another working directory.
+
+    Raises:
+        ConfigException: it is no URL, or the folder of its file is not there.
+    """
+    url = _resolved(text)
+    if url.startswith(S3_SCHEME):
+        S3Address.parse(url)
+        return text
+    from sinksdk.store.sql_engine import SQLITE, sql_address  # noqa: PLC0415 - SQLAlchemy, as below
+
+    address = sql_address(url)
+    if address.get_backend_name() != SQLITE:
+        return text
+    path = Path(str(address.database))
+    if not path.parent.is_dir():
+        message = f"the store {text} cannot be made: there is no folder {path.parent}"
         raise ConfigException(message)
-    if not text.startswith("s3://"):
+    return address.render_as_string(hide_password=False)
+
+
+def _resolved(text: str) -> str:
+    url = resolve_references(text) if text.startswith("${") else text
+    if "://" not in url:
+        message = f"'{text}' is no store; name one as sqlite:///FILE"
+        raise ConfigException(message)
+    return url
+
+
+def _opened(url: str, *, create: bool) -> Store:
+    """The libraries of one kind of store are not loaded for another."""
+    if not url.startswith(S3_SCHEME):
         from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - as the docstring says
 
-        return SqlStore(text, create=create)
+        return SqlStore(url, create=create)
     try:
         from sinksdk.store.s3 import S3Store  # noqa: PLC0415 - as the docstring says
     except ModuleNotFoundError as error:
         message = f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'"
         raise ConfigException(message) from error
-    return S3Store(text, create=create)
-
-
-def _has_id(store: Store, expected: str) -> bool:
-    """Looks only: a store that has no id yet is not the expected one, and gets none here."""
-    row = table.read(store, STORE_KEY, StoreIdentity)
-    return row is not None and row.value.id == expected
+    return S3Store(url, create=create)
 
 
 def identify(store: Store) -> str:
@@ -126,7 +142,7 @@ def identify(store: Store) -> str:
 
 
 def read_commits(store: Store, connector: str) -> Merged:
-    """What a connector has committed, and its stale tokens, as a bystander can know it.
+    """What a connector has committed, and its stale tokens, without claiming a generation.
 
     Raises:
         ConnectException: the store has lost the plan of the newest generation.
@@ -157,7 +173,7 @@ def read_commits(store: Store, connector: str) -> Merged:
 def _written(
     store: Store, connector: str, base: table.Row[GenerationPlan] | None, task: int
 ) -> TaskRecord | None:
-    """What a task has written that its plan does not say, its segments included.
+    """What a task has written since its plan was made, its segments included.
 
     Raises:
         ConnectException: a segment is gone, and its record still names it.
@@ -179,11 +195,9 @@ def _written(
 
 
 def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a connector has committed, read-only.
+    """What a connector has committed, read-only: of each partition the next offset to read.
 
-    Returns:
-        Per topic partition the next offset to read; ``publish`` holds tokens that are committed and
-        not published yet.
+    Tokens that are committed and not published yet are in ``publish``.
 
     Raises:
         ConfigException: the store cannot be opened.

@@ -25,16 +25,16 @@ from sinksdk.errors import ConnectException
 from sinksdk.support.logs import Outage
 
 FORMAT: Final = 1
-"""Version of the values' format, but for those few that say otherwise. It says who may read and write them: a
-version that knows a lower one does neither. A field that is only added does not change it: older versions
-keep what they do not know."""
+"""Version of a value's format, unless it says otherwise (``Value.format``). A sinksdk that knows only lower
+ones neither reads nor writes the value. Adding a field does not change it: older versions keep fields that
+they do not know."""
 
 NEWEST_FORMAT: Final = 3
-"""The highest one this sinksdk reads; a higher one was written by a newer sinksdk."""
+"""The highest one this sinksdk reads."""
 
 _TRIES: Final = 3
 _LONGEST_PAUSE: Final = 2.0  # seconds between two attempts at a request
-_TOLD_AFTER: Final = 1.0  # seconds without an answer: one that is late now and then is nobody's business
+_TOLD_AFTER: Final = 1.0  # seconds without an answer before it is logged
 _ENCODER: Final = json.JSONEncoder(sort_keys=True)
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
 
@@ -45,18 +45,18 @@ log = logging.getLogger(__name__)
 
 
 class Conflict(ConnectException):
-    """The condition of a write did not hold: somebody else has written since, nothing of ours stands."""
+    """The condition of a write did not hold: somebody else has written since, and our write had no effect."""
 
 
 class StoreUnavailable(ConnectException):
     """The store did not answer for as long as it was asked. A write may have taken effect or not."""
 
     is_logged = True
-    """The store itself has told of its outage; whoever meets it too need not."""
+    """The store has logged its outage; callers need not."""
 
 
 class StoreRefused(ConnectException):
-    """The store will not do this however often it is asked: no permission, disk full. Nothing was written."""
+    """Asking again is in vain: no permission, disk full. Nothing was written."""
 
 
 class Lost(Exception):
@@ -88,11 +88,7 @@ def contents(body: str, where: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=64)
 def outage_of(url: str) -> Outage:
-    """The outage of a store: one for all who open it in this process, also one after the other.
-
-    Args:
-        url: its URL, without secrets.
-    """
+    """The outage of a store by its URL without secrets, shared by all who open it in this process."""
     return Outage(log, f"store {url}", after=_TOLD_AFTER)
 
 
@@ -122,7 +118,7 @@ class Store(ABC):
 
     @property
     def closing_poll(self) -> float:
-        """Seconds between a task's looks whether it shall close, where ``closing.poll.ms`` is not set."""
+        """Seconds between a task's looks for a request to close, where ``closing.poll.ms`` is not set."""
         return 0.5
 
     def get(self, key: str) -> Versioned | None:
@@ -131,25 +127,23 @@ class Store(ABC):
         Raises:
             ConnectException: the value was written by a newer sinksdk.
             StoreUnavailable: no answer.
-            StoreRefused: it will not, ever; so all other methods.
+            StoreRefused: as every other method too.
         """
         stored = self.stored(key)
-        return (
-            None
-            if stored is None
-            else Versioned(contents(stored.body, f"store {self.url}: {key}"), stored.version)
-        )
+        if stored is None:
+            return None
+        return Versioned(contents(stored.body, f"store {self.url}: {key}"), stored.version)
 
     def stored(self, key: str) -> Stored | None:
-        """What :meth:`get` returns, not decoded: a reader may know it already. Raises as it does."""
+        """What :meth:`get` returns, not decoded. Raises as it does."""
         return self._ask(lambda: self._read(key), f"reading {key}")
 
     def version(self, key: str) -> str | None:
-        """The version of a key's value, None where there is none; the value stays where it is."""
+        """The version of a key's value, None where there is none; the value is not transferred."""
         return self._ask(lambda: self._version(key), f"looking at {key}")
 
     def recent_version(self, key: str) -> str | None:
-        """As :meth:`version`, or as it was a moment ago: for whoever looks again and again, and not alone."""
+        """As :meth:`version`, perhaps as it was a moment ago: for threads that look again and again."""
         return self.version(key)
 
     def put(
@@ -158,8 +152,7 @@ class Store(ABC):
         """Write a value if the key still has the given version (None: if it has no value).
 
         Args:
-            if_version: the version that is replaced.
-            version: of the value's format: a sinksdk that does not know it reads nothing of the value.
+            version: of the value's format (:data:`FORMAT`).
 
         Returns:
             The new version.
@@ -168,7 +161,7 @@ class Store(ABC):
             Conflict: it has another one. Also when the outcome of our own write stays unknown because
                 somebody has written since.
             StoreUnavailable: no answer; the write may have taken effect.
-            ValueError: a field of the value is called ``format`` or ``nonce``: these are the store's own.
+            ValueError: the value has a field ``format`` or ``nonce``.
         """
         if own := _OWN_FIELDS & value.keys():
             message = f"{key}: a value must not have fields called {', '.join(sorted(own))}"
@@ -184,7 +177,7 @@ class Store(ABC):
                 return nonce
             if stored is None or stored.version != if_version:
                 break
-            # Nobody has written: the store has touched the value itself, as by copying an object in place.
+            # The version stands, its ETag does not: somebody has copied the object in place.
         raise Conflict(f"store {self.url}: {key} was written by somebody else")
 
     def delete(self, key: str, if_version: str) -> None:
@@ -204,34 +197,27 @@ class Store(ABC):
         return sorted(self._ask(lambda: self._keys(prefix), f"listing {prefix}"))
 
     def snapshot(self, prefix: str) -> Store:  # noqa: ARG002 - for overriding
-        """What is below a prefix, as of one moment and for reading only; the store itself where it cannot.
+        """What is below a prefix, read-only and as of one moment, in one request.
 
-        Whoever reads many values of it asks once, and finds values that fit together. Raises
-        StoreUnavailable.
+        A store that has no such request returns itself. Raises StoreUnavailable.
         """
         return self
 
     @property
     def most_entries(self) -> int:
-        """How many commits a task's record may hold, which is written whole, before they are set apart."""
+        """How many commits a task's record may hold before they are set apart: it is written whole."""
         return 32
 
     @property
     def most_at_once(self) -> int:
-        """How many requests are worth making at the same time; 1 where they would wait for each other."""
+        """How many requests to make at the same time; 1 where they would wait for each other."""
         return 1
 
     def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
-        """Make a request for each item, several at the same time where that is worth it.
+        """Make a request for each item, up to :attr:`most_at_once` at the same time, each in a thread.
 
-        Args:
-            request: makes it, through this store. Called by several threads.
-
-        Returns:
-            What each of them gave, in the items' order.
-
-        Raises:
-            Exception: what the first of them in that order has raised; others may have been made.
+        Answers are in the items' order. What the first request in that order raises is raised; others may
+        have been made.
         """
         threads = min(self.most_at_once, len(items))
         if threads <= 1:
@@ -240,7 +226,7 @@ class Store(ABC):
             return list(pool.map(lambda item: copy_context().run(request, item), items))
 
     def close(self) -> None:  # noqa: B027 - a hook: most stores hold nothing
-        """Let go of connections."""
+        """Close connections."""
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
         """Make a request until it is answered, with growing pauses, for as long as patience lasts."""

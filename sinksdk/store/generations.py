@@ -1,8 +1,7 @@
-"""A driver's hold on one connector's generations: claim, fence, merge, plan (KIP-618 for sinks).
+"""A driver's generations of one connector: claim, fence, merge, plan (KIP-618 for sinks).
 
-Every step is safe to crash after. What a step needs to know of the steps before is in the store; the
-driver keeps only the version of the task count record it wrote last, and a conflict there means that
-a newer driver exists.
+Every step is safe to crash after: what the next one needs is in the store. The driver keeps only the version
+of the task count record it wrote last; a conflict there means that a newer driver exists.
 """
 
 from __future__ import annotations
@@ -42,23 +41,20 @@ log = logging.getLogger(__name__)
 
 
 class UnpublishedException(ConnectException):
-    """Not yet altered, not yet deleted: what is committed has not been made visible."""
+    """Offsets are not altered, or the connector is not deleted: a commit still waits to be published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A generation that is ours to plan.
+    """A generation that only this driver may plan.
 
     Args:
-        generation: its number.
-        committed: every partition's commit.
         stale: tokens that no commit covers.
         previous: which task had which partition in the generation before.
-        undecided: what is to be decided of where partitions without a commit begin; None: nothing.
+        undecided: None: partitions without a commit begin at their first record.
         topic_ids: id of each topic of which something was read before.
         before: the plan of the generation before, if there was one.
-        transactional_tasks: how many tasks may still write through transactional ids; None: there never
-            were any.
+        transactional_tasks: as in :class:`TaskCountRecord`.
     """
 
     generation: int
@@ -71,16 +67,16 @@ class Claim:
     transactional_tasks: int | None = None
 
     def unsettled(self, partition: TopicPartition) -> bool:
-        """Whether tokens of this partition wait to be published or discarded."""
+        """Whether tokens of this partition have to be published or discarded."""
         entry = self.committed.get(partition)
         return bool((entry and entry.publish) or self.stale.get(partition))
 
     def visible(self) -> dict[TopicPartition, int]:
-        """Up to which offset everything is published, of each partition of which that is known."""
+        """The offset up to which everything is published, of each partition of which it is known."""
         return {p: e.visible for p, e in self.committed.items() if e.visible is not None}
 
     def unpublished(self) -> dict[TopicPartition, Entry]:
-        """Commits of which something waits to be published."""
+        """Commits with tokens to publish."""
         return {p: entry for p, entry in self.committed.items() if entry.publish}
 
     def all_unsettled(self) -> set[TopicPartition]:
@@ -89,24 +85,14 @@ class Claim:
 
 
 class _Apart(NamedTuple):
-    """What the plan of the generation before names as set apart.
-
-    Args:
-        generation: whose driver has written it.
-        value: what it has written.
-    """
+    """Dropped commits that a plan names, and the generation whose driver has written them."""
 
     generation: int
     value: Dropped
 
 
 class Generations:
-    """Claims and plans one connector's generations for one driver.
-
-    Args:
-        store: where they are kept.
-        connector: the connector's name.
-    """
+    """Claims and plans one connector's generations for one driver."""
 
     def __init__(self, store: Store, connector: str) -> None:
         self._store = store
@@ -158,20 +144,8 @@ class Generations:
     ) -> Claim:
         """Commit offsets that no task has written, as a generation of its own without tasks.
 
-        Where partitions begin that nothing is committed of is decided with it.
-
-        Args:
-            claim: whose generation.
-            offsets: what is committed.
-            config_version: version of the configuration.
-            config: the configuration itself, as written.
-            topic_ids: as of :meth:`plan`.
-
-        Returns:
-            The next generation, ours to plan.
-
-        Raises:
-            FencedException: a newer driver exists.
+        Partitions without a commit begin at their first record from then on. Returns the claim of the next
+        generation. Arguments and exceptions as of :meth:`plan`.
         """
         entries = {
             p: Entry.of(p, OffsetAndMetadata(offset), claim.generation) for p, offset in offsets.items()
@@ -187,19 +161,12 @@ class Generations:
         config_version: int,
         config: Mapping[str, str],
     ) -> None:
-        """Commit offsets by hand, as a generation of its own without tasks; None takes a commit away.
+        """Commit an operator's offsets, as a generation of its own without tasks; None removes a commit.
 
-        What was known of a topic goes with the last of its commits that is not altered: a topic that was
-        made again since is the one that the others are meant for.
-
-        Args:
-            claim: whose generation.
-            offsets: next offset to read of each partition.
-            config_version: version of the configuration.
-            config: the configuration itself, as written.
+        A topic's id is forgotten with the last of its commits that is not altered: the offsets may be meant
+        for a topic that was created again. Otherwise as :meth:`plan`.
 
         Raises:
-            FencedException: a newer driver exists.
             UnpublishedException: a commit has tokens that are not published yet: they would be lost.
         """
         self.expect_published(claim, offsets)
@@ -229,17 +196,16 @@ class Generations:
             )
 
     def reset(self, claim: Claim, config_version: int, config: Mapping[str, str]) -> None:
-        """As if nothing had ever been committed. Otherwise as :meth:`alter`."""
+        """Remove all commits. Otherwise as :meth:`alter`."""
         before = claim.undecided or Undecided()
         everything = replace(claim, undecided=before.model_copy(update={"reset": True}))
         self.alter(everything, dict.fromkeys(claim.committed), config_version, config)
 
     def forget(self) -> None:
-        """Remove everything but the task count record, which says from now on that nothing is planned.
+        """Remove everything but configuration and task count record, which says that nothing is planned.
 
-        It still says how many transactional ids may be in use: a connector that is created again is fenced
-        against its former self. A claim comes first: it fences everybody else. Done again after a crash,
-        it finishes.
+        It keeps the number of transactional ids: a connector that is created again is fenced against its
+        former tasks. May be repeated after a crash.
 
         Raises:
             FencedException: a newer driver exists.
@@ -252,7 +218,7 @@ class Generations:
         keys = [key for key in self._store.list(connector_prefix(self._connector)) if key not in kept]
         found = {key: self._store.stored(key) for key in keys}
         if not self.is_newest():
-            # Somebody else has finished meanwhile: what was found may be of a connector created again.
+            # Somebody else has finished meanwhile: these keys may be of a connector created again.
             raise self._fenced()
         for key, stored in found.items():
             if stored is not None:
@@ -273,16 +239,13 @@ class Generations:
         """Step 4: write the plan, then make it the one that counts.
 
         Args:
-            claim: whose generation.
-            tasks: what each of them does.
-            config_version: version of the configuration.
-            config: the configuration itself, as written.
-            topic_ids: ids of topics, for those that have none yet: an id that is remembered stays.
-            undecided: what the next driver decides of where partitions begin; None: it is decided.
+            config: the configuration as written, references unresolved.
+            topic_ids: ids of topics that have none in the claim.
+            undecided: None: the partitions without a commit are decided.
             transactional_tasks: how many tasks may write through transactional ids from now on, all others
                 being fenced; None: as many as before.
-            is_read: whether the connector is subscribed to a topic. Commits of the others, of which nothing
-                waits to be published or discarded, are set apart: they are written once, not with each plan.
+            is_read: whether the connector is subscribed to a topic. Commits of the others, unless tokens have
+                to be published or discarded, are set apart: they are written once, not with each plan.
 
         Raises:
             FencedException: a newer driver exists.
@@ -327,7 +290,7 @@ class Generations:
     def _set_apart(
         self, claim: Claim, tasks: Iterable[TaskPlan], is_read: Callable[[str], bool]
     ) -> _Apart | None:
-        """Commits of topics that are not read any more, written unless they stand there already."""
+        """Write commits of topics that are not read any more, unless the plan before names the same."""
         unread = {p.topic for p in claim.committed} | claim.topic_ids.keys()
         unread = {topic for topic in unread if not is_read(topic)}
         unread -= {partition.topic for partition in claim.all_unsettled()}
@@ -356,13 +319,12 @@ class Generations:
             self._remove(key, found.version)
 
     def ask_to_close(self, closing: Closing) -> None:
-        """Let the running generation's tasks know that they shall close. Asked twice, the first holds.
+        """Ask the running generation's tasks to close; a second request changes nothing.
 
         Raises:
             FencedException: the plan is gone: a newer driver has pruned it.
         """
-        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
-        row = self._plan
+        row = self._planned()
         while row.value.closing is None:
             key = plan_key(self._connector, row.value.generation)
             try:
@@ -378,18 +340,17 @@ class Generations:
         ask_to_close(self._store, self._connector, row.value.generation, row.value.closing)
 
     def yield_to_successor(self) -> str | None:
-        """After a generation has ended: let a driver that asked for it take over, if there is one.
+        """After a generation has ended: let the driver that waits take over.
 
         Returns:
-            Its name; from now on this driver must not claim anything. None: nobody asked.
+            Its name: this driver must not claim any more. None: no driver waits.
 
         Raises:
             FencedException: a newer driver has not waited.
         """
-        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
-        key = plan_key(self._connector, self._plan.value.generation)
+        key = plan_key(self._connector, self._planned().value.generation)
         while True:
-            row = table.read_again(self._store, key, GenerationPlan, self._plan)
+            row = self._plan_again()
             if row is None:
                 raise self._fenced()
             closing = row.value.closing
@@ -399,29 +360,32 @@ class Generations:
             try:
                 table.write(self._store, key, row.value.model_copy(update={"closing": answered}), row.version)
             except Conflict:
-                continue  # another newcomer asks as well
+                continue  # another driver asks as well
             return closing.successor
 
     def successor(self) -> str | None:
-        """Who waits to take over the running generation's connector, if anybody does."""
-        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
-        key = plan_key(self._connector, self._plan.value.generation)
-        row = table.read_again(self._store, key, GenerationPlan, self._plan)
+        """Name of the driver that waits to take over, if one does."""
+        row = self._plan_again()
         if row is None:
             return None
         self._plan = row
         return row.value.closing.successor if row.value.closing is not None else None
 
-    def is_newest(self, *, is_recent_enough: bool = False) -> bool:
-        """Whether no newer driver has claimed a generation.
+    def _planned(self) -> table.Row[GenerationPlan]:
+        assert self._plan is not None, "nothing was planned"  # noqa: S101 - a caller's mistake
+        return self._plan
 
-        Args:
-            is_recent_enough: whether it does that none had a moment ago.
-        """
+    def _plan_again(self) -> table.Row[GenerationPlan] | None:
+        """The running generation's plan as it is in the store."""
+        key = plan_key(self._connector, self._planned().value.generation)
+        return table.read_again(self._store, key, GenerationPlan, self._plan)
+
+    def is_newest(self, *, is_recent_enough: bool = False) -> bool:
+        """Whether no newer driver has claimed a generation; ``is_recent_enough``: as of a moment ago."""
         if self._count is None:
             return False
         key = task_count_key(self._connector)
-        # What was read before our own last write is no proof of another driver.
+        # A recent version may be older than our own last write: it proves nothing then.
         if is_recent_enough and self._store.recent_version(key) == self._count.version:
             return True
         return self._store.version(key) == self._count.version
@@ -478,7 +442,7 @@ class Generations:
     def _fenced_record(
         self, task: int, count: TaskCountRecord, base: GenerationPlan | None
     ) -> TaskRecord | None:
-        """Fence a task; what it had written that is news, its segments included."""
+        """Fence a task. Returns what it has written since its plan was made, its segments included."""
         record = self._fence(task, count.claimed)
         if record is None or not says_news(base, record):
             return None
@@ -492,8 +456,7 @@ class Generations:
     def _fence(self, task: int, generation: int) -> TaskRecord | None:
         """Move a task's record to our generation: every later write of an older one fails.
 
-        Returns:
-            What the task had written; a task that never started has an empty record from now on.
+        Returns what the task had written; None if it never started.
         """
         key = task_key(self._connector, task)
         while True:
@@ -507,17 +470,17 @@ class Generations:
             try:
                 table.write(self._store, key, fenced, before.version if before else None)
             except Conflict:
-                continue  # the task has just committed something: that counts, read it
+                continue  # the task has just committed something, which counts
             return before.value if before else None
 
     def _prune(self, generation: int) -> None:
-        """Remove plans no driver and no task can need any more."""
+        """Remove older plans, which no driver and no task needs any more."""
         for key in self._store.list(plans_prefix(self._connector)):
             if key < plan_key(self._connector, generation) and (found := self._store.stored(key)) is not None:
                 self._remove(key, found.version)
 
     def _remove(self, key: str, version: str) -> None:
-        """Remove a key that nobody needs any more, and that somebody late may still write."""
+        """Remove a key, unless a fenced driver or task has written it again."""
         try:
             self._store.delete(key, version)
         except Conflict:
@@ -533,7 +496,7 @@ class Generations:
 def _still_undecided(
     before: Undecided | None, offsets: Mapping[TopicPartition, int | None]
 ) -> Undecided | None:
-    """What is to be decided once these offsets are altered by hand."""
+    """What the next driver decides once these offsets are altered."""
     named = {p.topic_partition for p in before.partitions} if before else set()
     named = (named | {p for p, offset in offsets.items() if offset is None}) - {
         p for p, offset in offsets.items() if offset is not None

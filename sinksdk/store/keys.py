@@ -40,15 +40,15 @@ def plan_key(connector: str, generation: int) -> str:
 
 
 def closing_key(connector: str, generation: int) -> str:
-    """The request that a generation closes: what its plan says of it, where its tasks look again and again.
+    """The request that a generation closes: its tasks look again and again, and the plan may be large.
 
-    It begins as its plan's key does and follows it, so that whoever prunes plans prunes it too.
+    The key begins with its plan's key and is pruned with it.
     """
     return f"{plan_key(connector, generation)}-closing"
 
 
 def segment_key(connector: str, generation: int, task: int, name: str) -> str:
-    """Commits that a task has set apart; it goes with its generation's plan, as :func:`closing_key` does."""
+    """Commits that a task has set apart; pruned with its generation's plan, as :func:`closing_key`."""
     return f"{plan_key(connector, generation)}-task-{task}-{name}"
 
 

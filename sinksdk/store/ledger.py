@@ -1,7 +1,6 @@
-"""One task's commits: the record that is fenced, taken over, and written by compare-and-set.
+"""One task's commits, in a record that plays the part of a transactional id (KIP-618).
 
-``tasks/<i>`` plays the part of a transactional id (KIP-618): moving it to a newer generation or
-attempt makes every later write of the older one fail, for ever.
+Moving the record to a newer generation or attempt makes every later write of the older one fail, for ever.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ Tokens = Mapping[TopicPartition, Mapping[str, Token]]
 
 
 class _Held(NamedTuple):
-    """A token that no commit covers, and that nobody has discarded.
+    """A token that no commit covers and that is not discarded.
 
     Args:
-        is_noted: whether a task of this generation noted it; else the plan lists it.
-        is_own: whether this attempt did.
+        is_noted: a task of this generation noted it; else the plan lists it.
+        is_own: this attempt noted it.
     """
 
     token: Token
@@ -58,27 +57,21 @@ _HeldByPartition = Mapping[TopicPartition, Mapping[str, _Held]]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a task record says, by partition.
-
-    Args:
-        held: tokens that are neither committed nor discarded, by id. What the plan lists as stale and is
-            not held any more is settled: nobody discards it.
-    """
+    """What a task record says, by partition; ``held``: tokens neither committed nor discarded, by id."""
 
     entries: Mapping[TopicPartition, Entry]
     held: _HeldByPartition
 
 
 class Ledger:
-    """The content of a task record, and how the engine's writes change it.
+    """The content of a task record in memory; a subclass makes it durable in :meth:`_save`.
 
-    Keeps everything in memory; a subclass makes it durable in :meth:`_save`. What could not be saved
-    has not happened: the ledger goes on showing what it showed before.
+    What could not be saved has not happened: the ledger goes on showing what it showed before.
 
     Args:
-        record: the record as taken over.
-        stale: tokens of predecessors that are to be discarded, as noted in the plan.
-        apart: commits that are not written with the record: they stand elsewhere.
+        record: as taken over.
+        stale: tokens to discard, as listed in the plan.
+        apart: commits that are kept elsewhere than in the record.
     """
 
     def __init__(self, record: TaskRecord, stale: Tokens, apart: Iterable[Entry] = ()) -> None:
@@ -99,7 +92,7 @@ class Ledger:
         return self._attempt
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The last commit; ``publish`` holds its tokens that are not published yet."""
+        """The last commit; its ``publish`` are tokens that are not published yet."""
         entry = self._entry(partition)
         return entry.committed() if entry else None
 
@@ -107,7 +100,7 @@ class Ledger:
         return self._content.entries.get(partition) or self._apart.get(partition)
 
     def visible(self, partition: TopicPartition) -> int | None:
-        """Up to which offset everything is published; None where that is not known."""
+        """The offset up to which everything is published; None: unknown."""
         entry = self._entry(partition)
         return entry.visible if entry else None
 
@@ -123,7 +116,7 @@ class Ledger:
         return self._content.held.get(partition, {}).values()
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """Note tokens, in one write. An id that was discarded before is in use again."""
+        """Note tokens, in one write; also ids that were discarded before."""
         ids = {token.id for given in tokens.values() for token in given}
         held = {
             partition: {key: one for key, one in ones.items() if one.is_own or key not in ids}
@@ -167,7 +160,7 @@ class Ledger:
     def withdraw(
         self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
     ) -> None:
-        """The last commit goes back to this offset; these of its tokens are noted as to be discarded."""
+        """Move the last commit back to this offset; these of its tokens have to be discarded."""
         content = self._content
         before = content.entries.get(partition) or self._apart[partition]
         entry = Entry.of(partition, offset, self._generation).model_copy(
@@ -224,7 +217,7 @@ class Ledger:
 
 
 def _held(record: TaskRecord, stale: Tokens) -> dict[TopicPartition, dict[str, _Held]]:
-    """What the plan lists and no earlier attempt has settled, and what these attempts noted."""
+    """The plan's tokens that no earlier attempt has discarded, and those that earlier attempts noted."""
     held = {
         partition: {key: _Held(token) for key, token in tokens.items() if key not in record.discarded}
         for partition, tokens in stale.items()
@@ -240,7 +233,7 @@ def _own(tokens: Iterable[Token]) -> dict[str, _Held]:
 
 
 def _with(held: _HeldByPartition, partition: TopicPartition, ones: Mapping[str, _Held]) -> _HeldByPartition:
-    """The same with these of one partition; what a partition holds no more of costs nothing any more."""
+    """The same with these of one partition, which is left out if there are none."""
     others = {p: kept for p, kept in held.items() if p != partition}
     return {**others, partition: ones} if ones else others
 
@@ -253,14 +246,9 @@ def _without(held: _HeldByPartition, partition: TopicPartition, tokens: Iterable
 class TaskLedger(Ledger):
     """A task's ledger in the store: every write by compare-and-set from the version it wrote last.
 
-    The record is written whole each time. So that a task of many partitions writes what has changed, and
-    not all of them whenever one of them ends, commits are set apart in segments once there are some: a
+    The record is written whole each time. So that a task of many partitions does not write all commits
+    whenever one changes, they are set apart in segments once they are many (``Store.most_entries``): a
     segment is written first, then the record that names it.
-
-    Args:
-        taken: its record as taken over.
-        stale: tokens of predecessors that are to be discarded, as noted in the plan.
-        apart: commits in the record's segments.
     """
 
     def __init__(
@@ -299,9 +287,9 @@ class TaskLedger(Ledger):
             self._remove(name)
 
     def _set_apart(self, record: TaskRecord) -> tuple[TaskRecord, tuple[str, ...]]:
-        """A record whose commits stand in a segment, and the segments that are needed no more after it.
+        """A record whose commits are in a segment, and the segments that it replaces.
 
-        Once most of what stands in segments is replaced, all of them become one.
+        Once more than half of what is in segments is outdated, one takes the place of all.
         """
         entries, kept, replaced = record.entries, record.segments, tuple[str, ...]()
         size = self._size + len(entries)
@@ -317,7 +305,7 @@ class TaskLedger(Ledger):
         return record.model_copy(update={"entries": (), "segments": (*kept, name)}), replaced
 
     def _remove(self, name: str) -> None:
-        """Remove a segment that the record names no more. What stays is pruned with its generation."""
+        """Remove a segment that the record does not name any more; else it is pruned with its generation."""
         key = segment_key(self._connector, self._generation, self._task, name)
         try:
             version = self._store.version(key)
@@ -338,20 +326,17 @@ class TaskLedger(Ledger):
 
 
 class TakenOver(NamedTuple):
-    """A task that may run: its plan, and the ledger it writes."""
+    """A task that may run: its generation's plan, and its ledger."""
 
     plan: GenerationPlan
     ledger: TaskLedger
 
 
 def take_over(store: Store, connector: str, generation: int, task: int) -> TakenOver | None:
-    """Become the owner of a task, fencing every earlier attempt at it.
+    """Become the owner of a task, fencing every earlier attempt at it; None: a newer generation exists.
 
     The two looks at the task count record are both needed: the first keeps an old generation from
     fencing a newer one, the second closes the race between that look and the taking over.
-
-    Returns:
-        None when a newer generation exists: abandon the attempt quietly.
     """
     while True:
         plan = current_plan(store, connector, generation)
@@ -375,21 +360,30 @@ def take_over(store: Store, connector: str, generation: int, task: int) -> Taken
 
 
 def current_plan(store: Store, connector: str, generation: int) -> GenerationPlan | None:
-    """A generation's plan while that generation is the newest, claimed and planned; None from then on."""
+    """A generation's plan; None as soon as a newer generation is claimed."""
     if not is_current(store, connector, generation):
         return None
     plan = table.read(store, plan_key(connector, generation), GenerationPlan)
     return plan.value if plan else None
 
 
+def newest_plan(store: Store, connector: str) -> tuple[TaskCountRecord | None, GenerationPlan | None]:
+    """The task count record, and the plan of the newest generation that has one, as far as they exist."""
+    count = table.read(store, task_count_key(connector), TaskCountRecord)
+    if count is None or not count.value.planned:
+        return count.value if count else None, None
+    plan = table.read(store, plan_key(connector, count.value.planned), GenerationPlan)
+    return count.value, plan.value if plan else None
+
+
 def with_dropped(plan: GenerationPlan, dropped: Dropped) -> GenerationPlan:
-    """A plan with what was set apart from it."""
+    """A plan with the dropped topics that were set apart from it."""
     committed, ids = (*plan.committed, *dropped.committed), dropped.topic_ids | plan.topic_ids
     return plan.model_copy(update={"committed": committed, "topic_ids": ids})
 
 
 def missing_dropped(store: Store, connector: str, plan: GenerationPlan) -> ConnectException:
-    """What to raise where they are gone for good."""
+    """What to raise where dropped topics that a plan names are gone."""
     return ConnectException(
         f"connector {connector}: store {store.url} has lost what was committed of topics that are not read "
         f"any more, set apart from the plan of generation {plan.generation}. Restore it from a backup"
@@ -403,9 +397,9 @@ def is_current(store: Store, connector: str, generation: int) -> bool:
 
 
 def ask_to_close(store: Store, connector: str, generation: int, closing: Closing) -> None:
-    """Let a generation's tasks know that they are to close; asked twice, the first holds.
+    """Ask a generation's tasks to close; a second request changes nothing.
 
-    Its plan says so too, for drivers. It may be large, and each task looks every second or so.
+    The plan says so too, for drivers; it may be large, and each task looks every second or so.
     """
     try:
         table.write(store, closing_key(connector, generation), closing, None)
@@ -420,7 +414,7 @@ def asked_to_close(store: Store, connector: str, generation: int) -> Closing | N
 
 
 def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> TaskRecord:
-    """The record of the next attempt: an earlier attempt's commits, or those of the plan."""
+    """The record of the next attempt: with an earlier attempt's commits, or those of the plan."""
     if before is not None and before.generation == plan.generation and before.attempt > 0:
         return before.model_copy(update={"attempt": before.attempt + 1})
     mine = _partitions(plan, task)
@@ -434,7 +428,7 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
 def entries_apart(store: Store, connector: str, task: int, record: TaskRecord) -> list[Entry] | None:
     """The commits in a record's segments, each partition's latest; None where a segment is gone.
 
-    Segments go when a newer generation is planned, or are made one: whoever finds one gone looks again.
+    A segment goes when a newer generation is planned, or when another takes its place: read the record again.
     """
     found: dict[TopicPartition, Entry] = {}
     keys = [segment_key(connector, record.content_generation, task, name) for name in record.segments]
@@ -446,7 +440,7 @@ def entries_apart(store: Store, connector: str, task: int, record: TaskRecord) -
 
 
 def whole(store: Store, connector: str, task: int, record: TaskRecord) -> TaskRecord | None:
-    """A record with what stands in its segments among its entries; None where a segment is gone."""
+    """A record with the commits in its segments among its entries; None where a segment is gone."""
     if not record.segments:
         return record
     apart = entries_apart(store, connector, task, record)
@@ -465,7 +459,7 @@ def missing_segment(store: Store, connector: str, task: int) -> ConnectException
 
 
 def says_news(base: GenerationPlan | None, record: TaskRecord) -> bool:
-    """Whether a record holds what the plan does not; else the plan was made from it, or from newer ones."""
+    """Whether a record may hold what the plan does not: else the plan was made from it or newer ones."""
     return base is None or record.content_generation >= base.generation
 
 
@@ -479,7 +473,7 @@ def _partitions(plan: GenerationPlan, task: int) -> set[TopicPartition]:
 
 
 class Merged(NamedTuple):
-    """Everything committed by a generation and those before it."""
+    """Commits and stale tokens after a generation."""
 
     committed: dict[TopicPartition, Entry]
     stale: dict[TopicPartition, dict[str, Token]]
@@ -488,9 +482,8 @@ class Merged(NamedTuple):
 def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
     """The commits after a generation: its plan's, overlaid by what its tasks have written.
 
-    Per partition the entry of the highest generation holds. Tokens that were prepared and stand in no
-    entry are stale; they are carried along until somebody has discarded them. A record that no task of
-    the plan's generation has written says nothing new: the plan was made from it.
+    Per partition the entry of the highest generation holds. Prepared tokens that are in no entry are stale;
+    they are carried along until a task has discarded them.
     """
     rows = [record for record in records if says_news(base, record)]
     committed = {entry.topic_partition: entry for entry in base.committed} if base else {}
@@ -509,5 +502,5 @@ def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
 
 
 def _settled(record: TaskRecord) -> set[str]:
-    """What its task discarded and did not begin anew: an older version lists a withdrawn token twice."""
+    """What its task discarded and did not prepare again: an older version lists a withdrawn token twice."""
     return set(record.discarded) - {token.id for row in record.prepared for token in row.tokens}

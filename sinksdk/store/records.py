@@ -20,7 +20,7 @@ TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 
 
 def _known(token: object) -> object:
-    """What this version knows of a token: an id and the author's data, to which a version adds nothing."""
+    """Without fields of newer versions: a token is written whole again."""
     return {key: token[key] for key in ("id", "data") if key in token} if isinstance(token, dict) else token
 
 
@@ -29,44 +29,56 @@ KeptToken = Annotated[Token, BeforeValidator(_known)]
 
 
 class Value(BaseModel):
-    """Base of everything the store keeps. Unknown fields are kept out, missing ones are errors."""
+    """Base of everything the store keeps. Unknown fields are left out, missing ones are errors."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     @property
     def format(self) -> int:
-        """Version of its format. A higher one keeps out every sinksdk that would read it wrongly."""
+        """Version of its format; a higher one keeps out every sinksdk that would misread the value."""
         return 1
 
     def as_json(self) -> dict[str, Any]:
-        """The value as the store writes it."""
+        """What the store writes."""
         return self.model_dump(mode="json")
 
 
 class Lasting(Value):
-    """Base of what correctness stands on, and what several versions may change one after the other.
-
-    Fields that this version does not know stay as they are: whoever fences, claims or closes what a newer
-    version has written takes nothing from it.
-    """
+    """Base of what exactly-once rests on: fields of newer versions stay as they are when it is rewritten."""
 
     model_config = ConfigDict(extra="allow")
 
 
+class OfPartition(Value):
+    """Base of what is kept of one partition."""
+
+    topic: str
+    partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The two as one."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class NamedPartition(OfPartition, Lasting):
+    """A partition, and nothing more of it."""
+
+
 class StoreIdentity(Value):
-    """Tells this store from an empty one that happens to have its address."""
+    """Distinguishes the store from an empty one at the same address."""
 
     id: str
 
 
 class Orders(Lasting):
-    """How often an operator has asked for what is done once; a driver compares with how often it did it.
+    """How often an operator has ordered each of these; the driver compares with what it has carried out.
 
     Args:
         restart: stop the connector and all its tasks, and start them again.
         restart_failed: open failed partitions again, at once and with all their attempts.
-        rebalance: end the running generation early, closing.
-        flush: commit everything that is there now, tails included.
+        rebalance: close the running generation early.
+        flush: commit everything that is there at this moment, tails included.
     """
 
     restart: int = 0
@@ -80,11 +92,11 @@ class ConnectorRecord(Lasting):
 
     Args:
         config: the configuration as written, references unresolved.
-        version: counts its changes.
+        version: counts changes of ``config``.
         incarnation: new each time the name is created.
         claimed: the newest generation whose driver has brought its own configuration.
-        deleted: being deleted: outside resources are cleaned up before this record goes.
-        forced: the deletion gives up what is committed and cannot be published.
+        deleted: it is being deleted; this record goes last.
+        forced: the deletion drops what is committed and cannot be published.
     """
 
     config: dict[str, str]
@@ -101,10 +113,10 @@ class TaskCountRecord(Lasting):
     """The task count record.
 
     Args:
-        claimed: the newest generation; whoever has an older one is fenced.
-        planned: the newest generation whose plan exists; its tasks are the ones to fence.
+        claimed: the newest generation; drivers of older ones are fenced.
+        planned: the newest generation that has a plan; its tasks are the ones to fence.
         tasks: how many tasks that plan has.
-        config_version: version of the configuration it was made with.
+        config_version: of the configuration it was made with.
         transactional_tasks: how many tasks of a source may still write through transactional ids: as many
             are fenced before others start (KIP-618). It outlives the connector. None: there never were any.
     """
@@ -116,22 +128,19 @@ class TaskCountRecord(Lasting):
     transactional_tasks: int | None = None
 
 
-class Entry(Lasting):
+class Entry(NamedPartition):
     """One partition's commit.
 
     Args:
         offset: next offset to read.
-        metadata: the author's text.
         publish: tokens committed with it and not published yet.
-        generation: the generation that wrote it; of two entries the higher one holds.
+        generation: which has written it; of two entries the one of the higher generation holds.
         withdrawn_from: the offset it was at before it was withdrawn to this one, because what it covered
             could never be published; None for every other commit.
-        published_to: while ``publish`` waits: the offset of the commit before, of which everything is
-            published. None: there was none, or a version that did not keep it has written this one.
+        published_to: while ``publish`` is not empty: the offset up to which everything is published. None:
+            there was no commit before, or an older version has written this one.
     """
 
-    topic: str
-    partition: int
     offset: int
     metadata: str = ""
     publish: tuple[KeptToken, ...] = ()
@@ -139,22 +148,17 @@ class Entry(Lasting):
     withdrawn_from: int | None = None
     published_to: int | None = None
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose commit this is."""
-        return TopicPartition(self.topic, self.partition)
-
     def committed(self) -> OffsetAndMetadata:
-        """The entry as authors see it."""
+        """As authors see it."""
         return OffsetAndMetadata(self.offset, self.metadata, self.publish)
 
     @property
     def visible(self) -> int | None:
-        """Up to which offset everything is published; None where that is not known."""
+        """Everything below this offset is published; None: unknown."""
         return self.published_to if self.publish else self.offset
 
     def withdrawn_to(self, offset: int, generation: int) -> Entry:
-        """The same, gone back to this offset in that generation, with nothing left to publish."""
+        """The commit that withdraws this one, in that generation."""
         changed = {
             "offset": offset,
             "publish": (),
@@ -172,7 +176,7 @@ class Entry(Lasting):
         generation: int,
         before: Entry | None = None,
     ) -> Entry:
-        """A commit made in that generation, after the one before it."""
+        """A commit of that generation, which follows ``before``."""
         return cls(
             topic=partition.topic,
             partition=partition.partition,
@@ -184,30 +188,21 @@ class Entry(Lasting):
         )
 
 
-class Noted(Lasting):
+class Noted(NamedPartition):
     """Tokens of one partition that no commit covers."""
 
-    topic: str
-    partition: int
     tokens: tuple[KeptToken, ...]
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose tokens these are."""
-        return TopicPartition(self.topic, self.partition)
 
-
-class PlannedRange(Lasting):
-    """Offsets [start, end) of one partition, the most its generation will read of it.
+class PlannedRange(NamedPartition):
+    """Offsets [start, end) of one partition, the most its generation reads of it.
 
     Args:
-        due: the end is closing: what is left over is flushed and committed too.
-        records: its generation ends it after so many records, if it has more. None: only at its end.
-        retry: what earlier generations have left to this one to try again.
+        due: at the end, what the task has buffered is flushed and committed too.
+        records: the range ends after so many records, if it has more. None: only at its end.
+        retry: the failure that this generation retries.
     """
 
-    topic: str
-    partition: int
     start: int
     end: int
     due: bool = False
@@ -215,13 +210,8 @@ class PlannedRange(Lasting):
     retry: Retry | None = None
 
     @property
-    def topic_partition(self) -> TopicPartition:
-        """What is read."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
     def offsets(self) -> OffsetRange:
-        """What of it."""
+        """``start`` and ``end``."""
         return OffsetRange(self.start, self.end)
 
 
@@ -229,8 +219,8 @@ class TaskPlan(Lasting):
     """One task's share of a generation.
 
     Args:
-        ranges: read one after the other.
-        config: entries in which the task's configuration differs from the connector's.
+        ranges: are read one after the other.
+        config: entries that differ from the connector's configuration.
     """
 
     ranges: tuple[PlannedRange, ...]
@@ -238,13 +228,13 @@ class TaskPlan(Lasting):
 
 
 class Closing(Lasting):
-    """A running generation shall close.
+    """The request that a running generation closes.
 
     Args:
-        timeout: seconds the tasks have for it, from when they see it.
-        successor: the driver that waits to take over; whoever runs the generation ends after it.
-        answered: it has ended, and its driver does nothing more.
-        asked: when, in seconds since the epoch.
+        timeout: seconds that the tasks have, from when they see it.
+        successor: name of the driver that waits to take over; the running one ends after this generation.
+        answered: the generation has ended, and its driver does nothing more.
+        asked: in seconds since the epoch.
     """
 
     reason: ClosingReason
@@ -254,26 +244,14 @@ class Closing(Lasting):
     asked: float | None = None
 
 
-class NamedPartition(Lasting):
-    """A partition, where nothing more is said of it."""
-
-    topic: str
-    partition: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Which one."""
-        return TopicPartition(self.topic, self.partition)
-
-
 class Undecided(Lasting):
-    """The next driver decides where partitions without a commit begin; no commit says it.
+    """For which partitions without a commit the next driver decides where they begin.
 
     Args:
-        first: the connector has never run: it decides for all, also by what ``offset.source`` says.
-        reset: everything was taken back by hand: it decides for all.
-        partitions: otherwise for these, whose commits were taken back. Any other partition without a
-            commit came later, and begins at its first record.
+        first: for all, and ``offset.source`` counts too: the connector has never run.
+        reset: for all: an operator has reset the offsets.
+        partitions: otherwise for these, whose commits an operator has removed. Any other partition without
+            a commit was added later, and begins at its first record.
     """
 
     first: bool = False
@@ -281,12 +259,12 @@ class Undecided(Lasting):
     partitions: tuple[NamedPartition, ...] = ()
 
     def covers(self, partition: TopicPartition) -> bool:
-        """Whether it is decided where this partition begins, if nothing is committed of it."""
+        """Whether the driver decides for this partition, if nothing is committed of it."""
         return self.first or self.reset or any(p.topic_partition == partition for p in self.partitions)
 
 
 class Dropped(Lasting):
-    """Commits and ids of topics that a connector is not subscribed to any more; it may be again."""
+    """Commits and ids of topics that a connector is not subscribed to any more, and may be again."""
 
     committed: tuple[Entry, ...]
     topic_ids: dict[str, str] = Field(default_factory=dict)
@@ -298,15 +276,14 @@ class GenerationPlan(Lasting):
     Args:
         committed: every partition's commit at its start.
         stale: tokens that no commit covers, not yet discarded.
-        config: the configuration its tasks run with, as written: a driver that was overtaken may still
-            change the connector's, but never what a planned generation does.
+        config: the configuration its tasks run with, as written: a fenced driver may still change the
+            connector's, but never what a planned generation does.
         topic_ids: id of each topic of which something was read, as it was when it was first planned;
             topics of a source without such ids are not in it.
-        undecided: where partitions without a commit begin, if that is not decided. Only offsets altered by
-            hand leave it so; None in every plan that a driver has made, and in those of older versions.
-        closing: set while it runs, once it shall close.
-        dropped: the generation whose driver has set apart what belongs to ``committed`` and ``topic_ids`` of
-            topics that are not read any more; None: there are none.
+        undecided: only in plans that altering offsets by hand has written.
+        closing: set once the running generation was asked to close.
+        dropped: the generation whose driver has set apart ``committed`` and ``topic_ids`` of topics that are
+            not read any more (:class:`Dropped`); None: there are none.
     """
 
     generation: int
@@ -322,7 +299,7 @@ class GenerationPlan(Lasting):
 
     @property
     def format(self) -> int:
-        """3 with dropped topics: who does not know of them would forget what is committed of them."""
+        """3 with dropped topics: an older sinksdk would lose what is committed of them."""
         return 1 if self.dropped is None else 3
 
 
@@ -330,14 +307,14 @@ class TaskRecord(Lasting):
     """What one task has written: the record that plays the part of a transactional id.
 
     Args:
-        generation: who may write it: tasks of this generation only.
+        generation: only its tasks may write the record.
         attempt: which attempt at the task; 0 when it was only fenced.
-        written: the generation whose task wrote what stands below; fencing leaves it as it is. None:
+        written: the generation whose task wrote the fields below; fencing leaves them as they are. None:
             ``generation``.
         prepared: tokens noted that no commit covers.
         discarded: ids of tokens of the plan's ``stale`` that are discarded.
-        segments: names of the values that hold further commits of its generation, oldest first; of two
-            commits of one partition the later one holds, and those in ``entries`` are the latest.
+        segments: names of the :class:`Segment` values with further commits of its generation, oldest first;
+            of two commits of one partition the later one holds, and those in ``entries`` are the latest.
     """
 
     generation: int
@@ -350,26 +327,23 @@ class TaskRecord(Lasting):
 
     @property
     def format(self) -> int:
-        """2 with segments: who does not know of them would take what is in them for uncommitted."""
+        """2 with segments: an older sinksdk would take what is in them for uncommitted."""
         return 2 if self.segments else 1
 
     @property
     def content_generation(self) -> int:
-        """Which generation's task wrote the entries and tokens."""
+        """``written``, resolved."""
         return self.generation if self.written is None else self.written
 
 
 class Segment(Value):
-    """Commits of one task that are set apart from its record; never changed.
-
-    Only the record that names it makes it count: that is where tasks are fenced.
-    """
+    """Commits set apart from a task's record. It never changes, and counts only while the record names it."""
 
     entries: tuple[Entry, ...]
 
 
 def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:
-    """Tokens by partition as the store keeps them; partitions without any are left out."""
+    """Tokens as the store keeps them; partitions without any are left out."""
     rows = [
         Noted(topic=p.topic, partition=p.partition, tokens=tuple(given))
         for p, given in sorted(tokens.items())
@@ -378,5 +352,5 @@ def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]
 
 
 def by_partition(rows: Sequence[Noted]) -> dict[TopicPartition, dict[str, Token]]:
-    """Noted tokens by partition and id."""
+    """Tokens by partition and id."""
     return {row.topic_partition: {token.id: token for token in row.tokens} for row in rows}

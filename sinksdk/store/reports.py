@@ -1,6 +1,7 @@
 """What drivers and tasks report of themselves, for each other and for whoever watches.
 
-Losing any of it costs no record: at worst a tail is read once in vain, or a total is too low.
+Losing any of it costs no record: at worst a tail is read once in vain, or a total is too low. Times are in
+seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field
 
 from sinksdk.records import TopicPartition
-from sinksdk.store.records import Value
+from sinksdk.store.records import OfPartition, Value
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Seen(Value):
-    """When new records of a partition were first seen: below ``end``, at ``at`` (seconds since the epoch)."""
+    """When new records of a partition, those below offset ``end``, were first seen."""
 
     end: int
     at: float
@@ -30,8 +31,8 @@ class Tail(Value):
     """Records above a commit that were read and kept back.
 
     Args:
-        committed: the commit they follow.
-        end: how far was read.
+        committed: the offset of that commit.
+        end: offset up to which was read.
         records: how many there are, counted (offsets have gaps).
     """
 
@@ -40,7 +41,7 @@ class Tail(Value):
     records: int
 
 
-class PartitionStatus(Value):
+class PartitionStatus(OfPartition):
     """What the planner remembers of a partition from one generation to the next.
 
     Args:
@@ -48,18 +49,16 @@ class PartitionStatus(Value):
         failures: how often in a row it has failed.
         error: why, the last time.
         end: where the source ended when it was last asked.
-        failed_at: when it failed lately, in a row or not, in seconds since the epoch.
+        failed_at: its latest failures, in a row or not.
         trace: stack trace of ``error``.
         density: records per offset, as they were found lately; None: nothing was read yet.
-        in_vain: records that were read and kept back, to be read again, and that commits since do not
-            outweigh.
-        moved_at: when its task had it go back to an earlier offset lately, in seconds since the epoch.
-        undiscarded: what is to be known of tokens that no commit covers and no task could discard.
+        in_vain: records that were read, kept back, and have to be read again, less those committed since.
+        moved_at: when its task has lately moved it back to an earlier offset.
+        undiscarded: why tokens that no commit covers could not be discarded.
         retry: ``error`` may pass, and is tried again then; it does not count as a failure.
     """
 
-    topic: str
-    partition: int
+    # Its fields are a format: older versions have written them.
     seen: tuple[Seen, ...] = ()
     tail: Tail | None = None
     failures: int = 0
@@ -73,21 +72,9 @@ class PartitionStatus(Value):
     undiscarded: str | None = None
     retry: Retry | None = None
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose status this is."""
-        return TopicPartition(self.topic, self.partition)
-
 
 class TaskStatus(Value):
-    """What is remembered of a source's task from one generation to the next.
-
-    Args:
-        failures: how often in a row it has failed.
-        failed_at: when it failed lately, in a row or not, in seconds since the epoch.
-        error: why, the last time.
-        trace: stack trace of ``error``.
-    """
+    """What is remembered of a source's task, as :class:`PartitionStatus`."""
 
     task: int
     failures: int = 0
@@ -97,12 +84,11 @@ class TaskStatus(Value):
 
 
 class Waiting(Value):
-    """What a connector waits for that is away and comes back by itself.
+    """What a connector waits for that is unavailable and comes back by itself.
 
     Args:
-        reason: how the last attempt at it failed.
-        since: when the first one did, in seconds since the epoch.
-        next_attempt: when the next one is, likewise.
+        reason: how the last attempt failed.
+        since: when the first one did.
         attempts: how many have failed.
     """
 
@@ -112,21 +98,10 @@ class Waiting(Value):
     attempts: int
 
 
-class Unavailable(Value):
-    """A partition without a leader: it is left out until it has one.
+class Unavailable(OfPartition):
+    """A partition that is left out until it has a leader, and since when."""
 
-    Args:
-        since: when it was first seen without, in seconds since the epoch.
-    """
-
-    topic: str
-    partition: int
     since: float
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Which it is."""
-        return TopicPartition(self.topic, self.partition)
 
 
 class ConnectorStatus(Value):
@@ -134,14 +109,13 @@ class ConnectorStatus(Value):
 
     Args:
         state: Connect's states.
-        driver: who drives it: host and process id.
-        heartbeat: when that driver last said so, in seconds since the epoch.
-        partitions: what older drivers remembered; it is in :class:`Remembered` now, so that a heartbeat is
-            small.
+        driver: its name (``host:pid#number``).
+        heartbeat: when that driver last wrote this.
+        partitions: only in what older drivers have written; else in :class:`Remembered`, so that a heartbeat
+            is small.
         trace: stack trace of what made it FAILED.
-        missing_topics: subscribed topics that are not in the source, once that is certain.
+        missing_topics: subscribed topics that the source certainly does not have.
         tasks: as ``partitions``.
-        waiting: what it waits for, if it does.
         unavailable: partitions without a leader; of many, the first ones.
         unavailable_count: how many there are.
     """
@@ -159,11 +133,11 @@ class ConnectorStatus(Value):
 
 
 class ConnectorEnds(Value):
-    """Where a connector's source ends, and when what was read of it was last committed, by topic and number.
+    """Where a connector's source ends, and when its partitions were last committed, by topic and number.
 
     Args:
         ends: offset after the last record.
-        committed_at: in seconds since the epoch; what was never committed, as far as is known, is left out.
+        committed_at: without partitions whose last commit has no known time.
     """
 
     ends: dict[str, dict[int, int]] = Field(default_factory=dict)
@@ -199,17 +173,13 @@ def _by_partition(values: Mapping[str, Mapping[int, T]]) -> dict[TopicPartition,
 
 
 class Remembered(Value):
-    """What a connector's driver remembers from one generation to the next.
-
-    Args:
-        tasks: of a source: those that have failed.
-    """
+    """What a connector's driver remembers from one generation to the next; of a source, its failed tasks."""
 
     partitions: tuple[PartitionStatus, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
 
 
-class PartitionProgress(Value):
+class PartitionProgress(OfPartition):
     """How far a running task is with one partition.
 
     Args:
@@ -220,12 +190,10 @@ class PartitionProgress(Value):
         rate: records per second, lately.
         tail: of ``records``, those above the commit.
         visible: next offset to read after the last commit that is published; None if that is not known.
-        is_final: of a ``failure``: the connector fails with it at once.
-        retry: of a ``failure``: it may pass, and a later generation tries it again.
+        is_final: the ``failure`` makes the connector FAILED at once.
+        retry: the ``failure`` may pass, and a later generation tries the partition again.
     """
 
-    topic: str
-    partition: int
     position: int
     committed: int | None
     records: int
@@ -237,18 +205,13 @@ class PartitionProgress(Value):
     is_final: bool = False
     retry: Retry | None = None
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose progress this is."""
-        return TopicPartition(self.topic, self.partition)
-
 
 class SourcePartitionOffset(Value):
     """How far a source partition is read.
 
     Args:
         offset: where to read on after it.
-        committed: whether the task that tells of it has committed it; else it has only asked for it.
+        committed: whether the task has committed it; else it has only asked for it.
     """
 
     partition: dict[str, Any]
@@ -266,7 +229,7 @@ class SourceProgress(Value):
         rate: records per second, lately.
         failure: why it has ended early.
         trace: stack trace of ``failure``.
-        offsets: how far source partitions are read, as far as the task has asked or committed; of many,
+        offsets: of the source partitions that the task has asked for, or committed something of; of many,
             those that something was committed of last.
         has_more_offsets: whether there are others.
     """
@@ -282,11 +245,12 @@ class SourceProgress(Value):
 
 
 class TaskProgress(Value):
-    """How far a running task is; written at most every two seconds, informs only.
+    """How far a running task is, written at most every two seconds.
 
     Args:
-        hangs: its author's code has not come back for too long: where it is.
-        source: how far it is, if it is a source's; it has no partitions then.
+        partitions: of a sink.
+        hangs: the author's code has not come back for too long: where it is.
+        source: of a source.
     """
 
     generation: int
@@ -298,37 +262,21 @@ class TaskProgress(Value):
 
 
 class TaskTotals(Value):
-    """One task number's measures.
-
-    Args:
-        total: of all generations together.
-        last: of the newest one it took part in.
-    """
+    """One task number's measures, of all generations together and of the last one it took part in."""
 
     task: int
     total: TaskMeasures
     last: TaskMeasures
 
 
-class PartitionTotals(Value):
+class PartitionTotals(OfPartition):
     """What tasks have counted of one partition (``context.count``), in all generations together."""
 
-    topic: str
-    partition: int
     counts: dict[str, int]
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose counts these are."""
-        return TopicPartition(self.topic, self.partition)
 
 
 class ConnectorTotals(Value):
-    """What a connector's generations have measured and counted. Informs only.
-
-    Args:
-        generation: the newest one that is in it; what tasks of a newer one report comes on top.
-    """
+    """What a connector's generations have measured and counted, up to ``generation``."""
 
     generation: int = 0
     tasks: tuple[TaskTotals, ...] = ()
@@ -336,14 +284,13 @@ class ConnectorTotals(Value):
 
 
 class Bucket(Value):
-    """What a connector has committed in a stretch of time.
+    """What a connector has committed in a stretch of time that began at ``start``.
 
     Args:
-        start: when that began, in seconds since the epoch.
         records: records that commits have covered.
-        files: ``files`` as the connector counts them (``context.count``).
-        bytes: ``bytes``, likewise.
-        transactions: of a source, those that it has committed these records in.
+        files: what the connector counts as ``files`` (``context.count``).
+        bytes: what it counts as ``bytes``.
+        transactions: of a source, those that it has committed the records in.
     """
 
     start: int
@@ -354,12 +301,12 @@ class Bucket(Value):
 
 
 class PastFailure(Value):
-    """Why partitions, or tasks of a source, ended early, lately; it stays when they do better.
+    """Why partitions, or tasks of a source, have ended early; it stays when they do better.
 
     Args:
         topic: of the last partition that ended so; empty if it was a task of a source.
-        at: when that was, in seconds since the epoch.
-        times: how often one did.
+        at: when the last one did.
+        times: how many have.
         trace: the end of its stack trace.
         task: number of the task, if it was one of a source.
     """
@@ -374,11 +321,11 @@ class PastFailure(Value):
 
 
 class ConnectorHistory(Value):
-    """What a connector did lately; for whoever watches, and bounded.
+    """What a connector has done lately; bounded.
 
     Args:
-        buckets: what was committed, oldest first; stretches without commits are left out.
-        failures: what failed, the last one last.
+        buckets: oldest first; stretches without commits are left out.
+        failures: the last one last.
     """
 
     buckets: tuple[Bucket, ...] = ()

@@ -8,32 +8,34 @@ is still that version. Bodies differ in their nonces, so their ETags never repea
 from __future__ import annotations
 
 import json
-from typing import Final
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.store.addresses import S3Address
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
-from sinksdk.store.s3_address import S3Address
 from sinksdk.store.s3_objects import MOST_CONNECTIONS, Found, Objects
-from sinksdk.store.s3_probe import check_conditional_writes, deletes_conditionally
 
 _MARK: Final = "!store"
 """Name of the object that says that this is a store; no key is encoded so."""
+
+_PROBES: Final = "!probe/"  # what names of probes begin with; no key of the store does, encoded as it is
+_WRONG_ETAG: Final = f'"{0:032x}"'
+_OTHERWISE: Final = "use an S3 that has conditional writes, or a store in PostgreSQL"
+
+_Ask = Callable[[Callable[[], Any]], Any]  # makes a request again until it is answered
 
 _OPENING: Final = 5.0  # seconds: whoever starts a driver waits for the message
 
 
 class S3Store(Store):
-    """Objects below a prefix.
-
-    Args:
-        url: ``s3://bucket/prefix``, with options as in :class:`~sinksdk.store.s3_address.S3Address`.
-        create: make it a store where it is none yet, and try whether the endpoint can be one.
-        patience: seconds for which a request without an answer is made again.
+    """Objects below a prefix; ``create`` makes it a store, if the endpoint honours conditional writes.
 
     Raises:
-        ConfigException: not a URL of a bucket that this process may write to, not a store, or the
-            endpoint does not honour conditional writes.
+        ConfigException: the URL is none of a bucket that this process may write to, there is no store, or
+            the endpoint does not honour conditional writes.
         StoreUnavailable: no answer.
     """
 
@@ -57,7 +59,7 @@ class S3Store(Store):
 
     @property
     def closing_poll(self) -> float:
-        """Every look is two requests that cost money, and a request takes longer."""
+        """A look is two requests, which cost money."""
         return 5.0
 
     @property
@@ -67,12 +69,12 @@ class S3Store(Store):
 
     @property
     def most_at_once(self) -> int:
-        """A request takes long, and mostly waits."""
+        """A request mostly waits."""
         return MOST_CONNECTIONS
 
     def _open(self, *, create: bool) -> None:
         if create:
-            check_conditional_writes(self._objects, self._ask, self.url)
+            _check_conditional_writes(self._objects, self._probe, self.url)
             body = json.dumps({"what": "a store of sinksdk", "format": 1}).encode()
             self._ask(lambda: self._objects.create(_MARK, body), "creating it")
         elif self._ask(lambda: self._objects.read(_MARK), "opening it") is None:
@@ -80,6 +82,9 @@ class S3Store(Store):
                 f"store {self.url} is no store of sinksdk; check bucket and prefix. A driver that is given "
                 f"this URL makes it one"
             )
+
+    def _probe(self, request: Callable[[], Any]) -> Any:
+        return self._ask(request, "probing")
 
     def _read(self, key: str) -> Stored | None:
         found = self._objects.read(_name(key))
@@ -139,7 +144,7 @@ class S3Store(Store):
         if etag is None:
             return False
         if self._deletes is None:
-            self._deletes = deletes_conditionally(self._objects, self._ask)
+            self._deletes = _deletes_conditionally(self._objects, self._probe)
         if self._deletes:
             is_done = self._objects.remove(_name(key), etag)
         else:
@@ -159,7 +164,7 @@ class S3Store(Store):
     def _keys(self, prefix: str) -> list[str]:
         # A segment of dots only is encoded, so a prefix that ends with dots need not begin its keys' names.
         found = self._objects.list(_name(prefix.rstrip(".")))
-        keys = [unquote(item.name) for item in found if item.size and not item.name.startswith("!")]
+        keys = [unquote(name) for name, size in found.items() if size and not name.startswith("!")]
         return [key for key in keys if key.startswith(prefix)]
 
 
@@ -171,3 +176,52 @@ def _name(key: str) -> str:
 def _segment(text: str) -> str:
     """Of dots only: "." and ".." are steps in a path to some."""
     return text.replace(".", "%2E") if text and not text.strip(".") else quote(text, safe="")
+
+
+def _check_conditional_writes(objects: Objects, ask: _Ask, url: str) -> None:
+    """Try every condition of PutObject, on an object of our own.
+
+    Some endpoints answer 501 to a conditional request, others ignore the condition and write: two drivers
+    could own one connector then.
+
+    Raises:
+        ConfigException: the endpoint does not honour one of them.
+        StoreRefused: it refuses for another reason.
+    """
+    name, first, second = f"{_PROBES}{uuid.uuid4().hex}", b'{"probe": 1}', b'{"probe": 2}'
+    try:
+        # A condition that failed where it should hold may be our own doing: the answer to an earlier attempt
+        # was lost. What stands there then tells.
+        ask(lambda: objects.create(name, first))
+        found = ask(lambda: objects.read(name))
+        if found is None:
+            raise _ignored(url, "If-None-Match", "did not create an object that was not there")
+        if ask(lambda: objects.create(name, second)):
+            raise _ignored(url, "If-None-Match", "wrote over an object that was to be created")
+        if ask(lambda: objects.replace(name, second, _WRONG_ETAG)):
+            raise _ignored(url, "If-Match", "wrote over an object that had another ETag")
+        if not ask(lambda: objects.replace(name, second, found.etag)):
+            now = ask(lambda: objects.read(name))
+            if now is None or now.body != second:
+                raise _ignored(url, "If-Match", "did not know an ETag of its own again")
+    finally:
+        ask(lambda: objects.remove(name, None))
+
+
+def _deletes_conditionally(objects: Objects, ask: _Ask) -> bool:
+    """Whether the endpoint honours the condition of DeleteObject; some honour those of PutObject only."""
+    name = f"{_PROBES}{uuid.uuid4().hex}"
+    ask(lambda: objects.create(name, b"{}"))
+    try:
+        return not ask(lambda: objects.remove(name, _WRONG_ETAG))
+    except StoreRefused:
+        return False
+    finally:
+        ask(lambda: objects.remove(name, None))
+
+
+def _ignored(url: str, header: str, what: str) -> ConfigException:
+    return ConfigException(
+        f"store {url}: this endpoint does not honour {header}: it {what}. Without that, two drivers could "
+        f"own one connector; {_OTHERWISE}"
+    )

@@ -1,31 +1,103 @@
-"""The objects below one prefix of a bucket, and the conditional requests a store makes on them."""
+"""The objects below a bucket's prefix, the conditional requests on them, and what S3's errors mean."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
 
 from botocore import exceptions as boto
 
-from sinksdk.store.base import Lost
-from sinksdk.store.s3_address import S3Address
-from sinksdk.store.s3_errors import CONDITION_FAILED, MISSING, NO_ANSWER, answered, code_of, refused
+from sinksdk.store.addresses import S3Address
+from sinksdk.store.base import Lost, StoreRefused
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 T = TypeVar("T")
 
-# Values are small. A request that takes longer is made again: a task that waits here cannot see that
-# it shall close.
+# Values are small. A request that takes longer is made again: a task that waits here does not see that
+# it is asked to close.
 _CONNECT_TIMEOUT: Final = 3  # seconds
 _READ_TIMEOUT: Final = 5  # seconds
 MOST_CONNECTIONS: Final = 20
-"""How many a process has at most."""
+"""Of one process."""
+
+# Codes decide, not HTTP statuses; the status counts only for codes that are not listed here.
+CONDITION_FAILED: Final = frozenset({"PreconditionFailed", "412"})
+"""botocore puts the status where an answer has no body, and so no code."""
+
+MISSING: Final = frozenset({"NoSuchKey", "404"})
+
+_PASSING: Final = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "ConditionalRequestConflict",  # another conditional request on this key was under way
+        "ExpiredToken",  # temporary credentials are renewed before the next attempt
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "PriorRequestNotComplete",
+        "RequestThrottled",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "Throttling",
+        "ThrottlingException",
+        "KMS.DependencyTimeoutException",
+        "KMS.InternalException",
+        "KMS.KMSInternalException",
+        "KMS.KeyUnavailableException",
+        "KMS.ThrottlingException",
+        "TooManyRequests",
+    }
+)
+_PASSING_STATUS: Final = frozenset({408, 409, 425, 429})
+_FIRST_SERVER_ERROR: Final = 500
+
+NO_ANSWER: Final = (
+    boto.ConnectionError,
+    boto.HTTPClientError,
+    boto.IncompleteReadError,
+    boto.CredentialRetrievalError,
+    boto.MetadataRetrievalError,
+)
+"""What boto3 raises when there was no whole answer."""
+
+_CREDENTIALS: Final = (
+    "check 'access_key_id' and 'secret_access_key' in the store's URL, or what boto3 finds by itself "
+    "(AWS_ACCESS_KEY_ID, ~/.aws, the machine's role)"
+)
+_REGION: Final = "the bucket is in another region: name it with region=… in the store's URL"
+_DENIED: Final = (
+    "grant these credentials s3:GetObject, s3:PutObject and s3:DeleteObject below the store's prefix, and "
+    "s3:ListBucket on the bucket (without which a missing object looks like a denial)"
+)
+_NO_CONDITIONS: Final = "it knows no conditional writes; use another S3, or a store in PostgreSQL"
+_ADVICE: Final = {
+    "AccessDenied": _DENIED,
+    "AllAccessDisabled": _DENIED,
+    "403": _DENIED,
+    "Forbidden": _DENIED,
+    "NoSuchBucket": "create the bucket, or correct the store's URL",
+    "InvalidBucketName": "correct the bucket in the store's URL",
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "InvalidToken": _CREDENTIALS,
+    "NoCredentialsError": _CREDENTIALS,
+    "PartialCredentialsError": _CREDENTIALS,
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "NotImplemented": _NO_CONDITIONS,
+    "501": _NO_CONDITIONS,
+    "KeyTooLongError": "shorten the store's prefix or the connector's name",
+}
+_UNKNOWN: Final = "S3 will not do this however often it is asked; look the code up in its manual"
 
 
 class Found(NamedTuple):
@@ -35,11 +107,11 @@ class Found(NamedTuple):
     etag: str
 
 
-class Listed(NamedTuple):
-    """An object in a listing."""
-
-    name: str
-    size: int
+class _Object(TypedDict):
+    Bucket: str
+    Key: str
+    Body: bytes
+    ContentType: str
 
 
 class Objects:
@@ -74,13 +146,7 @@ class Objects:
         """Write an object where there is none: its ETag, None where there is one."""
 
         def request(s3: S3Client) -> str:
-            return s3.put_object(
-                Bucket=self._address.bucket,
-                Key=self._prefix + name,
-                Body=body,
-                ContentType="application/json",
-                IfNoneMatch="*",
-            )["ETag"]
+            return s3.put_object(**self._object(name, body), IfNoneMatch="*")["ETag"]
 
         return self._ask("PutObject", name, request, CONDITION_FAILED)
 
@@ -88,13 +154,7 @@ class Objects:
         """Write an object if it still has this ETag: its new one, None where it has another or is gone."""
 
         def request(s3: S3Client) -> str:
-            return s3.put_object(
-                Bucket=self._address.bucket,
-                Key=self._prefix + name,
-                Body=body,
-                ContentType="application/json",
-                IfMatch=etag,
-            )["ETag"]
+            return s3.put_object(**self._object(name, body), IfMatch=etag)["ETag"]
 
         return self._ask("PutObject", name, request, CONDITION_FAILED | MISSING)
 
@@ -102,24 +162,31 @@ class Objects:
         """Delete an object if it still has this ETag (None: whatever it has)."""
 
         def request(s3: S3Client) -> bool:
-            if etag is None:
-                s3.delete_object(Bucket=self._address.bucket, Key=self._prefix + name)
-            else:
-                s3.delete_object(Bucket=self._address.bucket, Key=self._prefix + name, IfMatch=etag)
+            delete = partial(s3.delete_object, Bucket=self._address.bucket, Key=self._prefix + name)
+            delete() if etag is None else delete(IfMatch=etag)
             return True
 
         return bool(self._ask("DeleteObject", name, request, CONDITION_FAILED | MISSING))
 
-    def list(self, prefix: str) -> list[Listed]:
-        """Objects whose names begin with a prefix."""
+    def list(self, prefix: str) -> dict[str, int]:
+        """The sizes of the objects whose names begin with a prefix, by name."""
 
-        def request(s3: S3Client) -> list[Listed]:
+        def request(s3: S3Client) -> dict[str, int]:
             pages = s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self._address.bucket, Prefix=self._prefix + prefix
             )
-            return list(_listed(self._prefix, (item for page in pages for item in page.get("Contents", ()))))
+            found = (item for page in pages for item in page.get("Contents", ()))
+            return {item["Key"].removeprefix(self._prefix): item["Size"] for item in found}
 
-        return self._ask("ListObjectsV2", prefix, request, frozenset()) or []
+        return self._ask("ListObjectsV2", prefix, request, frozenset()) or {}
+
+    def _object(self, name: str, body: bytes) -> _Object:
+        return {
+            "Bucket": self._address.bucket,
+            "Key": self._prefix + name,
+            "Body": body,
+            "ContentType": "application/json",
+        }
 
     def _ask(
         self, operation: str, name: str, request: Callable[[S3Client], T], means_no: frozenset[str]
@@ -136,11 +203,6 @@ class Objects:
             raise Lost(f"{operation} of {where}: {failure}") from failure
         except (boto.BotoCoreError, ValueError) as failure:  # no credentials, an impossible name
             raise refused(type(failure).__name__, str(failure), operation, where) from failure
-
-
-def _listed(prefix: str, items: Iterator[ObjectTypeDef]) -> Iterator[Listed]:
-    for item in items:
-        yield Listed(item["Key"].removeprefix(prefix), item["Size"])
 
 
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
@@ -169,3 +231,29 @@ def _client(address: S3Address, _process: int) -> S3Client:
             response_checksum_validation="when_required",
         ),
     )
+
+
+def code_of(failure: boto.ClientError) -> str:
+    """S3's error code; the HTTP status where the answer had none."""
+    return str(failure.response.get("Error", {}).get("Code", ""))
+
+
+def answered(failure: boto.ClientError, operation: str, where: str) -> Lost | StoreRefused:
+    """What an error answer means for a request that it does not settle."""
+    code = code_of(failure)
+    status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if code in _PASSING or (code not in _ADVICE and _passes(code, status)):
+        return Lost(f"{operation} of {where}: {code}")
+    return refused(code, failure.response.get("Error", {}).get("Message", ""), operation, where)
+
+
+def refused(code: str, detail: str, operation: str, where: str) -> StoreRefused:
+    """A request that will never succeed, with what to do."""
+    words = f" ({detail.rstrip('.')})" if detail and detail != code else ""
+    advice = _ADVICE.get(code, _UNKNOWN)
+    return StoreRefused(f"S3 {operation} of {where} failed with {code}{words}: {advice}")
+
+
+def _passes(code: str, status: int | None) -> bool:
+    number = int(code) if code.isdecimal() else status
+    return number is not None and (number >= _FIRST_SERVER_ERROR or number in _PASSING_STATUS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 import sqlalchemy as sa
@@ -15,15 +17,24 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sinksdk.errors import ConfigException
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
-from sinksdk.store.glances import Glances
-from sinksdk.store.snapshot import Snapshot
-from sinksdk.store.sql_address import SQLITE, sql_address
-from sinksdk.store.sql_engine import MOST_CONNECTIONS, answer_awaited, create_engine
-from sinksdk.store.sql_errors import advice
+from sinksdk.store.memory import Snapshot
+from sinksdk.store.sql_engine import (
+    MOST_CONNECTIONS,
+    SQLITE,
+    advice,
+    answer_awaited,
+    create_engine,
+    sql_address,
+)
 
 T = TypeVar("T")
 
 _OPENING: Final = 5.0  # seconds: whoever starts a driver waits for the message
+
+AGE: Final = 0.25
+"""Seconds for which :class:`Glances` reuse what they have read."""
+
+_FORGOTTEN: Final = 30.0  # seconds after which a key that nobody asks for is read no more
 
 _records = sa.Table(
     "sinksdk_records",
@@ -54,6 +65,45 @@ _UPDATE: Final = (
 _DELETE: Final = sa.delete(_records).where(_KEY, _VERSION)
 
 
+class Glances:
+    """Versions that many threads look at again and again: read together, in one request.
+
+    Args:
+        read: reads the versions of some keys; a key that has none is left out.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Collection[str]], Mapping[str, str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._reading = threading.Lock()
+        self._asked: dict[str, float] = {}
+        self._known: Mapping[str, str] = {}
+        self._covers: frozenset[str] = frozenset()
+        self._read_at = -AGE
+
+    def version(self, key: str) -> str | None:
+        """Its version, at most :data:`AGE` old; None where it has no value."""
+        now = self._clock()
+        # Another thread's read may take as long as an outage: meanwhile each thread reads for itself.
+        if not self._reading.acquire(blocking=False):
+            return self._read([key]).get(key)
+        try:
+            self._asked[key] = now
+            if now - self._read_at >= AGE or key not in self._covers:
+                self._asked = {k: at for k, at in self._asked.items() if now - at < _FORGOTTEN}
+                keys = frozenset(self._asked)
+                self._known, self._covers = self._read(keys), keys
+                self._read_at = now
+            return self._known.get(key)
+        finally:
+            self._reading.release()
+
+
 class SqlStore(Store):
     """One table of keys, values and versions. Each write is one conditional statement.
 
@@ -62,7 +112,6 @@ class SqlStore(Store):
             A relative path is made absolute: other processes have other working directories.
         create: make the table, and SQLite's file, where they are missing. Executors must not: an empty
             database on another machine would look like a new store.
-        patience: seconds for which a request without an answer is made again.
 
     Raises:
         ConfigException: not a URL of a database this process can open.
@@ -124,7 +173,7 @@ class SqlStore(Store):
         _dispose(self._engines)
 
     def recent_version(self, key: str) -> str | None:
-        """A server's connectors look together."""
+        """All connectors of a process look in one request."""
         return self._glances.version(key)
 
     def _read(self, key: str) -> Stored | None:
@@ -132,9 +181,8 @@ class SqlStore(Store):
         return None if row is None else Stored(row.value, row.version)
 
     def _version(self, key: str) -> str | None:
-        return self._transact(
-            lambda connection: connection.execute(_READ_VERSION, {"of_key": key}).scalar_one_or_none()
-        )
+        key_only = {"of_key": key}
+        return self._transact(lambda c: c.execute(_READ_VERSION, key_only).scalar_one_or_none())
 
     def _versions(self, keys: Collection[str]) -> dict[str, str]:
         named = {"of_keys": sorted(keys)}

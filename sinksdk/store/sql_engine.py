@@ -1,22 +1,28 @@
-"""How a store's database is connected to: time limits, durability, and nothing shared over a fork."""
+"""A store's database: which one a URL means, how it is connected to, and what its errors mean."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Timer
 from typing import Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from sinksdk.store.sql_address import SQLITE
+from sinksdk.errors import ConfigException
+from sinksdk.store.addresses import Aside
+
+SQLITE: Final = "sqlite"
+_DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 
 _BUSY_SECONDS: Final = 30  # how long SQLite waits for another process's write
 
@@ -25,9 +31,9 @@ _LOCK_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
 _ANSWER_SECONDS: Final = 12  # for a server, or something before it, that says nothing at all
 _POOL_SECONDS: Final = 10
-_CONNECTIONS: Final = 2  # a task's commits, and its looks whether it shall close
+_CONNECTIONS: Final = 2  # a task's commits, and its looks for a request to close
 MOST_CONNECTIONS: Final = 4
-"""How many a process has to a server at most; a driver that fences many tasks uses them all."""
+"""Of a process to a server; a driver that fences many tasks uses them all."""
 _FILE: Final = "file"  # which one a connection has open
 _POSTGRESQL_CONNECTION: Final = {
     "connect_timeout": _CONNECT_SECONDS,
@@ -40,13 +46,106 @@ _POSTGRESQL_SESSION: Final = (
     f"SET synchronous_commit = on"  # whatever the server's default is: a commit must survive a power cut
 )
 
+_PRIMARY: Final = 0xFF  # SQLite's extended codes hold the primary one in their lowest byte
+_SQLITE_ADVICE: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full, or the file may not grow: make room",
+    sqlite3.SQLITE_CANTOPEN: "check that it exists and may be written",
+    sqlite3.SQLITE_READONLY: "the file or its folder may not be written: check who owns them, and the mount",
+    sqlite3.SQLITE_PERM: "the file may not be opened: check who owns it",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore it from a backup",
+    sqlite3.SQLITE_NOTADB: "the file is no SQLite database: name another one",
+    sqlite3.SQLITE_TOOBIG: "the value is larger than SQLite allows",
+    sqlite3.SQLITE_ERROR: "check that the file is a store of sinksdk",
+    sqlite3.SQLITE_MISMATCH: "check that the file is a store of sinksdk",
+    sqlite3.SQLITE_CONSTRAINT: "check that the file is a store of sinksdk",
+}
+"""What will not pass. All else (busy, locked, an error of the disk) leaves a doubt, and may pass."""
+
+_PASSING_CLASSES: Final = frozenset(
+    {
+        "08",  # connection exceptions
+        "40",  # deadlocks, serialization failures: rolled back
+        "53",  # too many connections, out of memory
+        "55",  # locked for longer than the time-out
+        "57",  # cancelled, shut down, starting up
+        "58",  # errors of the server's disk
+    }
+)
+_POSTGRESQL_ADVICE: Final = {
+    "53100": "the server's disk is full: make room",
+    "57P04": "the database was dropped: create it, or correct the store's URL",
+    "42501": "grant this user select, insert, update and delete on sinksdk_records; whoever makes the store "
+    "needs create on the schema too",
+    "42P01": "the table is gone: restore it from a backup, or start a driver, which makes it",
+    "3D000": "create the database, or correct the store's URL",
+    "28000": "correct user and password in the store's URL, or the server's pg_hba.conf",
+    "28P01": "correct user and password in the store's URL",
+}
+_READ_ONLY: Final = "25006"  # SQLSTATE
+_STANDBY: Final = (
+    "this server takes no writes: it is a standby, or read-only. Name the primary, or all of them with "
+    "target_session_attrs=read-write"
+)
+_CONNECTING: Final = {
+    "password authentication failed": _POSTGRESQL_ADVICE["28P01"],
+    "no password supplied": _POSTGRESQL_ADVICE["28P01"],
+    "no pg_hba.conf entry": _POSTGRESQL_ADVICE["28000"],
+    'role "': _POSTGRESQL_ADVICE["28000"],
+    "does not exist": _POSTGRESQL_ADVICE["3D000"],
+    "session is read-only": _STANDBY,
+    "permission denied for database": "grant this user connect on the database",
+}
+"""The server refused the connection. libpq hands its words on, not its code."""
+
+
+def sql_address(text: str) -> URL:
+    """The database of a URL: of SQLite with an absolute path, of PostgreSQL with the driver psycopg.
+
+    What a reference (``${env:…}``) stands for is taken as it is; what is written out may be
+    percent-encoded.
+
+    Raises:
+        ConfigException: it is no URL, of another kind of database, or a reference cannot be resolved.
+    """
+    aside = Aside(text)
+    try:
+        url = _back(make_url(aside.text), aside)
+    except (SQLAlchemyError, ValueError):
+        # Neither the text nor the parser's words: they may hold a password.
+        message = "the store's URL cannot be understood; name a file as sqlite:///FILE"
+        raise ConfigException(message) from None
+    if url.get_backend_name() not in _DRIVERS:
+        raise ConfigException(
+            f"store {url.render_as_string()} cannot be opened: a store is sqlite:///FILE, "
+            f"postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"
+        )
+    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    return _absolute(url) if url.get_backend_name() == SQLITE else url
+
+
+def _absolute(url: URL) -> URL:
+    if not url.database or url.database == ":memory:":
+        message = f"store {url}: a database in memory dies with its process; name a file, sqlite:///FILE"
+        raise ConfigException(message)
+    return url.set(database=str(Path(url.database).absolute()))
+
+
+def _back(url: URL, aside: Aside) -> URL:
+    return url.set(
+        username=None if url.username is None else aside.back(url.username),
+        password=None if url.password is None else aside.back(str(url.password)),
+        host=None if url.host is None else aside.back(url.host),
+        port=None if url.port is None else int(aside.back(str(url.port))),
+        database=None if url.database is None else aside.back(url.database),
+        query={
+            name: aside.back(value) if isinstance(value, str) else tuple(map(aside.back, value))
+            for name, value in url.query.items()
+        },
+    )
+
 
 def create_engine(url: URL, *, create: bool) -> Engine:
-    """An engine for the calling process; a forked one needs its own.
-
-    Args:
-        create: make SQLite's file where it is missing.
-    """
+    """An engine for the calling process, a forked one needs its own; ``create``: also SQLite's file."""
     return _sqlite(url, create=create) if url.get_backend_name() == SQLITE else _postgresql(url)
 
 
@@ -93,7 +192,7 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """What tells a file from another one of its name; None where there is none."""
+    """Device and inode; None where there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - asked at every request
     except OSError:
@@ -102,7 +201,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _let_go() -> None:
-    """Close what is kept and not in use: a child would take its locks for its own, and hold none."""
+    """Close idle connections: a child would believe that it holds their locks."""
     for engine in list(_kept):
         engine.dispose()
 
@@ -159,3 +258,19 @@ def answer_awaited(connection: Connection) -> Iterator[None]:
         finally:
             timer.cancel()
             timer.join()
+
+
+def advice(error: DBAPIError) -> str | None:
+    """What to do about an error that will not pass; None for one that may, or that leaves a doubt."""
+    origin = error.orig
+    if isinstance(origin, sqlite3.Error):
+        code = getattr(origin, "sqlite_errorcode", None)
+        return None if code is None else _SQLITE_ADVICE.get(code & _PRIMARY)
+    state = getattr(origin, "sqlstate", None)
+    if state is None:
+        return next((what for words, what in _CONNECTING.items() if words in str(origin)), None)
+    if state == _READ_ONLY:
+        return _STANDBY
+    if state not in _POSTGRESQL_ADVICE and state[:2] in _PASSING_CLASSES:
+        return None
+    return _POSTGRESQL_ADVICE.get(state, "look the error up in PostgreSQL's manual")

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from sinksdk.errors import ConnectException
-from sinksdk.store.base import Store, Stored, contents
+from sinksdk.store.base import Conflict, Store, contents
 from sinksdk.store.records import Value
 
 V = TypeVar("V", bound=Value)
@@ -23,7 +23,16 @@ class Row(NamedTuple, Generic[V]):
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
     """The value of a key, None where there is none. Raises ConnectException when it is damaged."""
     stored = store.stored(key)
-    return None if stored is None else _row(store, key, model, stored)
+    if stored is None:
+        return None
+    where = f"store {store.url}: {key}"
+    try:
+        return Row(model.model_validate(contents(stored.body, where)), stored.version)
+    except ValidationError as error:
+        raise ConnectException(f"{where} {_problem(error)}") from error
+    except (ValueError, KeyError) as error:
+        message = f"{where} is damaged ({type(error).__name__}); restore the store from a backup"
+        raise ConnectException(message) from error
 
 
 def read_again(
@@ -32,7 +41,7 @@ def read_again(
     """As :func:`read`, of a value that was read before: while its version stands, only that is read.
 
     Args:
-        is_recent_enough: whether it does that the version stood a moment ago.
+        is_recent_enough: the version may be the one of a moment ago (``Store.recent_version``).
     """
     if known is not None:
         version = store.recent_version(key) if is_recent_enough else store.version(key)
@@ -41,22 +50,46 @@ def read_again(
     return read(store, key, model)
 
 
-def _row(store: Store, key: str, model: type[V], stored: Stored) -> Row[V]:
-    return Row(_decoded(model, stored.body, f"store {store.url}: {key}"), stored.version)
+def write(store: Store, key: str, value: V, if_version: str | None) -> Row[V]:
+    """Replace a value by compare-and-set. Raises Conflict and StoreUnavailable as ``Store.put`` does."""
+    return Row(value, store.put(key, value.as_json(), if_version, version=value.format))
 
 
-def _decoded(model: type[V], body: str, where: str) -> V:
-    try:
-        return model.model_validate(contents(body, where))
-    except ValidationError as error:
-        raise ConnectException(f"{where} {_problem(error)}") from error
-    except (ValueError, KeyError) as error:
-        message = f"{where} is damaged ({type(error).__name__}); restore the store from a backup"
-        raise ConnectException(message) from error
+class OwnRow(Generic[V]):
+    """A value that only informs, and that one process writes: what others have written is replaced."""
+
+    def __init__(self, store: Store, key: str, model: type[V]) -> None:
+        self._store = store
+        self._key = key
+        self._model = model
+        self._version: str | None = None
+
+    def look(self) -> V | None:
+        """What stands there. Raises as :func:`read`."""
+        row = read(self._store, self._key, self._model)
+        return row.value if row else None
+
+    def read(self) -> V | None:
+        """As :meth:`look`; :meth:`replace` is of this value."""
+        row = read(self._store, self._key, self._model)
+        self._version = row.version if row else None
+        return row.value if row else None
+
+    def write(self, value: V) -> None:
+        """Write it, over what another process may have written. Raises as :func:`write`."""
+        try:
+            self.replace(value)
+        except Conflict:
+            self._version = self._store.version(self._key)
+            self.replace(value)
+
+    def replace(self, value: V) -> None:
+        """Write it if nobody else has written since. Raises Conflict."""
+        self._version = write(self._store, self._key, value, self._version).version
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with a value, and what to do; a word that is not known here is a newer version's."""
+    """What is wrong with a value, and what to do; an unknown word in it comes from a newer version."""
     details = error.errors(include_url=False, include_context=False)
     for detail in details:
         if detail["type"] in ("enum", "literal_error"):
@@ -67,8 +100,3 @@ def _problem(error: ValidationError) -> str:
             )
     said = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in details[:3])
     return f"is damaged ({said}); restore the store from a backup"
-
-
-def write(store: Store, key: str, value: V, if_version: str | None) -> Row[V]:
-    """Replace a value by compare-and-set. Raises Conflict and StoreUnavailable as ``Store.put`` does."""
-    return Row(value, store.put(key, value.as_json(), if_version, version=value.format))

@@ -19,7 +19,7 @@ from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.store.absolute import absolute_store_url
+from sinksdk.store import absolute_store_url
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
 from tests.cli.support import Here

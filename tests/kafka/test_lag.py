@@ -20,8 +20,8 @@ from sinksdk import (
     SinkTask,
 )
 from sinksdk.control.herder import Herder
-from sinksdk.control.info import ConnectorInfo
 from sinksdk.control.progress import Silent
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
+from sinksdk.control.history import TotalsKeeper
 from sinksdk.control.registry import create
 from sinksdk.control.status import State, StatusKeeper
-from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
 from sinksdk.spark.places import Held, Places

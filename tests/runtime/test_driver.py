@@ -21,9 +21,9 @@ from sinksdk import (
     RetriableException,
     SinkRecords,
 )
+from sinksdk.control.history import read_totals
 from sinksdk.control.info import connector_info
 from sinksdk.control.status import read_status
-from sinksdk.control.totals import read_totals
 from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sinksdk import ConnectException
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
-from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.source import SourceRecord
 from sinksdk.store import MemoryStore, table

@@ -8,8 +8,8 @@ import pytest
 
 from sinksdk import ConfigException
 from sinksdk.store import open_store
-from sinksdk.store.s3_address import S3Address
-from sinksdk.store.sql_address import sql_address
+from sinksdk.store.addresses import S3Address
+from sinksdk.store.sql_engine import sql_address
 
 HARD = "p@ss/w:rd?&=%41+#"
 """A password with everything that means something in a URL."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sinksdk.errors import ConnectException
 from sinksdk.store import open_store
-from sinksdk.store.glances import AGE, Glances
+from sinksdk.store.sql import AGE, Glances
 from sinksdk.testing.clock import ManualClock
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.control.deletion import remove
-from sinksdk.control.herder import ConnectorRunsException, Herder
+from sinksdk.control.herder import Herder
+from sinksdk.control.offsets import ConnectorRunsException
 from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,

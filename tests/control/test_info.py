@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.control.info import PartitionInfo, TaskInfo, connector_info
+from sinksdk.control.info import connector_info
 from sinksdk.control.liveness import deregister, register
 from sinksdk.control.registry import create
+from sinksdk.control.shown import PartitionInfo, TaskInfo
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.generations import Generations

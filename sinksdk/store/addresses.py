@@ -1,16 +1,17 @@
-"""Where a store on S3 is: ``s3://bucket/prefix?option=value&…``."""
+"""Where a store is: references in its URL, and ``s3://bucket/prefix?option=value&…``."""
 
 from __future__ import annotations
 
 import difflib
+import uuid
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from sinksdk.errors import ConfigException
-from sinksdk.store.aside import Aside
+from sinksdk.settings.references import references, resolve_references
 
-SCHEME: Final = "s3://"
+S3_SCHEME: Final = "s3://"
 _MASK: Final = "***"
 _OPTIONS: Final = (
     "endpoint",
@@ -23,12 +24,38 @@ _OPTIONS: Final = (
 _TRUTHS: Final = {"true": True, "false": False}
 
 
+class Aside:
+    """A URL with a number in each reference's place, so that it can be parsed: a password may hold anything.
+
+    A text that begins with a reference is that reference's value, parsed as it stands.
+
+    Raises:
+        ConfigException: a reference cannot be resolved.
+    """
+
+    def __init__(self, text: str) -> None:
+        if text.startswith("${"):
+            text = resolve_references(text)
+        self._values: dict[str, str] = {}
+        for reference in references(text):
+            number = str(uuid.uuid4().int)
+            self._values[number] = resolve_references(reference)
+            text = text.replace(reference, number, 1)
+        self.text = text
+
+    def back(self, part: str) -> str:
+        """A part of the text with the references' values in their places."""
+        for number, value in self._values.items():
+            part = part.replace(number, value)
+        return part
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class S3Address:
     """A store's URL in its parts, references resolved.
 
     Args:
-        bucket: the bucket; it must exist.
+        bucket: must exist.
         prefix: what all keys of the store begin with, without slashes at its ends; may be empty.
         endpoint: address of an S3 that is not AWS's own, as in ``http://host:9000``.
         region: AWS region, or whatever the endpoint signs for; empty for boto3's default.
@@ -57,7 +84,9 @@ class S3Address:
         """
         aside = Aside(text)
         path, _, query = aside.text.partition("?")
-        bucket, prefix = (aside.back(unquote(part)) for part in path.removeprefix(SCHEME).partition("/")[::2])
+        bucket, prefix = (
+            aside.back(unquote(part)) for part in path.removeprefix(S3_SCHEME).partition("/")[::2]
+        )
         options = {
             name: aside.back(unquote(value)) for name, value in map(_option, filter(None, query.split("&")))
         }
@@ -83,7 +112,7 @@ class S3Address:
         )
 
     def __str__(self) -> str:
-        """The URL with secrets masked."""
+        """The URL, secrets masked."""
         is_usual = self.is_path_style == bool(self.endpoint)
         given = {
             "endpoint": self.endpoint,
@@ -94,7 +123,7 @@ class S3Address:
             "session_token": _MASK if self.session_token else "",
         }
         query = "&".join(f"{name}={quote(value, safe='/:*')}" for name, value in given.items() if value)
-        path = f"{SCHEME}{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "")
+        path = f"{S3_SCHEME}{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "")
         return f"{path}?{query}" if query else path
 
     __repr__ = __str__

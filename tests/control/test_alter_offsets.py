@@ -20,17 +20,18 @@ from sinksdk import (
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.control.liveness import ConnectorClosingException
-from sinksdk.control.sink_offsets import OffsetsRefusedException, OpenedSink
+from sinksdk.control.offsets import OffsetsRefusedException
+from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
 from sinksdk.testing.clock import ManualClock
+from tests.control.test_herder import running_task
 from tests.runtime.running_sinks import P0, P1, Source, Task
-from tests.runtime.test_herder import running_task
 
 RAW = {
     "name": "c",
     "topics": "t",
-    "connector.class": "tests.runtime.test_alter_offsets:Watermark",
+    "connector.class": "tests.control.test_alter_offsets:Watermark",
     "level": "7",
 }
 DRIVER = "elsewhere:1#1"

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.control.info import ConnectorInfo, connector_info
+from sinksdk.control.history import TotalsKeeper, read_totals, with_generation, with_progress
+from sinksdk.control.info import connector_info
 from sinksdk.control.registry import create
-from sinksdk.control.totals import TotalsKeeper, read_totals, with_generation, with_progress
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (

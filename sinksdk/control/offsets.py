@@ -1,0 +1,92 @@
+"""What altering offsets of sinks and sources begins with (KIP-875): be stopped, claim, ask the connector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.control import registry
+from sinksdk.control.connector_calls import ConnectorCalls
+from sinksdk.control.liveness import await_end
+from sinksdk.engine.clock import WallClock
+from sinksdk.errors import ConnectException
+from sinksdk.store import Store, identify
+from sinksdk.store.generations import Claim, Generations
+from sinksdk.store.records import ConnectorRecord
+
+
+class ConnectorRunsException(ConnectException):
+    """This is possible only while the connector is stopped (Connect's 400 for its offsets)."""
+
+
+class OffsetsRefusedException(ConnectException):
+    """The connector's own ``alter_offsets`` does not let its offsets be altered so."""
+
+
+class StoppedConnector:
+    """A connector whose offsets are altered.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+        ConnectorRunsException: its target state is not STOPPED.
+    """
+
+    def __init__(self, store: Store, name: str, clock: WallClock) -> None:
+        self._store = store
+        self._name = name
+        self._clock = clock
+        self.generations = Generations(store, name)
+        self.record = self._stopped()
+
+    def claim(self, graceful: float, patience: float) -> Claim:
+        """Wait until its tasks have closed, and fence what still runs as a zombie.
+
+        Args:
+            graceful: seconds its tasks have for closing.
+            patience: seconds to wait at most, if that is less than closing may take.
+
+        Raises:
+            ConnectorClosingException: it has not closed yet.
+            ConnectorRunsException: it was resumed meanwhile.
+        """
+        await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
+        claim = self.generations.claim()
+        # Again: a driver that runs after it is resumed from here on claims after us, and we are fenced.
+        self.record = self._stopped()
+        return claim
+
+    def ask(self, connector: Connector, alter_offsets: Callable[[], Any], timeout: float) -> bool:
+        """Let the connector move what it keeps outside; only after a claim nobody else commits to that.
+
+        Args:
+            connector: made, not started.
+            alter_offsets: calls its method of that name.
+            timeout: seconds it may take.
+
+        Returns:
+            What it returned: whether it keeps offsets of its own, and has moved them.
+
+        Raises:
+            OffsetsRefusedException: it raised something, or did not return in time.
+        """
+        connector.identity = ConnectorIdentity(identify(self._store), self._name, self.record.incarnation)
+        calls = ConnectorCalls(connector, self._name, self._clock)
+        try:
+            return bool(calls.call("alter_offsets", alter_offsets, timeout=timeout))
+        except Exception as error:
+            what = str(error) if isinstance(error, ConnectException) else f"{type(error).__name__}: {error}"
+            raise OffsetsRefusedException(
+                f"connector {self._name}: its alter_offsets refuses this, and nothing was altered: {what}"
+            ) from error
+        finally:
+            calls.end()
+
+    def _stopped(self) -> ConnectorRecord:
+        record = registry.find(self._store, self._name)
+        if record.target_state != "STOPPED" or record.deleted:
+            raise ConnectorRunsException(
+                f"connector '{self._name}' is to be {record.target_state}: its offsets are altered only "
+                f"while it is stopped ('sinksdk stop {self._name}')"
+            )
+        return record

@@ -1,0 +1,306 @@
+"""What is shown of connectors, their partitions and tasks, made of what drivers and tasks have reported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from sinksdk.control.status import ShownState, State
+from sinksdk.records import TopicPartition
+from sinksdk.settings.plugins import ConnectorType
+from sinksdk.source.positions import as_json
+from sinksdk.store import Store, read_commits, table
+from sinksdk.store.keys import ends_key
+from sinksdk.store.records import GenerationPlan, TargetState
+from sinksdk.store.reports import (
+    ConnectorEnds,
+    ConnectorStatus,
+    PartitionProgress,
+    PartitionStatus,
+    SourcePartitionOffset,
+    SourceProgress,
+    TaskProgress,
+    TaskTotals,
+    Unavailable,
+    Waiting,
+)
+from sinksdk.support.measures import TaskMeasures
+from sinksdk.support.retry import Retry
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition.
+
+    Args:
+        committed: next offset to read after the last commit, None before the first.
+        end: where the source ended when it was last asked, None if it never was.
+        position: offset after the last record read, while it is being read.
+        rate: records per second, lately.
+        error: why it failed the last time, until it does better.
+        failures: how often in a row it has failed.
+        counts: what tasks have counted of it (``context.count``), in all generations together.
+        committed_at: when a commit was last seen, in seconds since the epoch; None if none ever was.
+        waiting: what it waits for to be tried again, if it does: that is no failure.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    position: int | None = None
+    rate: float = 0.0
+    error: str | None = None
+    failures: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    committed_at: float | None = None
+    waiting: Waiting | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are there and not committed; None if that is not known."""
+        return None if self.end is None else max(self.end - (self.committed or 0), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsetInfo:
+    """How far a source partition is read, as its task has reported.
+
+    Args:
+        task: the task that has committed it, or alone has asked for it; None: several have asked.
+    """
+
+    partition: Mapping[str, Any]
+    offset: Mapping[str, Any]
+    task: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of the last generation.
+
+    Args:
+        partitions: what it has, or had; of the last one also those that wait while others are read.
+        trace: what made it fail.
+        source: how far it is, if it is a source's and runs.
+    """
+
+    number: int
+    state: State
+    partitions: tuple[TopicPartition, ...]
+    trace: str | None = None
+    source: SourceProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorInfo:
+    """One connector.
+
+    Args:
+        target_state: what the operator wants.
+        is_deleted: it is being deleted.
+        driver: ``host:pid#number``; empty if none drives it.
+        tasks: of the last generation that had any.
+        missing_topics: subscribed topics that are not in the source.
+        trace: what made it FAILED.
+        config: its configuration as written: secrets are not hidden yet.
+        measures: of every task number that there ever was.
+        heard_at: its last heartbeat, in seconds since the epoch; None: never.
+        type: what kind of connector it is; ``unknown`` where its class cannot be loaded, unless it has run
+            as a source.
+        source_offsets: of a source, how far its partitions are read, as its tasks have reported last.
+        has_more_source_offsets: whether there are others.
+        waiting: what it waits for that is unavailable.
+        unavailable: partitions without a leader, which are left out until they have one; of many, the first.
+        unavailable_count: how many there are.
+    """
+
+    # More than ten attributes: all that is shown of a connector, each by its name in the REST answers.
+    name: str
+    state: ShownState
+    target_state: TargetState
+    is_deleted: bool
+    driver: str
+    generation: int
+    tasks: tuple[TaskInfo, ...]
+    partitions: tuple[PartitionInfo, ...]
+    missing_topics: tuple[str, ...] = ()
+    trace: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    measures: tuple[TaskTotals, ...] = ()
+    heard_at: float | None = None
+    type: ConnectorType = "unknown"
+    source_offsets: tuple[SourceOffsetInfo, ...] = ()
+    has_more_source_offsets: bool = False
+    waiting: Waiting | None = None
+    unavailable: tuple[Unavailable, ...] = ()
+    unavailable_count: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are there and not committed, as far as it is known; None of a source: it has none."""
+        if self.type == "source":
+            return None
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def committed_at(self) -> float | None:
+        """When a commit of any partition was last seen, in seconds since the epoch; None if none ever was."""
+        return max((p.committed_at for p in self.partitions if p.committed_at is not None), default=None)
+
+    def total_of(self, task: int) -> TaskMeasures:
+        """What a task has measured in all generations together."""
+        return next((row.total for row in self.measures if row.task == task), TaskMeasures())
+
+    @property
+    def rate(self) -> float:
+        """Records per second, lately."""
+        of_source = sum(task.source.rate for task in self.tasks if task.source is not None)
+        return sum(partition.rate for partition in self.partitions) + of_source
+
+
+def partitions_of(
+    store: Store,
+    connector: str,
+    progress: dict[TopicPartition, PartitionProgress],
+    remembered: dict[TopicPartition, PartitionStatus],
+    counts: Mapping[TopicPartition, Mapping[str, int]],
+) -> tuple[PartitionInfo, ...]:
+    """All partitions that anything is known of."""
+    commits = read_commits(store, connector).committed
+    row = table.read(store, ends_key(connector), ConnectorEnds)
+    ends = row.value.ends_by_partition() if row else {}
+    committed_at = row.value.committed_at_by_partition() if row else {}
+    found = []
+    for partition in sorted({*commits, *progress, *remembered, *counts, *ends}):
+        running, before = progress.get(partition), remembered.get(partition)
+        entry, waiting = commits.get(partition), _waiting(running, before)
+        found.append(
+            PartitionInfo(
+                partition,
+                entry.offset if entry else None,
+                ends.get(partition, before.end if before else None),
+                running.position if running else None,
+                running.rate if running else 0.0,
+                None if waiting else _error(running, before),
+                before.failures if before else 0,
+                counts.get(partition, {}),
+                committed_at.get(partition),
+                waiting,
+            )
+        )
+    return tuple(found)
+
+
+def _error(running: PartitionProgress | None, before: PartitionStatus | None) -> str | None:
+    if running is not None and running.failure:
+        return running.failure
+    return (before.error or before.undiscarded) if before else None
+
+
+def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) -> Waiting | None:
+    """What a partition waits for, also while it is being tried again: until there is progress."""
+    if running is not None and running.failure:
+        reason, retry = running.failure, running.retry
+    else:
+        reason, retry = (before.error or "", before.retry) if before else ("", None)
+        if retry is not None and running is not None and _has_progressed(running, retry):
+            return None
+    if retry is None:
+        return None
+    return Waiting(reason=reason, since=retry.since, next_attempt=retry.next_attempt, attempts=retry.attempts)
+
+
+def _has_progressed(running: PartitionProgress, retry: Retry) -> bool:
+    return running.records > running.tail or (retry.refused is not None and running.position > retry.refused)
+
+
+def first_wait(partitions: Iterable[PartitionInfo]) -> Waiting | None:
+    """Of all that is waited for, what is tried again first."""
+    waits = [info.waiting for info in partitions if info.waiting]
+    return min(waits, key=lambda waiting: waiting.next_attempt, default=None)
+
+
+def source_tasks(
+    plan: GenerationPlan | None, state: State, status: ConnectorStatus, running: Mapping[int, TaskProgress]
+) -> tuple[TaskInfo, ...]:
+    """A source's tasks; RUNNING only once ``start`` has returned."""
+    failed = {row.task: row for row in status.tasks if row.failures}
+    found = []
+    for number in range(len(plan.tasks) if plan else 0):
+        source = running[number].source if number in running else None
+        known = failed.get(number)
+        trace = known.trace or known.error if known and (source is None or source.failure) else None
+        found.append(
+            TaskInfo(number, _source_task_state(state, source, is_failing=bool(trace)), (), trace, source)
+        )
+    return tuple(found)
+
+
+def _source_task_state(state: State, source: SourceProgress | None, *, is_failing: bool) -> State:
+    """RUNNING only once its ``start`` has returned: until then it may wait for a place to run."""
+    if state == "RUNNING" and not is_failing:
+        return "RUNNING" if source is not None and source.state in ("RUNNING", "STOPPING") else "UNASSIGNED"
+    return _task_state(state, is_failing=is_failing)
+
+
+def sink_tasks(plan: GenerationPlan | None, state: State, status: ConnectorStatus) -> tuple[TaskInfo, ...]:
+    """A sink's tasks; one with a partition that has failed is RESTARTING."""
+    shares = [[planned.topic_partition for planned in task.ranges] for task in (plan.tasks if plan else ())]
+    failing = {row.topic_partition: row for row in status.partitions if row.failures}
+    if shares:
+        shares[-1] += _left_out(failing, shares, status.missing_topics)
+    found = []
+    for number, partitions in enumerate(shares):
+        failed = [failing[p] for p in partitions if p in failing]
+        trace = (failed[0].trace or failed[0].error) if failed else None
+        task_state = _task_state(state, is_failing=bool(failed))
+        found.append(TaskInfo(number, task_state, tuple(partitions), trace))
+    return tuple(found)
+
+
+def _left_out(
+    failing: Iterable[TopicPartition], shares: list[list[TopicPartition]], missing: Collection[str]
+) -> list[TopicPartition]:
+    """Partitions that wait to be opened again while others are read: they are in no task of the plan.
+
+    Whoever watches tasks' states alone, as Connect's tools do, must see that something waits.
+    """
+    planned = {partition for share in shares for partition in share}
+    return [p for p in failing if p not in planned and p.topic not in missing]
+
+
+def _task_state(state: State, *, is_failing: bool) -> State:
+    if is_failing and state in ("RUNNING", "FAILED"):
+        return "RESTARTING" if state == "RUNNING" else "FAILED"
+    return "UNASSIGNED" if state in ("FAILED", "STOPPED") else state
+
+
+def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
+    """Each source partition once, as it was told last; what tasks have told stays until others tell of it.
+
+    What a task has only asked for may be old, and so may what a former one has committed: where tasks have
+    got too far to tell of all, only what those of the newest generation have committed is certain.
+    """
+    rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
+    if has_more_offsets(told):
+        newest = max(row.generation for row in told.values())
+        rows = [row for row in rows if row[:2] == (newest, True)]
+    askers = Counter((generation, as_json(at.partition)) for generation, is_own, _, at in rows if not is_own)
+    found = {}
+    for generation, is_own, task, at in sorted(rows, key=itemgetter(0, 1, 2)):
+        key = as_json(at.partition)
+        owner = task if is_own or askers[generation, key] == 1 else None
+        found[key] = SourceOffsetInfo(at.partition, at.offset, owner)
+    return tuple(info for _, info in sorted(found.items()))
+
+
+def _offsets(row: TaskProgress) -> tuple[SourcePartitionOffset, ...]:
+    return row.source.offsets if row.source else ()
+
+
+def has_more_offsets(told: Mapping[int, TaskProgress]) -> bool:
+    """Whether tasks have got too far to report all of their source partitions."""
+    return any(row.source.has_more_offsets for row in told.values() if row.source)
