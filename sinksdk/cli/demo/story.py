@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from sinksdk.cli.formatting import number
+from sinksdk.cli.output import number
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import Listener, PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
