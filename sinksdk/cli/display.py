@@ -114,7 +114,6 @@ class PlainProgress(RunProgress):
     """Writes a line per event, and one every few seconds in between.
 
     Args:
-        write: takes a line.
         interval: seconds between two lines of progress; infinite: there are none.
         clock: seconds, monotonic.
     """

@@ -142,11 +142,7 @@ def warn(texts: Sequence[str]) -> None:
 
 @contextmanager
 def exit_on_error(*, verbose: bool) -> Iterator[None]:
-    """End the process with the error's exit code and one block that says what happened.
-
-    Args:
-        verbose: show stack traces too, also those of tasks.
-    """
+    """End the process with the error's exit code and one block that says what happened."""
     try:
         yield
     except typer.Exit:

@@ -28,10 +28,6 @@ _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
 def validate(config: Path, *, as_json: bool = False) -> None:
     """Check a configuration file and say everything that is to be said of it.
 
-    Args:
-        config: the file.
-        as_json: for programs: one object.
-
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.
         typer.Exit: with ``BAD_CONFIG`` when it would not start.

@@ -29,11 +29,7 @@ _TYPES: Final = {
 
 
 def plugins_router(version: str) -> APIRouter:
-    """The paths of plugins.
-
-    Args:
-        version: of sinksdk.
-    """
+    """The paths of plugins, all of which have sinksdk's version."""
     router = APIRouter(tags=["plugins"])
 
     @router.get("/connector-plugins", responses=errors())

@@ -97,14 +97,7 @@ def configured() -> dict[str, str]:
 
 
 def master_to_start(named: str | None) -> str:
-    """The master of a Spark that is started.
-
-    Args:
-        named: in our own words; None: not at all.
-
-    Raises:
-        ConfigException: spark-submit was told another one.
-    """
+    """The master of a Spark that is started. Raises ConfigException: spark-submit was told another one."""
     theirs = configured().get(MASTER)
     submitted = theirs if is_submitted() else _submit_arguments().get(MASTER)
     if named is not None and submitted not in (None, _DEFAULT_MASTER, named):

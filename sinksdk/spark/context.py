@@ -168,12 +168,7 @@ def forget_dead_spark() -> None:
 def spark_conf(
     app_name: str, master: str, extra_conf: Mapping[str, str], theirs: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Spark's configuration.
-
-    Args:
-        app_name, master, extra_conf: as for :func:`start_spark`.
-        theirs: what Spark's own ways to configure it say.
-    """
+    """Spark's configuration; ``theirs`` is what Spark's own ways to configure it say."""
     given = {**(theirs or {}), **extra_conf}
     conf = {"spark.app.name": app_name, **_CONF}
     if is_loopback(master):

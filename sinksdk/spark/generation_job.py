@@ -45,14 +45,7 @@ Work = Callable[[GenerationSpec, int], R]
 
 
 class SparkGeneration(Generic[R]):
-    """A generation that runs.
-
-    Args:
-        tasks: how many there are.
-        work: what each of them does.
-        kind: what they report.
-        keeps_workers: as for :func:`run_tasks`.
-    """
+    """A generation that runs: ``work`` for each of its tasks, which report a ``kind``."""
 
     def __init__(
         self,
@@ -135,12 +128,7 @@ class SparkGeneration(Generic[R]):
 
 
 class SparkLauncher:
-    """Starts generations of one sink as Spark jobs.
-
-    Args:
-        columns: what the connector uses of a record; the rest is not read.
-        template: what every task must know, whatever its generation.
-    """
+    """Starts generations of one sink as Spark jobs, which read only these columns of a record."""
 
     def __init__(
         self, spark: SparkContext, source: Source, columns: Collection[str], template: GenerationSpec

@@ -40,9 +40,6 @@ def launch(conf: Mapping[str, str]) -> JavaGateway:
     SIGINT, SIGTERM and SIGHUP that reach the whole process group (Ctrl-C, ``timeout``, a closed
     terminal) do not end it, so that tasks can still flush. It ends with this process, however that ends.
 
-    Args:
-        conf: Spark's configuration; of it the JVM's own options matter here.
-
     Raises:
         ConfigException: there is no Java, or it is none that Spark runs on.
     """

@@ -44,11 +44,7 @@ _STORE: Final = "sinksdk.sqlite"
 
 
 def play(folder: Path, *, verbose: bool) -> None:
-    """Archive the flights, be interrupted, check the archive.
-
-    Args:
-        folder: an empty folder for everything.
-        verbose: show log lines.
+    """Archive the flights, be interrupted, check the archive; all of it in an empty folder.
 
     Raises:
         ConnectException: something failed, or the archive is not whole.
