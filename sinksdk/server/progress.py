@@ -26,6 +26,7 @@ router = APIRouter(tags=["progress"])
 _HOUR = 3600  # seconds
 
 
+# Bodies of answers are as wide as what the status page shows of a connector, a task, a partition.
 class Summary(Body):
     """How a connector is doing."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class GenerationSpec:
     """What every task of a generation must know; travels to the executors and holds no secret.
 
+    One flat record of twelve: what a sink needs and what a source needs differ in five of them.
+
     Args:
         store_url: the store, references unresolved.
         store_id: an executor that reaches another store must not write to it.
