@@ -82,7 +82,7 @@ def running(folder: Path, bootstrap: str, s3: NullS3) -> Iterator[subprocess.Pop
     command: list[Any] = [
         sys.executable,
         "-m",
-        "sinksdk.cli",
+        "sinksdk",
         "run",
         folder / "soon.json",
         "--master",

@@ -24,10 +24,10 @@ from benchmarks.table import Row, show
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
 from sinksdk.control.info import connector_info
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.clock import SystemClock
-from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
+from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store import MemoryStore, Store, open_store, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
@@ -166,7 +166,7 @@ def fencing_rows(name: str, store: Counted) -> Iterator[Row]:
     generations.plan(claim, tasks(PARTITIONS, TASKS), 1)
     for number in range(TASKS):
         take_over(store, "d", claim.generation, number)
-    watch = ClosingWatch(store, GenerationSpec(store.url, "", "d", claim.generation), SystemClock())
+    watch = ClosingWatch(store, GenerationSpec(store.url, "", "d", claim.generation), SystemWallClock())
     store.clear()
     watch.look()
     looked = store.bytes_read.total()

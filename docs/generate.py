@@ -33,7 +33,7 @@ from sinksdk import (
     Verdict,
     testing,
 )
-from sinksdk.cli.exit_codes import ExitCode
+from sinksdk.cli.output import ExitCode
 from sinksdk.config import ConfigKey
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD

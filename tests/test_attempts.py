@@ -149,6 +149,15 @@ def fenced(store: MemoryStore, clock: Clock) -> None:
     run_attempt(SPEC, store, 0, iter(()), clock=clock, watch=taken_from)
 
 
+class HostClock(ManualClock):
+    """Its monotonic part begins where the host was started."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return self.now() + self.ahead
+
+
 class BusySink(SinkConnector):
     """What it writes to asks for patience, always."""
 
@@ -162,13 +171,12 @@ class BusySink(SinkConnector):
     task_class = Task
 
 
-def attempt_in_vain(store: MemoryStore, generation: int, clock: ManualClock, epoch: float) -> Retry:
+def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch: float) -> Retry:
     """What an attempt leaves to a later generation, told in its result as in its progress."""
     records = SinkRecords(P0, pa.RecordBatch.from_pydict({"offset": [0], "value": [b"x"]}))
-    spec, ahead = replace(SPEC, generation=generation), epoch - clock.now()
-    result = run_attempt(
-        spec, store, 0, lambda *_: nullcontext([records]), clock=clock, epoch=lambda: clock.now() + ahead
-    )
+    clock.ahead = epoch - clock.now()
+    spec = replace(SPEC, generation=generation)
+    result = run_attempt(spec, store, 0, lambda *_: nullcontext([records]), clock=clock)
     (back,) = from_rows(TaskResult, [to_row(result)])
     row = table.read(store, progress_key("c", 0), TaskProgress)
     failure = back.outcomes[0].failure
@@ -185,7 +193,7 @@ def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share() 
     config = {"name": "c", "topics": "flights", "connector.class": f"{__name__}:BusySink"}
     plan(store, 1, [P0], config=config)
 
-    first = attempt_in_vain(store, 1, ManualClock(1_000.0), 1_800_000_000.0)
+    first = attempt_in_vain(store, 1, HostClock(1_000.0), 1_800_000_000.0)
     assert (first.since, first.attempts, first.refused) == (1_800_000_000.0, 5, 0)
     assert first.next_attempt - first.since == pytest.approx(9.5, abs=0.01)
 
@@ -195,7 +203,7 @@ def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share() 
     (range_,) = planned.tasks[0].ranges
     tasks = (planned.tasks[0].model_copy(update={"ranges": (range_.model_copy(update={"retry": first}),)}),)
     table.write(store, plan_key("c", 2), planned.model_copy(update={"tasks": tasks}), row.version)
-    second = attempt_in_vain(store, 2, ManualClock(7.0), 1_800_000_010.0)
+    second = attempt_in_vain(store, 2, HostClock(7.0), 1_800_000_010.0)
     assert (second.since - first.since, second.attempts) == (pytest.approx(0.0, abs=0.01), 6)
     assert second.next_attempt - second.since == pytest.approx(19.6, abs=0.01)
 
@@ -209,6 +217,6 @@ def test_what_is_logged_while_a_store_is_opened_names_the_connector(monkeypatch:
         return MemoryStore()
 
     monkeypatch.setattr(attempts, "open_store", opened)
-    attempts.opened_store(GenerationSpec("memory:", "id", "archive", 7))
+    attempts.prepare_process(GenerationSpec("memory:", "id", "archive", 7))
 
     assert about == [("memory:", "id", {"connector": "archive", "generation": 7})]

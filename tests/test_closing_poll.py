@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import nullcontext
 from pathlib import Path
+from typing import NoReturn
 
-from sinksdk.engine import SystemClock
-from sinksdk.spark.closing_watch import ClosingWatch, look_now_and_then
-from sinksdk.spark.executor import _Attempt
+import pytest
+
+from sinksdk.engine.clock import SystemWallClock
+from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import MemoryStore, take_over
+from sinksdk.spark.watches import ClosingWatch, look_now_and_then
+from sinksdk.store import MemoryStore
 from tests.store.protocol import P0, plan
 
 
@@ -24,9 +25,8 @@ class SlowStore(MemoryStore):
 SPEC = GenerationSpec("memory:", "id", "c", 1)
 
 
-def no_watch(*_: object) -> AbstractContextManager[Callable[[], None]]:
-    """Nothing is run here."""
-    raise AssertionError
+class EnoughSeen(Exception):
+    """Nothing more is run here."""
 
 
 def seconds(folder: Path, **config: str) -> float:
@@ -40,10 +40,15 @@ def seconds(folder: Path, **config: str) -> float:
         **{key.replace("_", "."): value for key, value in config.items()},
     }
     plan(store, 1, [P0], config=keys)
-    taken = take_over(store, "c", 1, 0)
-    assert taken is not None
-    attempt = _Attempt(SPEC, store, 0, taken, clock=SystemClock(), epoch=time.time, watch=no_watch)
-    return attempt._worker(ExitStack())[1]
+    intervals: list[float] = []
+
+    def watch(_: ClosingWatch, interval: float) -> NoReturn:
+        intervals.append(interval)
+        raise EnoughSeen
+
+    with pytest.raises(EnoughSeen):
+        run_attempt(SPEC, store, 0, lambda *_: nullcontext(()), watch=watch)
+    return intervals[0]
 
 
 def test_the_store_says_how_often(tmp_path: Path) -> None:
@@ -66,6 +71,6 @@ def test_tasks_do_not_look_all_at_once() -> None:
         waits.append(timeout)
         return len(waits) > 50
 
-    look_now_and_then(ClosingWatch(store, SPEC, SystemClock()), 5.0, wait)
+    look_now_and_then(ClosingWatch(store, SPEC, SystemWallClock()), 5.0, wait)
     assert all(4.0 <= each <= 6.0 for each in waits)
     assert max(waits) - min(waits) > 0.5

@@ -78,7 +78,7 @@ class Pipeline:
         topics = ["--topic-directory", str(work / "topics")]
         if options.bootstrap_servers:
             topics = ["--bootstrap-servers", options.bootstrap_servers]
-        server = ["sinksdk.cli", "server", *topics, "--store", f"sqlite:///{work}/store.sqlite"]
+        server = ["sinksdk", "server", *topics, "--store", f"sqlite:///{work}/store.sqlite"]
         server += ["--master", options.master, "--port", str(options.port), *options.server_options]
         self.services = [Service("server", server, work)]
         if not options.s3:

@@ -19,7 +19,7 @@ from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.runtime import session
 from sinksdk.runtime.handover import Handover
 from sinksdk.runtime.session import DriverSession
-from sinksdk.spark import executor
+from sinksdk.spark import attempts
 from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, generations, ledger, merge, table
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
@@ -76,7 +76,7 @@ def no_attempt(patch: Patch) -> None:
         stale = ledger._stale_of(plan, task)
         return TakenOver(plan, TaskLedger(store, connector, task, taken, stale, apart=apart))
 
-    patch.setattr(executor, "take_over", take_over)
+    patch.setattr(attempts, "take_over", take_over)
 
 
 def stale_tokens_not_carried(patch: Patch) -> None:

@@ -21,10 +21,10 @@ from sinksdk.engine.worker import ClosingRequest
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.session import Settings
-from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
+from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.topics import Subscription
 
@@ -226,7 +226,6 @@ class SinkCluster(Cluster):
             task,
             partial(self.log.reading, self.world),
             clock=self.world,
-            epoch=self.world.time,
             watch=self._watch,
         )
         self._on_result(result)

@@ -77,7 +77,6 @@ class SourceCluster(Cluster):
             self.store(),
             task,
             clock=self.world,
-            epoch=self.world.time,
             threads=self._threads,
         )
 

@@ -17,7 +17,7 @@ from sinksdk.runtime import zombie_fencing
 from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata
-from sinksdk.spark import closing_watch, source_executor
+from sinksdk.spark import attempts, watches
 from sinksdk.store import Store, TakenOver, TaskLedger, ledger, table
 from sinksdk.store.keys import (
     plan_key,
@@ -105,7 +105,7 @@ def no_check_before_the_writer(patch: Patch) -> None:
         taken = table.write(store, key, record, before.version if before else None)
         return TakenOver(plan.value, TaskLedger(store, connector, task, taken, {}))
 
-    patch.setattr(source_executor, "take_over", take_over)
+    patch.setattr(attempts, "take_over", take_over)
     prepare = WorkerSourceTask._prepare
 
     def without(self: WorkerSourceTask) -> bool:
@@ -136,9 +136,9 @@ def claims_do_not_count(patch: Patch) -> None:
         count = table.read(store, task_count_key(connector), TaskCountRecord)
         return count is not None and count.value.planned == generation
 
-    for module in (ledger, source_executor, closing_watch):
+    for module in (ledger, attempts, watches):
         patch.setattr(module, "is_current", is_current)
-    patch.setattr(source_executor._SourceAttempt, "owns_task", lambda self: True)
+    patch.setattr(attempts.Attempt, "owns_task", lambda self: True)
 
 
 def offsets_after_the_transaction(patch: Patch) -> None:

@@ -33,7 +33,7 @@ class Driver:
     @classmethod
     def start(cls, site: KafkaSite, number: int, master: str, *options: str) -> Driver:
         """Start one, in a process group of its own."""
-        command = [sys.executable, "-m", "sinksdk.cli", "run", str(site.config), *site.source]
+        command = [sys.executable, "-m", "sinksdk", "run", str(site.config), *site.source]
         command += ["--store", site.store, "--master", master, *options]
         path = site.folder / f"driver-{number}.log"
         with path.open("wb") as log:

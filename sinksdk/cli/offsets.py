@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from typing import Any, Final
 
+from rich.table import Table
+
 from sinksdk.cli.control import herding
-from sinksdk.cli.formatting import number
-from sinksdk.cli.output import add_row, print_json, stdout, table, tell, warn, write, write_table
+from sinksdk.cli.output import (
+    add_row,
+    number,
+    print_json,
+    stdout,
+    table,
+    warn,
+    write,
+    write_result,
+    write_table,
+)
 from sinksdk.cli.source import SourceOptions
 from sinksdk.control.herder import Herder
-from sinksdk.control.sink_offsets import opened_sink
 from sinksdk.control.source_offsets import Changes, SourceOffsets
 from sinksdk.errors import ConfigException, DataException
-from sinksdk.launch.idle import source_target
-from sinksdk.launch.topics import TopicDirectory, sink_source
+from sinksdk.launch.idle import sink_to_alter, source_target
+from sinksdk.launch.topics import TopicDirectory
 from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
@@ -31,10 +41,7 @@ def show_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool)
     """What is committed: the next offset to read of each partition, or of each source partition.
 
     Args:
-        store: where the connector is.
-        name: its name.
         topics: where topics are, if it is a source.
-        as_json: print it for programs.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
@@ -53,12 +60,9 @@ def alter_offsets(
     """Commit other offsets by hand.
 
     Args:
-        store: where the connector is.
-        name: its name.
         changes: each ``TOPIC-PARTITION=OFFSET``, or of a source two JSON objects, ``{…}={…}``; ``=`` and
             nothing forgets what is committed.
         topics: where topics are: of a sink, so that offsets can be checked; of a source, always.
-        as_json: print what is committed then for programs.
 
     Raises:
         ConfigException: a change that says nothing; otherwise as :func:`show_offsets`.
@@ -74,20 +78,22 @@ def alter_offsets(
             _show_commits(_herder(opened, topics, offsets).alter_offsets(name, offsets), as_json=as_json)
 
 
-def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool = False) -> None:
+def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool) -> None:
     """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
     with herding(store) as (herder, opened):
         if (sources := _sources(herder, opened, name, topics)) is not None:
             sources.reset(name)
         else:
             herder.reset_offsets(name)
-    tell(f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json)
+    write_result(
+        f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json
+    )
 
 
 def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition, int | None]) -> Herder:
     """One that checks offsets against the source, where that is said."""
     if topics != SourceOptions():
-        return Herder(store, sinks=partial(opened_sink, source=partial(sink_source, topics.topics())))
+        return Herder(store, sinks=partial(sink_to_alter, topics.topics()))
     if any(offset is not None for offset in offsets.values()):
         unchecked = "whether the source has these offsets is not checked: for that, say where it is: "
         warn([f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT"])
@@ -105,14 +111,13 @@ def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> 
     Raises:
         ConfigException: where topics are must be said of a source, and only of one.
     """
-    is_source, is_said = herder.info(name).type == "source", topics != SourceOptions()
-    if not is_source:
-        if is_said:
-            raise ConfigException(
-                f"connector '{name}' is no source: its offsets are in the store; say only --store"
-            )
-        return None
-    return _source_offsets(store, name, topics)
+    if herder.info(name).type == "source":
+        return _source_offsets(store, name, topics)
+    if topics != SourceOptions():
+        raise ConfigException(
+            f"connector '{name}' is no source: its offsets are in the store; say only --store"
+        )
+    return None
 
 
 def _source_offsets(store: Store, name: str, topics: SourceOptions) -> SourceOffsets:
@@ -157,40 +162,27 @@ def _source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | No
 
 
 def _show_commits(offsets: Mapping[TopicPartition, int], *, as_json: bool) -> None:
-    _show(
-        [{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()],
-        ("partition", "offset"),
-        lambda: [(str(partition), number(offset)) for partition, offset in offsets.items()],
-        right=1,
-        as_json=as_json,
-    )
+    if as_json:
+        print_json([{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()])
+        return
+    rows = table("partition", "offset", right=1)
+    for partition, offset in offsets.items():
+        add_row(rows, str(partition), number(offset))
+    _show(rows)
 
 
 def _show_positions(positions: Sequence[SourcePosition], *, as_json: bool) -> None:
-    _show(
-        [{"partition": dict(partition), "offset": dict(offset)} for partition, offset in positions],
-        ("source partition", "offset"),
-        lambda: [(compact(partition), compact(offset)) for partition, offset in positions],
-        right=0,
-        as_json=as_json,
-    )
-
-
-def _show(
-    values: Sequence[Any],
-    columns: Sequence[str],
-    lines: Callable[[], Sequence[tuple[str, str]]],
-    *,
-    right: int,
-    as_json: bool,
-) -> None:
     if as_json:
-        print_json(values)
+        print_json([{"partition": dict(at.partition), "offset": dict(at.offset)} for at in positions])
         return
-    if not values:
+    rows = table("source partition", "offset")
+    for partition, offset in positions:
+        add_row(rows, compact(partition), compact(offset))
+    _show(rows)
+
+
+def _show(rows: Table) -> None:
+    if rows.row_count:
+        write_table(stdout(), rows)
+    else:
         write(stdout(), "nothing is committed")
-        return
-    rows = table(*columns, right=right)
-    for cells in lines():
-        add_row(rows, *cells)
-    write_table(stdout(), rows)

@@ -1,4 +1,4 @@
-"""Options that many commands have."""
+"""Options and arguments that many commands have."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ LogFormat = Annotated[
 
 
 def log_settings(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
-    """What a command logs.
-
-    Args:
-        log_format: for whom.
-        verbose: everything, with stack traces.
-        level: what it logs otherwise.
-    """
+    """What a command logs: this level, or with ``verbose`` everything, with stack traces."""
     return LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
 
 
@@ -88,6 +82,30 @@ Conf = Annotated[
     typer.Option(
         metavar="KEY=VALUE",
         help="A setting of Spark itself, as spark-submit takes it; may be repeated.",
+        show_default=False,
+    ),
+]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+KeptIn = Annotated[
+    str, typer.Option("--store", metavar="URL", help="Where the connector is kept, as 'sinksdk run' has it.")
+]
+TargetDirectory = Annotated[
+    str,
+    typer.Option(
+        "--topic-directory",
+        metavar="DIR",
+        help="Of a source: the topic directory that it writes, and that has its offsets.",
+        show_default=False,
+    ),
+]
+TargetServers = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="Of a source: the Kafka cluster that it writes, instead.",
         show_default=False,
     ),
 ]

@@ -9,6 +9,8 @@ import json
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from enum import IntEnum
 from typing import Any, Final
 
 import typer
@@ -17,14 +19,44 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sinksdk.cli.exit_codes import ExitCode, exit_code_of
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConfigException, ConnectException, FencedException, MissingSourceTopicException
 from sinksdk.support.confidential import SECRETS
 
 _NAME_COLUMNS: Final = 36
 """Width of a column of names, at most: longer ones go on below, so that 80 columns suffice."""
 
 _WHOLE_LINES: Final = 10_000  # columns: no line is longer that somebody would want whole
+_STEP: Final = 1000
+_TENTHS_BELOW: Final = 100
+_SECONDS_BELOW: Final = 120
+
+
+class ExitCode(IntEnum):
+    """Exit codes of all commands. A second signal ends the process with 128 + its number instead."""
+
+    DONE = 0
+    """Everything was done, or it was asked to stop and what was begun is committed."""
+    FAILED = 1
+    """Something failed for good; what was committed stays committed."""
+    BAD_CONFIG = 2
+    """The configuration or the command line cannot work; nothing was started."""
+    FENCED = 3
+    """A newer driver of the same connector has taken over."""
+    MISSING_TOPIC = 4
+    """A subscribed topic is not in the source."""
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code an error ends the process with."""
+    match error:
+        case ConfigException():
+            return ExitCode.BAD_CONFIG
+        case FencedException():
+            return ExitCode.FENCED
+        case MissingSourceTopicException():
+            return ExitCode.MISSING_TOPIC
+        case _:
+            return ExitCode.FAILED
 
 
 def stdout() -> Console:
@@ -93,7 +125,7 @@ def print_json(value: Any) -> None:
     stdout().print_json(json.dumps(value))
 
 
-def tell(text: str, value: Any, *, as_json: bool) -> None:
+def write_result(text: str, value: Any, *, as_json: bool) -> None:
     """A line for people, or what it says for programs."""
     if as_json:
         print_json(value)
@@ -110,11 +142,7 @@ def warn(texts: Sequence[str]) -> None:
 
 @contextmanager
 def exit_on_error(*, verbose: bool) -> Iterator[None]:
-    """End the process with the error's exit code and one block that says what happened.
-
-    Args:
-        verbose: show stack traces too, also those of tasks.
-    """
+    """End the process with the error's exit code and one block that says what happened."""
     try:
         yield
     except typer.Exit:
@@ -142,3 +170,42 @@ def _sentence(error: Exception) -> str:
     """What it says; errors that are not ours also say what they are."""
     text = str(error) or type(error).__name__
     return text if isinstance(error, ConnectException) else f"{type(error).__name__}: {text}"
+
+
+# -- numbers as people read them ---------------------------------------------------------------------
+
+
+def number(value: float | None) -> str:
+    """``1234567`` as ``1,234,567``; None as a dash."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in decimal units: ``12.3 MB``; None as a dash."""
+    if value is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < _STEP or unit == "TB":
+            break
+        value /= _STEP
+    digits = 1 if unit != "B" and value < _TENTHS_BELOW else 0
+    return f"{value:,.{digits}f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """``8.4 s``, ``2:05 min``, ``1:00:00 h``."""
+    if seconds < _SECONDS_BELOW:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
+
+
+def moment(seconds: float | None) -> str:
+    """Day and time where the reader is, from seconds since the epoch; None as a dash."""
+    return "–" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def counted(value: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{value:,} {noun}" + ("" if value == 1 else "s")

@@ -53,11 +53,7 @@ class Listed(NamedTuple):
 
 
 def show_plugins(name: str | None, *, as_json: bool) -> None:
-    """Print all connectors, or the one by that name.
-
-    Args:
-        name: whatever ``connector.class`` takes.
-        as_json: for programs: one array.
+    """Print all connectors, or the one that ``connector.class`` may name so.
 
     Raises:
         ConfigException: there is no connector by that name.

@@ -3,55 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
-from sinksdk.cli.board import FAILED, Snapshot
-from sinksdk.cli.driving import drive
-from sinksdk.cli.formatting import counted, duration, number, size
-from sinksdk.cli.live import LiveProgress
-from sinksdk.cli.output import stdout, warn, write
-from sinksdk.cli.plain import PlainProgress, lines_on
-from sinksdk.cli.signals import ShutdownSignals
-from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.display import LiveProgress, PlainProgress
+from sinksdk.cli.output import counted, duration, number, size, stdout, warn, write
+from sinksdk.cli.progress import FAILED, Snapshot
+from sinksdk.cli.signals import ShutdownSignals, drive
 from sinksdk.launch.patience import WarnedOnce, patiently
-from sinksdk.launch.prepare import Place, Prepared, prepare
+from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.running import RunningConnector
-from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.support.logs import WARNINGS, LogSettings, configure_logging
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What ``sinksdk run`` was asked for.
+def run(config: Path, place: Place, logs: LogSettings, *, until_caught_up: bool) -> None:
+    """Run a connector to its end, showing its progress.
 
     Args:
-        config: the configuration file.
-        source: where records come from.
-        store: the store's URL.
-        master: Spark's master URL; None: what Spark's own configuration says.
-        until_caught_up: end when everything there is now is committed.
-        logs: how it logs, and its tasks do.
-        spark_conf: Spark's own settings, each ``KEY=VALUE``.
-    """
-
-    config: Path
-    source: SourceOptions
-    store: str
-    master: str | None
-    until_caught_up: bool = False
-    logs: LogSettings = WARNINGS
-    spark_conf: Sequence[str] = ()
-
-
-def run(options: RunOptions) -> None:
-    """Run a connector to its end, showing its progress.
+        logs: how this process logs, and the connector's tasks.
 
     Raises:
         ConfigException: something is wrong with the configuration; nothing was read.
@@ -59,44 +33,39 @@ def run(options: RunOptions) -> None:
         FencedException: a newer driver has taken over.
         ConnectException: it failed for good; what was committed stays committed.
     """
-    configure_logging(options.logs)
-    spark = SparkOptions(options.master, options.spark_conf)
-    place = Place(options.source.topics, options.store, spark)
+    configure_logging(logs)
+    console = stdout()
     with ShutdownSignals() as signals:
         prepared = patiently(
-            partial(prepare, options.config, place, WarnedOnce(warn)),
-            f"the start of {options.config.name}",
-            lambda: signals.received is not None,
+            partial(prepare, config, place, WarnedOnce(warn)),
+            f"the start of {config.name}",
+            lambda: signals.is_received,
         )
         if prepared is None:
-            write(stdout(), "stopped: nothing was started", "bold")
+            write(console, "stopped: nothing was started", "bold")
             return
-        _run(prepared, options, signals)
-
-
-def _run(prepared: Prepared, options: RunOptions, signals: ShutdownSignals) -> None:
-    console, (deployment, ready) = stdout(), prepared
-    store, name = deployment.store.url, ready.config.name
-    write(console, f"{name}: store {store}, Spark on {deployment.spark.master}", "dim")
-    progress = progress_on(console, name, options.logs)
-    try:
-        with progress:
-            connector = RunningConnector(
-                prepared,
-                until_caught_up=options.until_caught_up,
-                listener=progress,
-                python_path=(str(Path.cwd()),),
-                logs=options.logs,
-                is_stopping=lambda: signals.received is not None,
-                tell=progress.note,
-            )
-            drive(connector, signals, progress)
-    finally:
-        shown = progress.snapshot()
-        if shown.generation or shown.state != FAILED:
-            write(console, f"{shown.state}: {summary(shown)}", "bold")
-            if shown.total.lost:
-                write(console, lost(shown), "bold yellow")
+        deployment, ready = prepared
+        name = ready.config.name
+        write(console, f"{name}: store {deployment.store.url}, Spark on {deployment.spark.master}", "dim")
+        progress = progress_on(console, name, logs)
+        try:
+            with progress:
+                connector = RunningConnector(
+                    prepared,
+                    until_caught_up=until_caught_up,
+                    listener=progress,
+                    python_path=(str(Path.cwd()),),
+                    logs=logs,
+                    is_stopping=lambda: signals.is_received,
+                    tell=progress.note,
+                )
+                drive(connector, signals, progress)
+        finally:
+            shown = progress.snapshot()
+            if shown.generation or shown.state != FAILED:
+                write(console, f"{shown.state}: {summary(shown)}", "bold")
+                if shown.total.lost:
+                    write(console, lost(shown), "bold yellow")
 
 
 def progress_on(
@@ -105,13 +74,15 @@ def progress_on(
     """A table on a terminal, lines elsewhere; log lines where programs read them."""
     if logs.is_json:
         return PlainProgress(log.info)
-    return LiveProgress(console, connector) if console.is_terminal else lines_on(console)
+    if console.is_terminal:
+        return LiveProgress(console, connector)
+    return PlainProgress(lambda text: console.print(Text(text), soft_wrap=True))
 
 
 def summary(shown: Snapshot) -> str:
     """What was committed since the start, in one line."""
-    if shown.tally is not None:
-        return f"{shown.tally}, {duration(shown.seconds)}"
+    if shown.source is not None:
+        return f"{shown.source}, {duration(shown.seconds)}"
     offsets = "" if shown.offsets == shown.records else f" ({counted(shown.offsets, 'offset')})"
     parts = [f"{counted(shown.records, 'record')}{offsets} committed"]
     if shown.total.files is not None:

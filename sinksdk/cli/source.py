@@ -1,22 +1,19 @@
-"""Where topics are, as the command line says it."""
+"""Where connectors run, as the command line says it: topics, store and Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sinksdk.errors import ConfigException
+from sinksdk.launch.prepare import Place
+from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the command was told of the source.
-
-    Args:
-        directory: a topic directory.
-        bootstrap_servers: a Kafka cluster, instead.
-        kafka_config: a file with properties of its clients.
-    """
+    """A topic directory, or else a Kafka cluster, with a file of its clients' properties if they need any."""
 
     directory: str = ""
     bootstrap_servers: str = ""
@@ -35,3 +32,7 @@ class SourceOptions:
             message = "--kafka-config goes with --bootstrap-servers"
             raise ConfigException(message)
         return TopicDirectory(self.directory)
+
+    def place(self, store: str, **spark: Any) -> Place:
+        """Where connectors run; ``spark`` as for :class:`SparkOptions`."""
+        return Place(self.topics, store, SparkOptions(**spark))

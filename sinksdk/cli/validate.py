@@ -10,9 +10,7 @@ from typing import Any, Final
 import typer
 from rich.console import Console
 
-from sinksdk.cli.exit_codes import ExitCode
-from sinksdk.cli.formatting import counted
-from sinksdk.cli.output import stdout, write, write_list, write_pairs
+from sinksdk.cli.output import ExitCode, counted, stdout, write, write_list, write_pairs
 from sinksdk.compatibility import Meaning
 from sinksdk.control.checks import Checked, check_file
 
@@ -29,10 +27,6 @@ _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
 
 def validate(config: Path, *, as_json: bool = False) -> None:
     """Check a configuration file and say everything that is to be said of it.
-
-    Args:
-        config: the file.
-        as_json: for programs: one object.
 
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.

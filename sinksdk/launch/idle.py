@@ -8,8 +8,9 @@ from functools import partial
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
 from sinksdk.control.checks import check_config
 from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.sink_offsets import OpenedSink, opened_sink
 from sinksdk.control.source_offsets import OpenedTarget
-from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target
+from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target, sink_source
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store.records import ConnectorRecord
@@ -41,6 +42,13 @@ def source_target(
         raise ConfigException(f"connector '{raw.get('name')}' is no source")
     config.keep_secrets()
     return OpenedTarget(connector, config, open_target(topics, config))
+
+
+def sink_to_alter(
+    topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
+) -> OpenedSink:
+    """A sink whose offsets are altered, and where its records come from. Raises as :func:`opened_sink`."""
+    return opened_sink(raw, partial(sink_source, topics), providers)
 
 
 def source_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:

@@ -12,9 +12,8 @@ from sinksdk.launch.connectors import PreparedSink
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.sink_supervisor import RunningGeneration
 from sinksdk.runtime.source_supervisor import RunningSourceGeneration
-from sinksdk.spark.generation_job import SparkLauncher
+from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_job import SparkSourceLauncher
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.connectors import PreparedSink, PreparedSource
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.launchers import LauncherOnDemand, SourceLauncherOnDemand
-from sinksdk.spark import active, context
+from sinksdk.spark import context
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
 from sinksdk.store import identify
@@ -144,7 +144,7 @@ class SparkOnDemand:
 
     def _find_or_start(self) -> SparkContext:
         settings = self._deployment.spark
-        spark = settings.context or (active.active_spark() if settings.joins else None)
+        spark = settings.context or (context.active_spark() if settings.joins else None)
         if spark is None:
             self._tell(f"starting Spark on {settings.master}")
             spark = context.start_spark(f"sinksdk {self._name}", settings.master, extra_conf=settings.conf)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark.active import active_spark, context_of
-from sinksdk.spark.conf import check_conf, parse_conf
-from sinksdk.spark.configured import is_configured, master_to_start
+from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
+from sinksdk.spark.context import active_spark, context_of
 from sinksdk.spark.master import check_master, is_same_master, with_places
 
 if TYPE_CHECKING:

@@ -1,33 +1,101 @@
-"""What the server says of itself: version, and whether it lives, is ready and healthy."""
+"""The server's own paths: version, health, metrics, log levels, and the status page."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Annotated, Any, Final, Generic, TypeVar
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from prometheus_client.exposition import choose_encoder
 
 from sinksdk.control.herder import Herder
-from sinksdk.errors import ConnectException
-from sinksdk.server.bodies import Alive, Health, ServerInfo
-from sinksdk.server.errors import errors
-from sinksdk.server.latest import Latest
+from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.metrics.prometheus import exposition
+from sinksdk.server.bodies import Alive, Health, Level, LoggerLevel, ServerInfo
+from sinksdk.server.errors import NotFoundException, answer, errors
+from sinksdk.server.parameters import Name
+from sinksdk.spark.places import LookAtPlaces
+from sinksdk.store import StoreUnavailable
 from sinksdk.support.confidential import SECRETS
 
-PROBES: Final = ("/live", "/ready")
-"""Paths that need no credentials: what probes a process has none, and they tell nothing else."""
+T = TypeVar("T")
+
+PATIENCE: Final = 1.5
+"""Seconds: whoever probes or scrapes waits for some, and a probe by default for one or two."""
 
 _UNAVAILABLE: Final = 503
 _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"model": Health}}
 
 
-class StoreHealth:
-    """Whether the store answers; found out within two seconds.
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """An answer, or how the question failed instead, at some time on the monotonic clock."""
+
+    value: T | None
+    error: Exception | None
+    at: float
+
+
+class Latest(Generic[T]):
+    """A question that may take long, and its latest answer, whatever the store does.
+
+    It is asked in the background, once at a time: one of its callers asks, the others wait too.
 
     Args:
-        herder: of the store.
+        patience: seconds that a caller waits at most.
     """
+
+    def __init__(self, ask: Callable[[], T], *, patience: float = PATIENCE) -> None:
+        self._ask = ask
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._asked: Future[Answer[T]] | None = None
+        self.asked_at = time.monotonic()
+        """When the question was asked that is not answered yet, or the last one."""
+        self.last: Answer[T] | None = None
+        """The latest answer there was."""
+
+    async def get(self) -> Answer[T] | None:
+        """An answer to a question that nobody had an answer to before; None: there is none in time."""
+        with self._lock:
+            asked = self._asked or self._begin()
+        # Shielded: that one caller waits no longer takes the answer from nobody.
+        waiting = asyncio.shield(asyncio.wrap_future(asked))
+        try:
+            return await asyncio.wait_for(waiting, self._patience)
+        except TimeoutError:
+            return None
+
+    def _begin(self) -> Future[Answer[T]]:
+        asked = self._asked = Future[Answer[T]]()
+        self.asked_at = time.monotonic()
+        # A daemon, and none of a pool's: the process ends without it.
+        threading.Thread(target=self._run, args=(asked,), name="latest", daemon=True).start()
+        return asked
+
+    def _run(self, asked: Future[Answer[T]]) -> None:
+        try:
+            answer = Answer(self._ask(), None, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - whoever takes the answer deals with it
+            answer = Answer(None, error, time.monotonic())
+        with self._lock:
+            self._asked, self.last = None, answer
+        asked.set_result(answer)
+
+
+# -- health ------------------------------------------------------------------------------------------
+
+
+class StoreHealth:
+    """Whether the store answers; found out within two seconds."""
 
     def __init__(self, herder: Herder) -> None:
         self._look = Latest(herder.connectors)
@@ -46,13 +114,7 @@ class StoreHealth:
 
 
 def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
-    """The server's own paths.
-
-    Args:
-        health: of the store.
-        version: of sinksdk.
-        store_id: stands where Connect has its cluster's id.
-    """
+    """Version and health; ``store_id`` stands where Connect has its cluster's id."""
     router = APIRouter(tags=["server"])
 
     @router.get("/", responses=errors())
@@ -85,6 +147,175 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
     return router
 
 
+def waiting_router(why: Callable[[], str]) -> APIRouter:
+    """Answers everything while the server waits for its store; ``why`` says what it waits for."""
+    router = APIRouter()
+
+    @router.get("/live")
+    async def live() -> Alive:
+        return Alive()
+
+    @router.get("/ready")
+    async def ready() -> Any:
+        return unhealthy("The store does not answer.")
+
+    @router.get("/health")
+    async def health() -> Any:
+        return unhealthy(why())
+
+    @router.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+    async def anything(path: str) -> Any:  # noqa: ARG001 - whatever it is
+        return answer(503, why())
+
+    return router
+
+
 def unhealthy(message: str) -> JSONResponse:
     """503, in KIP-1017's words."""
     return JSONResponse(Health(status="unhealthy", message=message).model_dump(), status_code=_UNAVAILABLE)
+
+
+# -- metrics -----------------------------------------------------------------------------------------
+
+_TEXT: dict[str, Any] = {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
+_OLDEST: Final = 90.0  # seconds: Prometheus asks each minute, or more often
+
+
+def metrics_router(herder: Herder, health: StoreHealth, places: LookAtPlaces) -> APIRouter:
+    """What Prometheus asks for."""
+    router = APIRouter(tags=["server"])
+    latest: dict[str, Latest[tuple[bytes, str]]] = {}  # by format: there are a few
+
+    @router.get("/metrics", response_class=Response, responses={**errors(), 200: _TEXT})
+    async def metrics(accept: Annotated[str, Header()] = "") -> Response:
+        """Metrics of all connectors, in Prometheus's text format or OpenMetrics, within 2 s.
+
+        Where there are too many for that, each scrape gets what the one before has asked for. While the
+        store does not answer there are no numbers.
+        """
+        ask = latest.setdefault(
+            choose_encoder(accept)[1], Latest(lambda: exposition(herder, accept, places()))
+        )
+        before = ask.last
+        now, problem = await asyncio.gather(ask.get(), health.problem())
+        if now is None and problem is None and before is not None and ask.asked_at - before.at < _OLDEST:
+            now = before
+        return _response(now, problem)
+
+    return router
+
+
+def _response(found: Answer[tuple[bytes, str]] | None, problem: str | None) -> Response:
+    if found is None:
+        raise StoreUnavailable(
+            problem or "the metrics of so many connectors are not collected yet; ask again"
+        )
+    if found.error is not None:
+        raise found.error
+    assert found.value is not None  # noqa: S101 - there is no error
+    body, content_type = found.value
+    return Response(body, headers={"Content-Type": content_type})
+
+
+# -- log levels --------------------------------------------------------------------------------------
+
+_LEVELS: Final = {
+    "OFF": logging.CRITICAL + 1,
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+}
+"""Log4j's levels, which Connect's clients send."""
+
+_ROOT: Final = "root"
+_OURS: Final = "sinksdk"
+"""The logger that Connect's root stands for here: other libraries' are left alone."""
+
+loggers_router = APIRouter(tags=["server"])
+"""Log levels, as Connect's clients read and change them."""
+
+
+@loggers_router.get("/admin/loggers", responses=errors())
+def loggers() -> dict[str, LoggerLevel]:
+    """Loggers of sinksdk with a level of their own, and ``root``, which stands for all of them."""
+    names = sorted(name for name in logging.root.manager.loggerDict if _is_ours(name))
+    own = {name: _level(name) for name in names if logging.getLogger(name).level}
+    return {_ROOT: _level(_OURS), **own}
+
+
+@loggers_router.get("/admin/loggers/{name}", responses=errors(404))
+def logger(name: Name) -> LoggerLevel:
+    """A logger's level."""
+    if name != _ROOT and name not in logging.root.manager.loggerDict:
+        raise NotFoundException(f"Logger {name} not found.")
+    return _level(_OURS if name == _ROOT else name)
+
+
+@loggers_router.put("/admin/loggers/{name}", responses=errors(400, 404, 415))
+def set_level(name: Name, wanted: Level) -> list[str]:
+    """Change the level of a logger; names of those that are changed."""
+    if wanted.level.upper() not in _LEVELS:
+        raise NotFoundException(f"invalid log level '{wanted.level}'; there are {', '.join(_LEVELS)}")
+    if name != _ROOT and not _is_ours(name):
+        raise ConfigException(f"logger '{name}' is none of sinksdk's")
+    changed = [_OURS] if name == _ROOT else [name]
+    for each in changed:
+        logging.getLogger(each).setLevel(_LEVELS[wanted.level.upper()])
+    return changed
+
+
+def _is_ours(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] == _OURS
+
+
+def _level(name: str) -> LoggerLevel:
+    level = logging.getLogger(name).getEffectiveLevel()
+    return LoggerLevel(level=next((word for word, number in _LEVELS.items() if number == level), "INFO"))
+
+
+# -- status page -------------------------------------------------------------------------------------
+
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""A page that could be made to run something else, or to ask somebody else, would do it as its reader."""
+
+
+def page_router() -> APIRouter:
+    """The status page and what it consists of; read once."""
+    folder = files("sinksdk.server") / "ui"
+    found = {file.name: file.read_bytes() for file in folder.iterdir()}
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/ui")
+    def page(request: Request) -> Response:
+        # Its files have relative addresses, since a proxy may have put the server below a path of its own: so
+        # the slash matters here, and elsewhere it does not.
+        if not request.scope["raw_path"].endswith(b"/"):
+            return RedirectResponse("ui/", status_code=307)
+        return file("index.html")
+
+    @router.get("/ui/{name}")
+    def file(name: str) -> Response:
+        suffix = name[name.rfind(".") :]
+        if name not in found or suffix not in _TYPES:
+            raise NotFoundException(f"the status page has no file '{name}'")
+        return Response(found[name], media_type=_TYPES[suffix], headers=_HEADERS)
+
+    return router

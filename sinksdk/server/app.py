@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -13,15 +13,16 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.sink_offsets import Sinks, opened_sink
 from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets, Targets
 from sinksdk.errors import ConfigException
-from sinksdk.server import connectors, loggers, progress
-from sinksdk.server.admin import StoreHealth, admin_router
-from sinksdk.server.auth import Authentication, Credentials
-from sinksdk.server.errors import tell_errors
-from sinksdk.server.guard import Guard
-from sinksdk.server.heads import Heads
-from sinksdk.server.metrics import metrics_router
-from sinksdk.server.page import page_router
-from sinksdk.server.paths import PathSegments
+from sinksdk.server import connectors, progress
+from sinksdk.server.admin import (
+    StoreHealth,
+    admin_router,
+    loggers_router,
+    metrics_router,
+    page_router,
+    waiting_router,
+)
+from sinksdk.server.middleware import Credentials, protect
 from sinksdk.server.plugins import plugins_router
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.places import LookAtPlaces
@@ -41,9 +42,7 @@ def create_app(
     """An application that handles the connectors of a store; it runs none of them.
 
     Args:
-        store: opened.
-        credentials: who is let in; None: everybody who reaches it.
-        hosts: as :class:`~sinksdk.server.guard.Guard` takes them.
+        credentials, hosts: as for :func:`protect`.
         providers: what configurations may refer to; nothing by default.
         targets: opens where a source writes; by default it is not known, and neither are its offsets.
         sinks: opens a sink whose offsets are altered; by default it is not known what its source has.
@@ -58,7 +57,7 @@ def create_app(
     app.include_router(admin_router(health, own, identify(store)))
     app.state.herder, app.state.providers = herder, providers
     app.state.source_offsets = SourceOffsets(store, targets or _unknown)
-    app.include_router(loggers.router)
+    app.include_router(loggers_router)
     app.include_router(connectors.router)
     app.include_router(metrics_router(herder, health, places))
     app.include_router(plugins_router(own))
@@ -68,14 +67,15 @@ def create_app(
     return app
 
 
-def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str] | None) -> None:
-    """Put around an application what each of the server has: who may ask, from where, how errors are told."""
-    tell_errors(app)
-    app.add_middleware(PathSegments)
-    app.add_middleware(Heads)
-    if credentials is not None:
-        app.add_middleware(Authentication, credentials=credentials)
-    app.add_middleware(Guard, hosts=hosts)
+def create_waiting_app(
+    why: Callable[[], str], credentials: Credentials | None = None, *, hosts: Collection[str] | None = None
+) -> FastAPI:
+    """An application for as long as the store is not there: it lives, is not ready, and says why."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.include_router(page_router())
+    app.include_router(waiting_router(why))
+    protect(app, credentials, hosts)
+    return app
 
 
 def _unknown(config: Mapping[str, str]) -> OpenedTarget:
@@ -89,7 +89,7 @@ class _Described(FastAPI):
     """Its description says what is answered to a bad request: Connect's 400, not FastAPI's 422."""
 
     def openapi(self) -> dict[str, Any]:
-        """See the class."""
+        """As FastAPI has it, without 422."""
         if self.openapi_schema is None:
             described = super().openapi()
             for path in described["paths"].values():

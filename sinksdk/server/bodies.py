@@ -270,6 +270,7 @@ class Plugin(Body):
     version: str
 
 
+# Its eleven attributes are KIP-769's.
 class ConfigDefinition(Body):
     """What a key of a configuration is (KIP-769)."""
 

@@ -6,14 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from sinksdk.compatibility import Meaning
 from sinksdk.control.checks import check_config, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, texts
-from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.server.bodies import (
     ActiveTopics,
@@ -33,13 +32,8 @@ from sinksdk.server.bodies import (
     task_state,
 )
 from sinksdk.server.errors import NotFoundException, errors
-from sinksdk.server.paths import Name, path_of
-from sinksdk.server.state import the_herder, the_providers, the_source_offsets
+from sinksdk.server.parameters import Name, TheHerder, TheProviders, TheSourceOffsets, path_of
 from sinksdk.settings.references import ConfigProviders
-
-TheHerder = Annotated[Herder, Depends(the_herder)]
-TheProviders = Annotated[ConfigProviders, Depends(the_providers)]
-TheSourceOffsets = Annotated[SourceOffsets, Depends(the_source_offsets)]
 
 log = logging.getLogger(__name__)
 

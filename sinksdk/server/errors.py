@@ -62,11 +62,7 @@ _METHOD_NOT_ALLOWED: Final = 405
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """What a path may answer besides its success, for the description of the interface.
-
-    Args:
-        codes: besides those that every path may answer.
-    """
+    """What a path may answer besides its success and what every path may, for the interface's description."""
     return {code: {"model": Error, "description": _MEANINGS[code]} for code in sorted({*codes, *_ALWAYS})}
 
 
@@ -81,7 +77,7 @@ def answer(code: int, message: str) -> JSONResponse:
     return JSONResponse(body.model_dump(), status_code=code)
 
 
-def tell_errors(app: FastAPI) -> None:
+def answer_errors(app: FastAPI) -> None:
     """Answer whatever goes wrong in Connect's form."""
 
     @app.exception_handler(ConnectException)

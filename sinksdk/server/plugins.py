@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from sinksdk.config import ConfigKey
 from sinksdk.control.checks import check_config, connector_type, load_class, redacted
@@ -13,8 +13,7 @@ from sinksdk.control.registry import texts
 from sinksdk.errors import ConfigException
 from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig
 from sinksdk.server.errors import NotFoundException, errors
-from sinksdk.server.paths import Name
-from sinksdk.server.state import the_providers
+from sinksdk.server.parameters import Name, TheProviders
 from sinksdk.settings.plugins import plugins
 from sinksdk.settings.references import ConfigProviders
 
@@ -29,11 +28,7 @@ _TYPES: Final = {
 
 
 def plugins_router(version: str) -> APIRouter:
-    """The paths of plugins.
-
-    Args:
-        version: of sinksdk.
-    """
+    """The paths of plugins, all of which have sinksdk's version."""
     router = APIRouter(tags=["plugins"])
 
     @router.get("/connector-plugins", responses=errors())
@@ -52,9 +47,7 @@ def plugins_router(version: str) -> APIRouter:
         return [_definition(key) for key in _reference(plugin)]
 
     @router.put("/connector-plugins/{plugin}/config/validate", responses=errors(400, 404, 415))
-    def validate(
-        plugin: Name, config: RawConfig, providers: Annotated[ConfigProviders, Depends(the_providers)]
-    ) -> ConfigInfos:
+    def validate(plugin: Name, config: RawConfig, providers: TheProviders) -> ConfigInfos:
         """Whether a connector could start with a configuration: each key with what is wrong with it."""
         given = {"connector.class": plugin, **texts(config)}
         if given["connector.class"] != plugin:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import Field
 
-from sinksdk.control.herder import Herder
 from sinksdk.control.history import BUCKET
 from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.control.status import ShownState, State
@@ -16,14 +14,11 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException
 from sinksdk.server.bodies import Body, Scalar, UnavailablePartition, WaitingFor
 from sinksdk.server.errors import errors
-from sinksdk.server.paths import Name
-from sinksdk.server.state import the_herder
+from sinksdk.server.parameters import Name, TheHerder
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.store.records import TargetState
 from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure
 from sinksdk.support.confidential import SECRETS
-
-TheHerder = Annotated[Herder, Depends(the_herder)]
 
 router = APIRouter(tags=["progress"])
 """Paths that Connect does not have."""
@@ -31,6 +26,7 @@ router = APIRouter(tags=["progress"])
 _HOUR = 3600  # seconds
 
 
+# Bodies of answers are as wide as what the status page shows of a connector, a task, a partition.
 class Summary(Body):
     """How a connector is doing."""
 

@@ -1,93 +1,189 @@
-"""What any attempt at a task does on an executor, a sink's or a source's.
+"""An attempt at a task on an executor, of a sink or a source: who owns the task, and who waits.
 
-An attempt that finds itself fenced must not end well: Spark would take it for the winner and kill the
-copy that owns the task. It waits until it is killed or its generation is over, and then fails.
+An attempt that is fenced must not end well: Spark would take it for the winner and kill the copy that owns
+the task. It waits until it is killed or its generation is over, and then fails.
 """
 
 from __future__ import annotations
 
 import logging
-import resource
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
-from sinksdk.engine.clock import Clock
+from sinksdk.connector import SinkConnector
+from sinksdk.engine import TaskName
+from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import FencedException
+from sinksdk.settings.plugins import sink_class, source_class
+from sinksdk.source import SourceConnector
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import Store, asked_to_close, is_current, open_store, table
+from sinksdk.store import Store, TakenOver, asked_to_close, is_current, open_store, table, take_over
 from sinksdk.store.keys import progress_key, task_key
-from sinksdk.store.records import TaskRecord
+from sinksdk.store.records import TaskPlan, TaskRecord
 from sinksdk.support.logs import configure_logging, logging_about
 
 log = logging.getLogger(__name__)
 
-_FENCED_POLL = 1.0  # seconds
-_OWNER_SILENCE = 600.0  # seconds: longer than any call of an author's code should take
+_FENCED_POLL: Final = 1.0  # seconds
+_OWNER_SILENCE: Final = 600.0  # seconds: longer than any call of an author's code should take
+
+R = TypeVar("R")
 
 
-def settle_in(spec: GenerationSpec) -> None:
-    """Make this process import and log as the driver does."""
-    sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]
-    configure_logging(spec.logs)
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that has taken its task's record over."""
+
+    spec: GenerationSpec
+    store: Store
+    task: int
+    taken: TakenOver
+    clock: WallClock
+
+    @property
+    def number(self) -> int:
+        """Counts the attempts at this task of this generation, from 1."""
+        return self.taken.ledger.attempt
+
+    @property
+    def name(self) -> TaskName:
+        """Connector and task."""
+        return TaskName(self.spec.connector, self.task)
+
+    @property
+    def plan(self) -> TaskPlan:
+        """The task's part of the generation's plan."""
+        return self.taken.plan.tasks[self.task]
+
+    @property
+    def raw(self) -> Mapping[str, str]:
+        """The connector's configuration; what ``task_configs`` gave this task lies on top."""
+        return {**self.taken.plan.config, **self.plan.config}
+
+    def sink_class(self) -> type[SinkConnector]:
+        """The sink that runs. Raises ConfigException."""
+        return sink_class(self.raw.get("connector.class", ""))
+
+    def source_class(self) -> type[SourceConnector]:
+        """The source that runs. Raises ConfigException."""
+        return source_class(self.raw.get("connector.class", ""))
+
+    def ahead(self) -> float:
+        """Seconds by which the epoch's clock is ahead of the monotonic one."""
+        return self.clock.time() - self.clock.now()
+
+    def closing_poll(self, configured_ms: int | None) -> float:
+        """Seconds between two looks whether to close: by default what suits the store."""
+        return self.store.closing_poll if configured_ms is None else configured_ms / 1000
+
+    def owns_task(self) -> bool:
+        """Whether neither another attempt nor a newer generation has taken the task over."""
+        row = table.read(self.store, task_key(self.spec.connector, self.task), TaskRecord)
+        return row is not None and (row.value.generation, row.value.attempt) == (
+            self.spec.generation,
+            self.number,
+        )
+
+    def expect_owner(self) -> None:
+        """Raises FencedException: this attempt does not own the task any more."""
+        if not self.owns_task():
+            raise FencedException(f"{self.name}: another attempt or generation owns the task")
+
+    def may_run(self) -> bool:
+        """Whether this attempt owns the task, in the newest generation, which was not asked to close."""
+        which = self.spec.connector, self.spec.generation
+        return (
+            is_current(self.store, *which) and asked_to_close(self.store, *which) is None and self.owns_task()
+        )
 
 
-def opened_store(spec: GenerationSpec) -> Store:
-    """The driver's store. What is logged meanwhile is about the connector: of several in a process, which.
+def prepare_process(spec: GenerationSpec) -> Store:
+    """Make this process import and log as the driver does, and open the driver's store.
 
     Raises:
-        ConfigException: it cannot be opened, or is another one.
+        ConfigException: the store cannot be opened, or is another one.
         StoreUnavailable: no answer.
     """
+    sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]
+    configure_logging(spec.logs)
+    # A process works for many connectors: log lines about the store name the one that opens it.
     with logging_about(connector=spec.connector, generation=spec.generation):
         return open_store(spec.store_url, expected_id=spec.store_id)
 
 
-def peak_memory() -> int:
-    """Largest resident size of this process, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def run_owned(
+    spec: GenerationSpec,
+    store: Store,
+    task: int,
+    work: Callable[[Attempt], R],
+    *,
+    nothing: R,
+    clock: WallClock | None,
+) -> R:
+    """Take a task's record over and do its work.
+
+    Args:
+        work: raises FencedException when another attempt or generation has taken the task over meanwhile.
+        nothing: the result when the generation closes and another attempt already has the task.
+
+    Raises:
+        FencedException: another attempt owns the task, and the generation is closing or over.
+        Exception: the store or the work failed; Spark runs the task again.
+    """
+    clock = clock or SystemWallClock()
+    with logging_about(connector=spec.connector, task=task, generation=spec.generation):
+        if _leaves_closing_alone(spec, store, task, clock):
+            return nothing
+        taken = take_over(store, spec.connector, spec.generation, task)
+        if taken is None:
+            raise _wait_fenced(spec, store, task, clock)
+        try:
+            return work(Attempt(spec, store, task, taken, clock))
+        except FencedException as error:
+            raise _wait_fenced(spec, store, task, clock) from error
 
 
-def fenced(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> FencedException:
-    """Wait until there is something to raise: this attempt is needed no more, or its owner is dead.
+def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> FencedException:
+    """Wait until this attempt is not needed any more or its owner is dead; what to raise then.
 
     Spark kills this attempt once the owner has reported. An owner that died with its executor reports
     nothing, and Spark may start no third attempt while this one runs: so the owner's signs of life are
     watched.
     """
+    connector, generation = spec.connector, spec.generation
     log.info(
         "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
-        spec.connector,
+        connector,
         task,
-        spec.generation,
+        generation,
     )
-    signs, since = _signs_of_life(store, spec, task), clock.now()
-    while (is_newest := is_current(store, spec.connector, spec.generation)) and not asked_to_close(
-        store, spec.connector, spec.generation
+    # The owner writes both while it lives.
+    keys = task_key(connector, task), progress_key(connector, task)
+    signs, since = list(map(store.version, keys)), clock.now()
+    while (is_newest := is_current(store, connector, generation)) and not asked_to_close(
+        store, connector, generation
     ):
         clock.sleep(_FENCED_POLL)
-        now = _signs_of_life(store, spec, task)
+        now = list(map(store.version, keys))
         if now != signs:
             signs, since = now, clock.now()
         if clock.now() - since > _OWNER_SILENCE:
             return FencedException(
-                f"connector {spec.connector}, task {task}: the attempt that owns it has given no sign of "
+                f"connector {connector}, task {task}: the attempt that owns it has given no sign of "
                 f"life for {_OWNER_SILENCE:g} s; a new one may start"
             )
     why = "is closing" if is_newest else "is over; a newer one has taken over"
-    return FencedException(f"connector {spec.connector}, task {task}: generation {spec.generation} {why}")
+    return FencedException(f"connector {connector}, task {task}: generation {generation} {why}")
 
 
-def _signs_of_life(store: Store, spec: GenerationSpec, task: int) -> tuple[str | None, ...]:
-    """Versions of what a task's owner writes while it lives."""
-    keys = (task_key(spec.connector, task), progress_key(spec.connector, task))
-    return tuple(map(store.version, keys))
+def _leaves_closing_alone(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> bool:
+    """Whether the generation closes and another attempt has the task; waits for as long as closing may take.
 
-
-def leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: Clock) -> bool:
-    """Whether another attempt has the task that is to close; a copy of it waits for as long as that may take.
-
-    Taking its record over would throw away what it is about to commit. Spark kills a copy once the other
-    one has reported. Without speculation there are no copies: Spark has given the other one up, and
-    nobody waits for it.
+    Taking the record over would throw away what the other attempt is about to commit. Spark kills a copy
+    once the other one has reported. Without speculation there are no copies: the other attempt is dead, and
+    waiting for it is useless.
     """
     if not is_current(store, spec.connector, spec.generation):
         return False
@@ -97,7 +193,7 @@ def leaves_closing_alone(store: Store, spec: GenerationSpec, task: int, clock: C
     record = table.read(store, task_key(spec.connector, task), TaskRecord)
     if record is None or record.value.generation != spec.generation or not record.value.attempt:
         return False
-    give_up = clock.now() + (closing.timeout if spec.speculates else 0.0)
-    while clock.now() < give_up and is_current(store, spec.connector, spec.generation):
+    deadline = clock.now() + (closing.timeout if spec.speculates else 0.0)
+    while clock.now() < deadline and is_current(store, spec.connector, spec.generation):
         clock.sleep(_FENCED_POLL)
     return True

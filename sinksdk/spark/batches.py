@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException
-from sinksdk.records import SinkRecords
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 
 _AHEAD = 2  # batches: one being read while one is being delivered
 _LONGEST = 5.0  # seconds for a reader to let go of what it has
-_PATIENCE = 0.05  # seconds until the reader of the input is told that nothing came
+_PATIENCE = 0.05  # seconds until the task learns that nothing came
+
+Batches = Iterable[SinkRecords | Unread | None]
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+Read = Callable[[Ranges, Mapping[str, str]], AbstractContextManager[Batches]]
+"""Gives the batches of ranges while the block runs; the second argument: client properties that the connector
+overrides."""
+
+
+def reading(spec: GenerationSpec, task: int) -> Read:
+    """Reads with the task's reader, ahead of the task."""
+    reader = unpacked(spec.readers[task])
+
+    @contextmanager
+    def read(ranges: Ranges, overrides: Mapping[str, str]) -> Iterator[Batches]:
+        ahead = ReadAhead(reader.read(ranges, spec.columns, overrides))
+        try:
+            yield ahead
+        finally:
+            ahead.stop()
+
+    return read
 
 
 class InputError(RuntimeError):
@@ -21,12 +44,9 @@ class InputError(RuntimeError):
 
 
 class ReadAhead:
-    """Reads an iterator in a thread of its own: the next batch comes while this one is delivered.
+    """Reads batches in a thread of its own: the next one comes while this one is delivered.
 
-    Meanwhile the task sees that it shall close, however long the source takes.
-
-    Args:
-        batches: what a reader gives.
+    Meanwhile the task sees that it has to close, however long the source takes.
     """
 
     def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
@@ -71,7 +91,7 @@ class ReadAhead:
                     if self._stopped.is_set() or (batch is not None and not self._put(batch)):
                         return
             self._put(None)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
+        except BaseException as error:  # noqa: BLE001 - raised in the task's thread
             self._put(error)
 
     def _put(self, item: SinkRecords | Unread | BaseException | None) -> bool:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark.conf import check_conf
-from sinksdk.spark.configured import configured, remember, settings_of
+from sinksdk.spark.conf import check_conf, configured, remember, settings_of
 from sinksdk.spark.jvm import LOG_CONFIGURATION, launch
 from sinksdk.spark.master import check_master, is_local, is_loopback, with_attempts
 
@@ -110,6 +109,42 @@ def is_alive(spark: SparkContext) -> bool:
         return False
 
 
+def context_of(session: object) -> SparkContext:
+    """The context of a ``SparkSession``, or the one it is given itself.
+
+    Raises:
+        ConfigException: it is neither, it has ended, or it is a client of Spark Connect's.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - whoever has a session has it
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
+
+    if isinstance(session, SparkSession):
+        session = session.sparkContext
+    if not isinstance(session, SparkContext):
+        what = type(session)
+        if what.__module__.startswith("pyspark.sql.connect"):
+            message = (
+                "spark is a session of Spark Connect: its driver is in another process, and a connector runs "
+                "in the driver's; give a classic session"
+            )
+            raise ConfigException(message)
+        raise ConfigException(f"spark is a {what.__name__}: give a SparkSession or a SparkContext")
+    if not is_alive(session):
+        message = "the Spark session that was given has ended: make another one"
+        raise ConfigException(message)
+    return session
+
+
+def active_spark() -> SparkContext | None:
+    """The Spark that runs in this process, if one does."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext  # noqa: PLC0415 - it is loaded
+
+    active = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask
+    return active if active is not None and is_alive(active) else None
+
+
 def forget_dead_spark() -> None:
     """Let go of a Spark whose JVM or application has ended, so that another one can be started.
 
@@ -133,12 +168,7 @@ def forget_dead_spark() -> None:
 def spark_conf(
     app_name: str, master: str, extra_conf: Mapping[str, str], theirs: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Spark's configuration.
-
-    Args:
-        app_name, master, extra_conf: as for :func:`start_spark`.
-        theirs: what Spark's own ways to configure it say.
-    """
+    """Spark's configuration; ``theirs`` is what Spark's own ways to configure it say."""
     given = {**(theirs or {}), **extra_conf}
     conf = {"spark.app.name": app_name, **_CONF}
     if is_loopback(master):

@@ -6,6 +6,7 @@ DataFrame would be planned, optimized and compiled for it, which takes 3.5 s of 
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections import deque
@@ -19,9 +20,11 @@ from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
+from sinksdk.spark.jvm import missing_module, raised, unavailable_store
+from sinksdk.spark.master import is_local, places_of
 from sinksdk.spark.places import POOL
-from sinksdk.spark.python_errors import missing_module, raised, unavailable_store
-from sinksdk.spark.task_result import R, TaskResult, from_rows, to_row
+from sinksdk.spark.source_executor import run_source_task
+from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import same_subject
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from sinksdk.topics import Source
+
+log = logging.getLogger(__name__)
 
 _AGAIN = 0.5  # seconds until a job that was cancelled and goes on is cancelled again
 
@@ -40,16 +45,7 @@ Work = Callable[[GenerationSpec, int], R]
 
 
 class SparkGeneration(Generic[R]):
-    """A generation that runs.
-
-    Args:
-        spark: where it runs.
-        tasks: how many there are.
-        spec: what every task must know.
-        work: what each of them does.
-        kind: what they report.
-        keeps_workers: as for :func:`run_tasks`.
-    """
+    """A generation that runs: ``work`` for each of its tasks, which report a ``kind``."""
 
     def __init__(
         self,
@@ -132,14 +128,7 @@ class SparkGeneration(Generic[R]):
 
 
 class SparkLauncher:
-    """Starts generations of one sink as Spark jobs.
-
-    Args:
-        spark: where they run.
-        source: where records are read from.
-        columns: what the connector uses of a record; the rest is not read.
-        template: what every task must know, whatever its generation.
-    """
+    """Starts generations of one sink as Spark jobs, which read only these columns of a record."""
 
     def __init__(
         self, spark: SparkContext, source: Source, columns: Collection[str], template: GenerationSpec
@@ -172,15 +161,53 @@ class SparkLauncher:
         return SparkGeneration(self._spark, len(plan.tasks), spec, run_task, TaskResult)
 
 
+class SparkSourceLauncher:
+    """Starts generations of one source as Spark jobs, which run until they are asked to stop."""
+
+    def __init__(self, spark: SparkContext, template: GenerationSpec) -> None:
+        self._spark = spark
+        self._template = template
+
+    def launch(self, plan: GenerationPlan) -> SparkGeneration[SourceTaskResult]:
+        """Start the job of a generation.
+
+        Raises:
+            ConfigException: a local Spark will never run all its tasks at once.
+        """
+        _expect_room(self._spark, len(plan.tasks))
+        spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
+        # What the author's code leaves behind, threads that hang above all, ends with its task.
+        return SparkGeneration(
+            self._spark, len(plan.tasks), spec, run_source_task, SourceTaskResult, keeps_workers=False
+        )
+
+
+def _expect_room(context: SparkContext, tasks: int) -> None:
+    """Tasks of a source run for as long as it does: one that finds no place now never will."""
+    master = context.master or ""
+    places = places_of(master, context.defaultParallelism)
+    if tasks <= places:
+        return
+    if is_local(master):
+        raise ConfigException(
+            f"{tasks} tasks of a source run at the same time, but Spark on {context.master} has places for "
+            f"{places}: lower 'tasks.max', or give it more (--master 'local[N]')"
+        )
+    log.warning(
+        "%d tasks of a source run at the same time, and Spark on %s has places for %d now; the others wait "
+        "for executors",
+        tasks,
+        context.master,
+        places,
+    )
+
+
 def run_tasks(
     spark: SparkContext, tasks: int, task: Callable[[int], T], *, keeps_workers: bool = True
 ) -> list[T]:
     """Call a function with each task's number, on executors, and wait for what all of them return.
 
     Args:
-        spark: where they run.
-        tasks: how many there are.
-        task: what to call.
         keeps_workers: whether the tasks of later jobs find the Python processes of these, with all that is
             kept in them. Else each of them ends with its task, and threads that hang there as well.
     """

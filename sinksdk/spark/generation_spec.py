@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 class GenerationSpec:
     """What every task of a generation must know; travels to the executors and holds no secret.
 
+    One flat record of twelve: what a sink needs and what a source needs differ in five of them.
+
     Args:
         store_url: the store, references unresolved.
-        store_id: its id: an executor that reaches another store must not write to it.
-        connector: the connector's name.
-        generation: the generation's number.
+        store_id: an executor that reaches another store must not write to it.
         python_path: folders to import the connector from, besides the installed packages.
-        logs: how they log.
         readers: what each task of a sink reads with, as :func:`packed` has it. Spark sends all of this to
             every task: it takes out its own, and lets the others be.
         columns: what the connector uses of a record; the rest is not read.

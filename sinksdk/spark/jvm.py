@@ -1,10 +1,11 @@
-"""Starting Spark's JVM: quietly, and so that signals meant for us do not end it."""
+"""Spark's JVM: started quietly, so that signals meant for us do not end it; and the errors it hands on."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
-from sinksdk.spark.python_errors import raised
+from sinksdk.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -25,6 +26,11 @@ _FIELD, _LINE = "\x1f", "\x1e"
 _STARTED = "\x1d\n"
 _JAVA = "Spark needs Java 17 or 21: install one (for example the package openjdk-17-jre-headless)"
 
+_TRACE: Final = "Traceback (most recent call last):"
+_JAVA_FRAME: Final = "\tat "
+_UNAVAILABLE: Final = f"{StoreUnavailable.__module__}.{StoreUnavailable.__qualname__}: "
+_MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+
 _log = logging.getLogger(__name__)
 
 
@@ -33,9 +39,6 @@ def launch(conf: Mapping[str, str]) -> JavaGateway:
 
     SIGINT, SIGTERM and SIGHUP that reach the whole process group (Ctrl-C, ``timeout``, a closed
     terminal) do not end it, so that tasks can still flush. It ends with this process, however that ends.
-
-    Args:
-        conf: Spark's configuration; of it the JVM's own options matter here.
 
     Raises:
         ConfigException: there is no Java, or it is none that Spark runs on.
@@ -130,3 +133,29 @@ def pass_on(line: str) -> None:
 def _cause(trace: Sequence[str]) -> str:
     """What was raised, in one line: of a Python worker's error what Python says, not that there was one."""
     return raised("\n".join(trace)) or trace[0]
+
+
+def raised(text: str) -> str | None:
+    """What a Python worker raised last, by the first line of what it says; None without a Python stack trace.
+
+    What an exception says may go on for lines, and end with a link to a manual.
+    """
+    _, begun, rest = text.rpartition(_TRACE)
+    for line in rest.splitlines() if begun else ():
+        if line.startswith(_JAVA_FRAME):
+            break
+        if line and not line[0].isspace():
+            return line
+    return None
+
+
+def unavailable_store(text: str) -> str | None:
+    """What a worker has said of a store that gave it no answer, if that is what it has failed with."""
+    error = raised(text) or ""
+    return error.removeprefix(_UNAVAILABLE) if error.startswith(_UNAVAILABLE) else None
+
+
+def missing_module(text: str) -> str | None:
+    """The module that a worker could not import, if that is what it has failed with."""
+    found = _MISSING.match(raised(text) or "")
+    return found[1] if found else None

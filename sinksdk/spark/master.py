@@ -27,7 +27,6 @@ def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT00
     """Check that tasks on this master can reach the store.
 
     Args:
-        master: Spark's master URL.
         store_is_local_file: the store is a file on this host, which tasks elsewhere would not see.
 
     Raises:
@@ -54,10 +53,7 @@ def is_local(master: str) -> bool:
 def places_of(master: str, now: int) -> int:
     """How many tasks a Spark runs at the same time.
 
-    Args:
-        master: its master URL.
-        now: how many it says itself. A local cluster's executors come one after the other: until then it
-            says too few.
+    It says so itself (``now``), but too few while a local cluster's executors come one after the other.
     """
     match = _LOCAL_CLUSTER.fullmatch(master)
     return int(match["workers"]) * int(match["cores"]) if match else now

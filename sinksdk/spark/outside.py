@@ -39,10 +39,6 @@ def open_dead_letters(
 ) -> AbstractContextManager[DeadLetters | None]:
     """Where a task's bad records go while the block runs; None where that is nowhere.
 
-    Args:
-        config: of the connector.
-        kafka: the cluster its records come from, if they come from one.
-
     Raises:
         ConfigException: there is no cluster, or its properties cannot be used here.
     """
@@ -56,13 +52,7 @@ def open_dead_letters(
 
 
 def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> Vouch:
-    """Says whether topics are still those that were planned.
-
-    Args:
-        config: of the connector.
-        source: the Kafka cluster its records come from; None: its topics have no ids.
-        ids: of the topics, as they were planned.
-    """
+    """Says whether topics still have the ids that they had when they were planned; only Kafka's have any."""
     if source is None or not ids:
         return no_doubt
     try:

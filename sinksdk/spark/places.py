@@ -18,11 +18,9 @@ POOL = "spark.scheduler.pool"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One connector's tasks at Spark.
+    """One connector's tasks at Spark: how many hold a place, how many wait for one.
 
     Args:
-        running: tasks that hold a place.
-        waiting: tasks of its generation that wait for one.
         longest: seconds since the first of its tasks that run, or of their siblings, has begun.
     """
 
@@ -33,12 +31,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of the Spark of one process.
-
-    Args:
-        total: how many tasks run at the same time at most.
-        held: by connector, of those that have a generation at Spark.
-    """
+    """How many tasks a process's Spark runs at most, and the connectors that have a generation there."""
 
     total: int
     held: Mapping[str, Held] = field(default_factory=dict)

@@ -1,41 +1,70 @@
-"""How far a running task is: written now and then, for whoever watches."""
+"""How far a running task is: written to the store every two seconds, for the driver.
+
+It only informs: a store that does not answer is no failure of the task.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
-from sinksdk.engine import WorkerSinkTask
-from sinksdk.engine.clock import Clock
+from sinksdk.engine import PartitionOutcome, WorkerSinkTask
+from sinksdk.engine.known_positions import KnownPositions
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import Conflict, Store, table
+from sinksdk.spark.attempts import Attempt
+from sinksdk.store import Conflict, table
 from sinksdk.store.keys import progress_key
-from sinksdk.store.reports import PartitionProgress, TaskProgress
+from sinksdk.store.reports import PartitionProgress, SourcePartitionOffset, SourceProgress, TaskProgress
+from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 2.0  # seconds
 
 
-class ProgressRow:
-    """One attempt's hold on its task's progress.
+class _ProgressWriter:
+    """One attempt's row of progress in the store."""
 
-    Args:
-        store: where it is kept.
-        connector: the connector's name.
-        task: the task's number.
-    """
-
-    def __init__(self, store: Store, connector: str, task: int) -> None:
-        self._store = store
-        self._key = progress_key(connector, task)
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._key = progress_key(attempt.spec.connector, attempt.task)
         self._version: str | None = None
+        self._hangs: str | None = None
+        self._last_at = attempt.clock.now()
+        self.next = self._last_at
+        """When the next write is due, on the monotonic clock."""
 
-    def write(self, progress: TaskProgress) -> bool:
-        """Write over what an earlier attempt or generation has left; whether it stands there now."""
+    def _becomes_due(self) -> bool:
+        now = self._attempt.clock.now()
+        if now < self.next:
+            return False
+        self.next = now + _INTERVAL
+        return True
+
+    def _since_last(self) -> float:
+        """Seconds since the last time this was asked, at least one: what rates are divided by."""
+        now, before = self._attempt.clock.now(), self._last_at
+        self._last_at = now
+        return max(now - before, 1.0)
+
+    def _store(
+        self,
+        measures: TaskMeasures,
+        partitions: tuple[PartitionProgress, ...] = (),
+        source: SourceProgress | None = None,
+    ) -> bool:
+        """Write over what an earlier attempt or generation has left; whether it stands in the store."""
+        progress = TaskProgress(
+            generation=self._attempt.spec.generation,
+            attempt=self._attempt.number,
+            partitions=partitions,
+            hangs=self._hangs,
+            measures=measures,
+            source=source,
+        )
         try:
             return self._write(progress)
         except ConnectException as error:
@@ -43,95 +72,140 @@ class ProgressRow:
             return False
 
     def _write(self, progress: TaskProgress) -> bool:
+        store = self._attempt.store
         try:
-            self._version = table.write(self._store, self._key, progress, self._version).version
+            self._version = table.write(store, self._key, progress, self._version).version
         except Conflict:
-            found = table.read(self._store, self._key, TaskProgress)
-            if found is not None and not _is_earlier(found.value, progress):
+            found = table.read(store, self._key, TaskProgress)
+            if found is not None and (found.value.generation, found.value.attempt) > (
+                progress.generation,
+                progress.attempt,
+            ):
                 return False
             version = found.version if found else None
-            self._version = table.write(self._store, self._key, progress, version).version
+            self._version = table.write(store, self._key, progress, version).version
         return True
 
 
-def _is_earlier(one: TaskProgress, other: TaskProgress) -> bool:
-    """Whether it is of an earlier attempt, or the same."""
-    return (one.generation, one.attempt) <= (other.generation, other.attempt)
+class ProgressWriter(_ProgressWriter):
+    """Writes the positions of a sink's task."""
 
-
-class ProgressWriter:
-    """Tells the driver how far a task is, at most every two seconds. Informs only: failures are ignored."""
-
-    def __init__(
-        self,
-        store: Store,
-        spec: GenerationSpec,
-        task: int,
-        attempt: int,
-        worker: WorkerSinkTask,
-        *,
-        clock: Clock,
-        epoch: Callable[[], float],
-    ) -> None:
-        self._row = ProgressRow(store, spec.connector, task)
-        self._generation = spec.generation
-        self._attempt = attempt
+    def __init__(self, attempt: Attempt, worker: WorkerSinkTask) -> None:
+        super().__init__(attempt)
         self._worker = worker
-        self._clock = clock
-        self._epoch = epoch
-        self._next = clock.now()
-        self._hangs: str | None = None
-        self._last: tuple[float, dict[TopicPartition, int]] = clock.now(), {}
+        self._last: list[PartitionOutcome] = []
 
     def write_if_due(self) -> None:
         """Write the positions if the last time is long enough ago."""
-        now = self._clock.now()
-        if now < self._next:
-            return
-        self._next = now + _INTERVAL
-        self.write()
+        if self._becomes_due():
+            self.write()
 
-    def tell_of_hang(self, where: str) -> bool:
+    def report_hang(self, where: str) -> bool:
         """Let the driver know; from another thread: the task's own hangs. Whether it stands in the store."""
         self._hangs = where
         return self.write()
 
     def write(self) -> bool:
         """Write the positions now; whether they stand in the store."""
-        return self._row.write(self._progress())
+        return self._store(self._measures(), tuple(self._partitions()))
 
     def write_last(self) -> None:
         """Write the positions now that the task has ended: nothing is read any more."""
-        progress = self._progress()
-        ended = tuple(row.model_copy(update={"rate": 0.0}) for row in progress.partitions)
-        self._row.write(progress.model_copy(update={"partitions": ended}))
+        ended = (row.model_copy(update={"rate": 0.0}) for row in self._partitions())
+        self._store(self._measures(), tuple(ended))
 
-    def _progress(self) -> TaskProgress:
-        before, counted = self._last
-        now = self._clock.now()
-        ahead = self._epoch() - now
-        outcomes = [outcome.moved(ahead) for outcome in self._worker.outcomes()]
-        self._last = now, {outcome.partition: outcome.records for outcome in outcomes}
-        return TaskProgress(
-            generation=self._generation,
-            attempt=self._attempt,
-            partitions=tuple(
-                PartitionProgress(
-                    topic=outcome.partition.topic,
-                    partition=outcome.partition.partition,
-                    position=outcome.delivered,
-                    committed=outcome.committed,
-                    records=outcome.records,
-                    counts=dict(outcome.counts),
-                    failure=outcome.failure.message if outcome.failure else None,
-                    rate=(outcome.records - counted.get(outcome.partition, 0)) / max(now - before, 1.0),
-                    tail=outcome.tail,
-                    visible=outcome.visible,
-                    is_final=outcome.failure is not None and outcome.failure.is_final,
-                    retry=outcome.failure.retry if outcome.failure else None,
-                )
-                for outcome in outcomes
+    def _measures(self) -> TaskMeasures:
+        return self._worker.measures(self._attempt.clock.time())
+
+    def _partitions(self) -> list[PartitionProgress]:
+        before = {outcome.partition: outcome.records for outcome in self._last}
+        seconds, ahead = self._since_last(), self._attempt.ahead()
+        self._last = [outcome.moved(ahead) for outcome in self._worker.outcomes()]
+        return [
+            _partition_progress(outcome, (outcome.records - before.get(outcome.partition, 0)) / seconds)
+            for outcome in self._last
+        ]
+
+
+def _partition_progress(outcome: PartitionOutcome, rate: float) -> PartitionProgress:
+    return PartitionProgress(
+        topic=outcome.partition.topic,
+        partition=outcome.partition.partition,
+        position=outcome.delivered,
+        committed=outcome.committed,
+        records=outcome.records,
+        counts=dict(outcome.counts),
+        failure=outcome.failure.message if outcome.failure else None,
+        rate=rate,
+        tail=outcome.tail,
+        visible=outcome.visible,
+        is_final=outcome.failure is not None and outcome.failure.is_final,
+        retry=outcome.failure.retry if outcome.failure else None,
+    )
+
+
+class SourceProgressWriter(_ProgressWriter):
+    """Writes what a source's task has committed, and how far it has read."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__(attempt)
+        self._records = 0
+        self._failure: Failure | None = None
+
+    def write_if_due(self, worker: WorkerSourceTask) -> None:
+        """Write how far a worker is, if the last time is long enough ago."""
+        if not self._becomes_due():
+            return
+        before, self._records = self._records, worker.records
+        rate = (self._records - before) / self._since_last()
+        source = _source_progress(worker.state, worker, self._failure, worker.known, rate)
+        self._store(worker.measures(self._attempt.clock.time()), source=source)
+
+    def report_hang(self, where: str, failure: Failure | None = None) -> None:
+        """From now on say where the task hangs, the first time soon.
+
+        Args:
+            failure: the same as the task's failure, if it has failed by it.
+        """
+        log.error("%s", where)
+        self._hangs, self._failure = where, self._failure or failure
+        self.next = self._attempt.clock.now()
+
+    def write_last(
+        self, outcome: SourceTaskOutcome, measures: TaskMeasures, known: KnownPositions | None = None
+    ) -> bool:
+        """Write how the task has ended; whether it stands in the store.
+
+        Args:
+            known: how far it has read the source; None: it never came to ask.
+        """
+        return self._store(
+            measures,
+            source=_source_progress(
+                SourceTaskState.STOPPED, outcome, outcome.failure, known or KnownPositions()
             ),
-            hangs=self._hangs,
-            measures=self._worker.measures(self._epoch()),
         )
+
+
+def _source_progress(
+    state: SourceTaskState,
+    done: WorkerSourceTask | SourceTaskOutcome,
+    failure: Failure | None,
+    known: KnownPositions,
+    rate: float = 0.0,
+) -> SourceProgress:
+    return SourceProgress(
+        state=state,
+        records=done.records,
+        transactions=done.transactions,
+        rate=rate,
+        failure=failure.message if failure else None,
+        trace=failure.trace if failure else None,
+        offsets=tuple(
+            SourcePartitionOffset(
+                partition=dict(at.partition), offset=dict(at.offset), committed=is_committed
+            )
+            for at, is_committed in known.told()
+        ),
+        has_more_offsets=known.has_more,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -9,20 +10,25 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.source_outcome import SourceTaskOutcome
-from sinksdk.support.measures import TaskMeasures
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.records import TopicPartition
+from sinksdk.support.measures import ErrorCounts, TaskMeasures
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """One task's end.
+    """The end of a sink's task.
 
     Args:
-        task: its number.
-        attempt: the attempt that came to an end; 0 when nothing was opened.
-        outcomes: what became of its partitions; empty when nothing was opened.
+        attempt: counts from 1; 0 when nothing was opened.
+        outcomes: of its partitions; empty when nothing was opened.
         peak_memory: largest resident size of its Python worker, in bytes.
-        measures: what that attempt has measured.
     """
 
     task: int
@@ -31,17 +37,23 @@ class TaskResult:
     peak_memory: int = 0
     measures: TaskMeasures = field(default_factory=TaskMeasures)
 
+    @classmethod
+    def unmade(
+        cls, task: int, attempt: int, starts: Mapping[TopicPartition, int], error: Exception
+    ) -> TaskResult:
+        """Of a task whose code or configuration failed before anything was read."""
+        failure = Failure.of(error)
+        outcomes = [PartitionOutcome.unread(partition, start, failure) for partition, start in starts.items()]
+        return cls(task, attempt if outcomes else 0, outcomes, peak_memory())
+
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskResult:
     """The end of a source's task.
 
     Args:
-        task: its number.
-        attempt: the attempt that came to an end; 0 when nothing was opened.
-        outcome: how it ended.
+        attempt: counts from 1; 0 when nothing was opened.
         peak_memory: largest resident size of its Python worker, in bytes.
-        measures: what that attempt has measured.
     """
 
     task: int
@@ -50,9 +62,15 @@ class SourceTaskResult:
     peak_memory: int = 0
     measures: TaskMeasures = field(default_factory=TaskMeasures)
 
+    @classmethod
+    def unmade(cls, task: int, attempt: int, error: BaseException, time: float) -> SourceTaskResult:
+        """Of a task whose code or configuration failed, at that time, before anything was polled."""
+        outcome = SourceTaskOutcome(End.FAILED, failure=Failure.of(error))
+        measures = TaskMeasures(errors=ErrorCounts(record_errors=1, last=time))
+        return cls(task, attempt, outcome, peak_memory(), measures)
+
 
 R = TypeVar("R", TaskResult, SourceTaskResult)
-"""What tasks of a kind report."""
 
 _ADAPTERS: Final[Mapping[type, TypeAdapter[Any]]] = {
     # Made before workers are forked: to make one takes longer than to use it.

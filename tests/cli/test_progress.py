@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 from sinksdk import ClosingReason, TopicPartition
-from sinksdk.cli.board import Board
-from sinksdk.cli.formatting import counted, duration, number, size
-from sinksdk.cli.live import LiveProgress, render
-from sinksdk.cli.plain import PlainProgress
+from sinksdk.cli.display import LiveProgress, PlainProgress, render
+from sinksdk.cli.output import counted, duration, number, size
+from sinksdk.cli.progress import RunProgress
 from sinksdk.cli.run import lost, progress_on, summary
 from sinksdk.control.progress import PartitionView
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
@@ -51,8 +50,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def board(clock: ManualClock) -> Board:
-    return Board(clock.now)
+def progress(clock: ManualClock) -> RunProgress:
+    return RunProgress(clock.now)
 
 
 def test_numbers_read_well() -> None:
@@ -69,87 +68,87 @@ def test_numbers_read_well() -> None:
     assert [counted(1, "file"), counted(1200, "file")] == ["1 file", "1,200 files"]
 
 
-def test_rates_are_taken_over_the_last_seconds(board: Board, clock: ManualClock) -> None:
+def test_rates_are_taken_over_the_last_seconds(progress: RunProgress, clock: ManualClock) -> None:
     """They follow what happens now, and fall to nothing when nothing happens."""
     for second in range(0, 31, 2):
-        board.progress([view(position=0, records=second * 100)])
+        progress.progress([view(position=0, records=second * 100)])
         clock.advance(2)
-    assert board.snapshot().total.rate == pytest.approx(100, rel=0.2)
+    assert progress.snapshot().total.rate == pytest.approx(100, rel=0.2)
 
     for _ in range(15):
-        board.progress([view(records=3000)])
+        progress.progress([view(records=3000)])
         clock.advance(1)
-    assert board.snapshot().total.rate == 0
+    assert progress.snapshot().total.rate == 0
 
 
-def test_a_tasks_second_attempt_makes_no_negative_rate(board: Board, clock: ManualClock) -> None:
+def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, clock: ManualClock) -> None:
     """It counts its records from nought again."""
-    board.progress([view(position=500, records=500)])
+    progress.progress([view(position=500, records=500)])
     clock.advance(2)
-    board.progress([view(position=100, records=100)])
+    progress.progress([view(position=100, records=100)])
 
-    assert board.snapshot().total.rate >= 0
+    assert progress.snapshot().total.rate >= 0
 
 
-def test_records_committed_are_those_read_less_those_read_again(board: Board) -> None:
+def test_records_committed_are_those_read_less_those_read_again(progress: RunProgress) -> None:
     """Over all generations; offsets say by how much the commits have grown."""
-    board.planned(plan(1, {0: 100}))
-    board.ended(1, [view(committed=400, position=450, records=320, tail=50)])
-    board.planned(plan(2, {0: 400}))
-    board.ended(2, [view(committed=1000, position=1000, records=600)])
+    progress.planned(plan(1, {0: 100}))
+    progress.ended(1, [view(committed=400, position=450, records=320, tail=50)])
+    progress.planned(plan(2, {0: 400}))
+    progress.ended(2, [view(committed=1000, position=1000, records=600)])
 
-    shown = board.snapshot()
-    assert (shown.records, shown.offsets) == (870, 900)
-    assert summary(shown) == "870 records (900 offsets) committed, 0.0 s"
+    total = progress.snapshot()
+    assert (total.records, total.offsets) == (870, 900)
+    assert summary(total) == "870 records (900 offsets) committed, 0.0 s"
 
 
-def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(board: Board) -> None:
+def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(progress: RunProgress) -> None:
     """Other connectors have none."""
-    board.planned(plan(1, {0: 0}))
-    board.ended(1, [view(committed=1000, position=1000, records=1000, files=2, bytes=2_000_000)])
+    progress.planned(plan(1, {0: 0}))
+    progress.ended(1, [view(committed=1000, position=1000, records=1000, files=2, bytes=2_000_000)])
 
-    assert summary(board.snapshot()) == "1,000 records committed, 2 files (2.0 MB), 0.0 s"
+    assert summary(progress.snapshot()) == "1,000 records committed, 2 files (2.0 MB), 0.0 s"
 
 
-def test_what_was_lost_is_told_by_partition(board: Board) -> None:
+def test_what_was_lost_is_told_by_partition(progress: RunProgress) -> None:
     """on.data.loss=skip: the offsets that the source no longer had are counted, never silent."""
-    board.planned(plan(1, {0: 0, 1: 0, 2: 0}))
-    board.ended(1, [view(0, lost=1_200), view(1), view(2, lost=1)])
+    progress.planned(plan(1, {0: 0, 1: 0, 2: 0}))
+    progress.ended(1, [view(0, lost=1_200), view(1), view(2, lost=1)])
 
-    assert lost(board.snapshot()) == (
+    assert lost(progress.snapshot()) == (
         "lost before they were read, and skipped: 1,201 offsets (t-0: 1,200, t-2: 1)"
     )
 
 
-def test_a_failure_stays_until_its_partition_does_better(board: Board) -> None:
+def test_a_failure_stays_until_its_partition_does_better(progress: RunProgress) -> None:
     """It is not gone as soon as the next look finds nothing running."""
-    board.planned(plan(1, {0: 0}))
-    board.ended(1, [view(position=10, failure="poison")])
-    board.progress([view()])
-    assert board.snapshot().rows[0].failure == "poison"
-    assert board.snapshot().state == "waiting to try again"
+    progress.planned(plan(1, {0: 0}))
+    progress.ended(1, [view(position=10, failure="poison")])
+    progress.progress([view()])
+    assert progress.snapshot().rows[0].failure == "poison"
+    assert progress.snapshot().state == "waiting to try again"
 
-    board.planned(plan(2, {0: 0}))
-    board.ended(2, [view(position=1000, committed=1000)])
-    assert board.snapshot().rows[0].failure is None
+    progress.planned(plan(2, {0: 0}))
+    progress.ended(2, [view(position=1000, committed=1000)])
+    assert progress.snapshot().rows[0].failure is None
 
 
-def test_the_state_says_what_happens_now(board: Board) -> None:
+def test_the_state_says_what_happens_now(progress: RunProgress) -> None:
     """From the start to the end."""
-    states = [board.snapshot().state]
-    board.progress([view()])
-    states.append(board.snapshot().state)
-    board.planned(plan(1, {0: 0}))
-    states.append(board.snapshot().state)
-    board.progress([view(position=5)])
-    states.append(board.snapshot().state)
-    board.closing(1, ClosingReason.SHUTDOWN)
-    board.progress([view(position=6)])
-    states.append(board.snapshot().state)
-    board.ended(1, [view(position=6)])
-    states.append(board.snapshot().state)
-    board.over("stopped")
-    states.append(board.snapshot().state)
+    states = [progress.snapshot().state]
+    progress.progress([view()])
+    states.append(progress.snapshot().state)
+    progress.planned(plan(1, {0: 0}))
+    states.append(progress.snapshot().state)
+    progress.progress([view(position=5)])
+    states.append(progress.snapshot().state)
+    progress.closing(1, ClosingReason.SHUTDOWN)
+    progress.progress([view(position=6)])
+    states.append(progress.snapshot().state)
+    progress.ended(1, [view(position=6)])
+    states.append(progress.snapshot().state)
+    progress.over("stopped")
+    states.append(progress.snapshot().state)
 
     assert states == [
         "starting",
@@ -162,21 +161,21 @@ def test_the_state_says_what_happens_now(board: Board) -> None:
     ]
 
 
-def drawn(board: Board, width: int) -> list[str]:
+def drawn(progress: RunProgress, width: int) -> list[str]:
     """The table's lines on a terminal of that width."""
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    console.print(render("archive", board.snapshot(), width))
+    console.print(render("archive", progress.snapshot(), width))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_the_table_shows_all_of_a_partitions_figures(board: Board, width: int) -> None:
+def test_the_table_shows_all_of_a_partitions_figures(progress: RunProgress, width: int) -> None:
     """Nothing is cut off, also on a terminal of 80 columns."""
-    board.planned(plan(3, {0: 0, 1: 0}))
-    board.progress([view(0, 400, 500, 500, files=4, bytes=4_000), view(1, None, 20, 20)])
+    progress.planned(plan(3, {0: 0, 1: 0}))
+    progress.progress([view(0, 400, 500, 500, files=4, bytes=4_000), view(1, None, 20, 20)])
 
-    lines = drawn(board, width)
+    lines = drawn(progress, width)
     assert lines[0] == "archive · generation 3 · reading · 0.0 s"
     heading = "partition read to committed end lag records/s files bytes"
     assert [line.split() for line in lines[1:]] == [
@@ -187,11 +186,11 @@ def test_the_table_shows_all_of_a_partitions_figures(board: Board, width: int) -
     ]
 
 
-def test_of_many_partitions_those_that_lag_most_are_shown(board: Board) -> None:
+def test_of_many_partitions_those_that_lag_most_are_shown(progress: RunProgress) -> None:
     """Twenty of them, in their usual order, and the total of all."""
-    board.progress([view(p, committed=1000 if p % 9 else p) for p in range(200)])
+    progress.progress([view(p, committed=1000 if p % 9 else p) for p in range(200)])
 
-    lines = drawn(board, 80)
+    lines = drawn(progress, 80)
     names = [line.split()[0] for line in lines[2:]]
     assert len(names) == 22
     assert names[:3] == ["t-0", "t-9", "t-18"]
@@ -199,11 +198,13 @@ def test_of_many_partitions_those_that_lag_most_are_shown(board: Board) -> None:
     assert names[-1] == "total"
 
 
-def test_failures_stand_below_the_table(board: Board) -> None:
+def test_failures_stand_below_the_table(progress: RunProgress) -> None:
     """The first few with their cause, the others counted."""
-    board.progress([view(p, position=1, failure=f"cause {p}") for p in range(7)])
+    progress.progress([view(p, position=1, failure=f"cause {p}") for p in range(7)])
 
-    assert drawn(board, 80)[-6:] == [f"t-{p}: cause {p}" for p in range(5)] + ["and 2 more failed partitions"]
+    assert drawn(progress, 80)[-6:] == [f"t-{p}: cause {p}" for p in range(5)] + [
+        "and 2 more failed partitions"
+    ]
 
 
 def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -> None:

@@ -20,7 +20,7 @@ from sinksdk import (
     MissingSourceTopicException,
     RetriableException,
 )
-from sinksdk.cli.exit_codes import ExitCode, exit_code_of
+from sinksdk.cli.output import ExitCode, exit_code_of
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store import open_store, table
 from sinksdk.store.keys import status_key

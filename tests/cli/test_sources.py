@@ -11,9 +11,8 @@ import pytest
 from rich.console import Console
 
 from sinksdk import ConfigException
-from sinksdk.cli.live import render
+from sinksdk.cli.display import PlainProgress, render
 from sinksdk.cli.output import warn
-from sinksdk.cli.plain import PlainProgress
 from sinksdk.cli.run import summary
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import SourceTaskView

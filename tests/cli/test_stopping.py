@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ClosingReason, ConnectException
-from sinksdk.cli.driving import drive
-from sinksdk.cli.plain import PlainProgress
-from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.display import PlainProgress
+from sinksdk.cli.signals import ShutdownSignals, drive
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.launchers import LauncherOnDemand
 from sinksdk.launch.prepare import Place, prepare

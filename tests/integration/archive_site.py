@@ -145,7 +145,7 @@ class Site:
         self, *options: str, master: str = "local[2]", env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """``sinksdk run`` in a process group of its own."""
-        command = [sys.executable, "-m", "sinksdk.cli", "run", str(self.config)]
+        command = [sys.executable, "-m", "sinksdk", "run", str(self.config)]
         command += [*self.source, "--store", self.store, "--master", master]
         process = subprocess.Popen(
             [*command, *options],

@@ -152,7 +152,7 @@ class HeldSite:
         return self.folder / f"driver-{number}.log"
 
     def _command(self, *what: str) -> list[str]:
-        return [sys.executable, "-m", "sinksdk.cli", *what, "--store", f"sqlite:///{self.store_file}"]
+        return [sys.executable, "-m", "sinksdk", *what, "--store", f"sqlite:///{self.store_file}"]
 
 
 class Transaction:

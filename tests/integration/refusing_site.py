@@ -77,7 +77,7 @@ class Site:
             **config,
         }
         (self.folder / "sink.json").write_text(json.dumps({"name": "sink", "config": keys}))
-        command = [sys.executable, "-m", "sinksdk.cli", "run", "sink.json", "--until-caught-up", *source]
+        command = [sys.executable, "-m", "sinksdk", "run", "sink.json", "--until-caught-up", *source]
         done = subprocess.run(
             [*command, "--master", "local[2]"],
             cwd=self.folder,

@@ -36,7 +36,7 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.log = folder / "server.log"
-        command = [sys.executable, "-m", "sinksdk.cli", "server", *source, "--store", store]
+        command = [sys.executable, "-m", "sinksdk", "server", *source, "--store", store]
         command += ["--master", "local[2]", "--port", str(self.port), "--log-format", "json", *options]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(

@@ -53,7 +53,7 @@ class Bench:
             **{key.replace("_", "."): value for key, value in config.items()},
         }
         (self.folder / "lines.json").write_text(json.dumps({"name": "lines", "config": keys}))
-        command = [sys.executable, "-m", "sinksdk.cli", "run", "lines.json"]
+        command = [sys.executable, "-m", "sinksdk", "run", "lines.json"]
         process = subprocess.Popen(
             [*command, "--source-directory", "topics", "--master", "local[2]", *arguments],
             cwd=self.folder,

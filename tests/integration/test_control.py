@@ -27,7 +27,7 @@ class Operator:
 
     def __call__(self, *command: str, code: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "sinksdk.cli", *command, "--store", self._archive.store],
+            [sys.executable, "-m", "sinksdk", *command, "--store", self._archive.store],
             cwd=self._archive.folder,
             capture_output=True,
             text=True,

@@ -99,7 +99,7 @@ def open_uploads(archive: Site) -> list[str]:
 
 
 def sinksdk(archive: Site, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "sinksdk.cli", *arguments, "--store", archive.store]
+    command = [sys.executable, "-m", "sinksdk", *arguments, "--store", archive.store]
     return subprocess.Popen(
         command, cwd=archive.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )  # fmt: skip

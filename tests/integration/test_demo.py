@@ -16,7 +16,7 @@ import pytest
 def test_the_demonstration_archives_every_flight_once(tmp_path: Path) -> None:
     """It is interrupted in mid-file, commits what was in hand, verifies 336,776 records, and cleans up."""
     done = subprocess.run(
-        [sys.executable, "-m", "sinksdk.cli", "demo"],
+        [sys.executable, "-m", "sinksdk", "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -192,7 +192,7 @@ def command_line(
     raw = {**site._raw, "connector.class": "line_sink:LineSink"}
     raw |= {key.replace("_", "."): value for key, value in settings.items()}
     (folder / "lines.json").write_text(json.dumps(raw))
-    command = [sys.executable, "-m", "sinksdk.cli", "run", "lines.json", "--store", site._store]
+    command = [sys.executable, "-m", "sinksdk", "run", "lines.json", "--store", site._store]
     process = subprocess.Popen(
         [*command, "--source-directory", str(site.topics), "--master", "local[2]", *options],
         cwd=folder,

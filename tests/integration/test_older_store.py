@@ -19,7 +19,7 @@ import pytest
 
 import sinksdk
 from sinksdk.control.herder import Herder
-from sinksdk.control.info import ConnectorInfo
+from sinksdk.control.shown import ConnectorInfo
 from sinksdk.store import open_store
 from sinksdk.store.reports import ConnectorHistory
 from tests.integration.archive_site import Site, client, site

@@ -16,8 +16,8 @@ from sinksdk import ClosingReason, OffsetRange, TopicPartition
 from sinksdk.control import registry
 from sinksdk.engine.source_outcome import End
 from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.spark.generation_job import SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_job import SparkSourceLauncher
 from sinksdk.store import current_plan, identify, open_store
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.server.auth import Credentials
+from sinksdk.server.middleware import Credentials
 from sinksdk.store import MemoryStore, Store
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import history_key

@@ -53,7 +53,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     monkeypatch.setattr("sinksdk.spark.context.start_spark", made.start)
     monkeypatch.setattr("sinksdk.spark.context.is_alive", lambda context: context.is_alive)
     monkeypatch.setattr("sinksdk.spark.context.forget_dead_spark", made.bury)
-    monkeypatch.setattr("sinksdk.spark.active.active_spark", made.active)
+    monkeypatch.setattr("sinksdk.spark.context.active_spark", made.active)
     yield made
     launch_spark._STARTED.clear()
 

@@ -11,8 +11,8 @@ import pytest
 from sinksdk import ConfigException
 from sinksdk.launch import spark_options
 from sinksdk.launch.spark_options import SparkOptions, SparkSettings
-from sinksdk.spark import configured as spark_configured
-from sinksdk.spark.configured import configured, master_to_start
+from sinksdk.spark import conf as spark_configured
+from sinksdk.spark.conf import configured, master_to_start
 from sinksdk.spark.context import spark_conf
 
 

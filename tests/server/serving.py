@@ -5,20 +5,20 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from sinksdk import OffsetAndMetadata, TopicPartition
-from sinksdk.cli.server import RestServer, ServerOptions
-from sinksdk.cli.source import SourceOptions
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.spark_options import SparkSettings
+from sinksdk.launch.idle import sink_to_alter, source_target
+from sinksdk.launch.topics import TopicDirectory
+from sinksdk.server.rest import RestServer
+from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
-from sinksdk.support.logs import WARNINGS
 
 T0 = TopicPartition("orders", 0)
 
@@ -35,21 +35,15 @@ def serving(
     """The address of a server of this store, which runs no connectors; it ends with the block."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = ServerOptions(
-        SourceOptions(directory="topics"),
-        store.url,
-        "local[1]",
-        "127.0.0.1",
-        port,
-        credentials,
-        allowed_hosts,
-        config_env,
-        config_files,
-        WARNINGS,
+    topics, providers = TopicDirectory("topics"), ConfigProviders(config_env, config_files, "not allowed")
+    rest = RestServer("127.0.0.1", port, credentials, allowed_hosts)
+    rest.serve(
+        store,
+        providers,
+        targets=partial(source_target, topics, providers=providers),
+        sinks=partial(sink_to_alter, topics, providers=providers),
+        places=lambda: None,
     )
-    deployment = Deployment(options.source.topics(), store, store.url, SparkSettings("local[1]"))
-    rest = RestServer(options)
-    rest.serve(deployment, lambda: None)
     with rest:
         yield f"http://127.0.0.1:{port}"
 

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from sinksdk import ConfigException
 from sinksdk.server.app import create_app
-from sinksdk.server.auth import Credentials, is_loopback
+from sinksdk.server.middleware import Credentials, is_loopback
 from sinksdk.store import MemoryStore
 
 

@@ -10,10 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.control.registry import create
-from sinksdk.server.app import create_app
-from sinksdk.server.auth import Credentials
-from sinksdk.server.latest import PATIENCE
-from sinksdk.server.waiting import create_waiting_app
+from sinksdk.server.admin import PATIENCE
+from sinksdk.server.app import create_app, create_waiting_app
+from sinksdk.server.middleware import Credentials
 from sinksdk.store import MemoryStore, Store
 from sinksdk.store.base import Stored
 
@@ -98,7 +97,7 @@ def test_many_connectors_have_the_numbers_of_the_scrape_before(
     client: TestClient, store: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Collecting them takes longer than a scrape may, and the store answers: the next scrape has them."""
-    from sinksdk.server import metrics  # noqa: PLC0415 - only to slow it down
+    from sinksdk.server import admin  # noqa: PLC0415 - only to slow it down
 
     is_slow = threading.Event()
     quick = client.get("/metrics").text
@@ -107,7 +106,7 @@ def test_many_connectors_have_the_numbers_of_the_scrape_before(
         is_slow.wait(2.5)
         return b"slow 1\n", "text/plain"
 
-    monkeypatch.setattr(metrics, "exposition", slow)
+    monkeypatch.setattr(admin, "exposition", slow)
     with TestClient(create_app(store)) as other:
         assert other.get("/metrics").status_code == 503
         time.sleep(1.2)

@@ -180,7 +180,7 @@ def test_a_method_that_a_path_does_not_have(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "sinksdk.cli.__main__:x",
+        "sinksdk.__main__:x",
         "this_is_not_there:X",
         "..x:Y",
         "os.environ",

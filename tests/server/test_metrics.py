@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 
 from sinksdk.control.registry import create
 from sinksdk.server.app import create_app
-from sinksdk.server.auth import Credentials
+from sinksdk.server.middleware import Credentials
 from sinksdk.store import MemoryStore, Store
 from tests.server.test_rest import Flaky
 

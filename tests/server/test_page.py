@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
-from sinksdk.server.auth import Credentials
+from sinksdk.server.middleware import Credentials
 from sinksdk.store import MemoryStore
 from tests.server.test_auth import basic
 

@@ -19,10 +19,10 @@ def records(offset: int) -> SinkRecords:
 
 def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
     """While the source is silent the task hears so, again and again."""
-    more = threading.Event()
+    more, one = threading.Event(), records(1)  # made here: the first ones take their time
 
     def source() -> Generator[SinkRecords | None]:
-        yield records(1)
+        yield one
         yield None
         more.wait(10)
         yield records(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sinksdk.spark.hanging import HangWatch
+from sinksdk.spark.watches import HangWatch
 from sinksdk.testing import ManualClock
 
 

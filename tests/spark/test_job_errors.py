@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.generation_job import SparkGeneration, _first_line
-from sinksdk.spark.python_errors import missing_module, raised
+from sinksdk.spark.jvm import missing_module, raised
 
 
 class JavaThrowable:

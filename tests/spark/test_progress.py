@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.engine import PartitionOutcome
-from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.attempts import Attempt
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.hanging import HangWatch
 from sinksdk.spark.progress import ProgressWriter
+from sinksdk.spark.watches import ClosingWatch, HangWatch
 from sinksdk.store import MemoryStore, ask_to_close, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
@@ -40,9 +41,9 @@ class Worker:
 
 
 def writer(store: MemoryStore, generation: int, attempt: int) -> ProgressWriter:
-    spec = GenerationSpec("memory:", "id", "c", generation)
-    worker: Any = Worker()
-    return ProgressWriter(store, spec, 0, attempt, worker, clock=ManualClock(), epoch=lambda: 7.0)
+    spec, worker, taken = GenerationSpec("memory:", "id", "c", generation), cast("Any", Worker()), Mock()
+    taken.ledger.attempt = attempt
+    return ProgressWriter(Attempt(spec, store, 0, taken, ManualClock()), worker)
 
 
 def written(store: MemoryStore) -> TaskProgress:
@@ -56,7 +57,7 @@ def test_progress_has_the_measures() -> None:
     store = MemoryStore()
     writer(store, 1, 1).write()
 
-    assert written(store).measures == TaskMeasures(records_read=7)
+    assert written(store).measures == TaskMeasures(records_read=1_700_001_000)
 
 
 def test_a_task_that_has_ended_reads_nothing_more() -> None:
@@ -89,7 +90,7 @@ def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock() -> None:
     closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
     table.write(store, task_count_key("c"), TaskCountRecord(claimed=1, planned=1), None)
     ask_to_close(store, "c", 1, closing)
-    watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", 1), clock, clock.time)
+    watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", 1), clock)
     watch.look()
 
     request = watch.request()
@@ -111,7 +112,7 @@ def test_a_hang_noticed_while_the_store_is_away_is_told_once_it_is_back() -> Non
 
     store = Away(patience=0.0)
     task, clock = writer(store, 1, 1), ManualClock()
-    watch = HangWatch("task 0", 10.0, clock, task.tell_of_hang)
+    watch = HangWatch("task 0", 10.0, clock, task.report_hang)
     clock.advance(11.0)
     watch.look()
     store.is_away = False

@@ -12,9 +12,9 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException
 from sinksdk.engine.source_outcome import End
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
+from sinksdk.spark.generation_job import _expect_room
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
-from sinksdk.spark.source_job import _expect_room
 from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.generations import Generations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,11 +16,10 @@ from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
-from sinksdk.spark.closing_watch import ClosingWatch
+from sinksdk.spark.attempts import Attempt
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_calls import WatchedSourceTask
-from sinksdk.spark.source_progress import SourceProgressWriter
-from sinksdk.spark.source_watch import SourceTaskWatch
+from sinksdk.spark.progress import SourceProgressWriter
+from sinksdk.spark.source_watch import SourceTaskWatch, WatchedSourceTask
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
@@ -103,28 +104,22 @@ class Scene:
         plan = self.generations.plan(self.generations.claim(), [TaskPlan(ranges=())], 1)
         self.spec = GenerationSpec("memory:", "id", "c", plan.generation)
         self.worker: Any = Worker()
-        self.progress = self.writer(attempt=1)
-        closing = ClosingWatch(self.store, self.spec, self.clock, self.clock.time)
+        self.progress = SourceProgressWriter(self.attempt(1))
         self.author = AuthorsTask()
-        self.task = WatchedSourceTask(self.author, self.clock)
-        self.watch = SourceTaskWatch(
-            self.worker,
-            self.task,
-            closing,
-            self.progress,
-            label="connector c, task 0",
-            hang_timeout=30.0,
-            interval=1.0,
-            clock=self.clock,
-            beside=self.beside,
-        )
         self.beside_runs = True
+        self.let_hang(30.0)
 
-    def writer(self, attempt: int) -> SourceProgressWriter:
-        """Of an attempt at the task."""
-        return SourceProgressWriter(
-            self.store, self.spec, 0, attempt, clock=self.clock, epoch=self.clock.time
+    def let_hang(self, timeout: float) -> None:
+        """The author's methods may take so long; 0: for ever."""
+        self.task = WatchedSourceTask(self.author, self.clock, timeout)
+        self.watch = SourceTaskWatch(
+            self.attempt(1), self.worker, self.task, self.progress, interval=1.0, beside=self.beside
         )
+
+    def attempt(self, number: int) -> Attempt:
+        taken = Mock()
+        taken.ledger.attempt = number
+        return Attempt(self.spec, self.store, 0, taken, self.clock)
 
     def beside(self, run: Callable[[], None]) -> None:
         if self.beside_runs:
@@ -192,8 +187,11 @@ def test_a_task_of_a_generation_that_is_over_is_given_up_at_once(scene: Scene) -
     assert scene.worker.calls == ["cancel"]
 
 
-def test_progress_is_written_every_two_seconds(scene: Scene) -> None:
+def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """State, records, transactions, and the rate since the time before."""
+    monkeypatch.setattr(
+        random, "uniform", lambda *_: 1.0
+    )  # whole seconds: no turn comes a rounding error late
     scene.pass_(1)
     assert scene.written() == SourceProgress(state="RUNNING", records=30, transactions=3, rate=30.0)
     scene.worker.records = 50
@@ -220,7 +218,7 @@ def test_progress_has_measures_and_offsets(scene: Scene) -> None:
 
 def test_a_later_attempts_progress_stays(scene: Scene) -> None:
     """An attempt that has been replaced does not write over its successor's."""
-    scene.writer(attempt=2).write_if_due(scene.worker)
+    SourceProgressWriter(scene.attempt(2)).write_if_due(scene.worker)
     scene.worker.records = 1
     scene.pass_(5)
     assert scene.written().records == 30
@@ -305,17 +303,7 @@ def test_where_a_stop_is_that_hangs_is_told_too(scene: Scene) -> None:
 
 def test_without_a_hang_timeout_everything_may_wait(scene: Scene) -> None:
     """`task.hang.timeout.ms=0`."""
-    scene.watch = SourceTaskWatch(
-        scene.worker,
-        scene.task,
-        ClosingWatch(scene.store, scene.spec, scene.clock, scene.clock.time),
-        scene.progress,
-        label="c",
-        hang_timeout=0,
-        interval=1.0,
-        clock=scene.clock,
-        beside=scene.beside,
-    )
+    scene.let_hang(0)
     scene.author.does = lambda: scene.pass_(10_000)
     CALLS["start"](scene.task)
     assert scene.worker.calls == []

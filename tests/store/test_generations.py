@@ -7,8 +7,8 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.control.registry import register
-from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store import (
     MemoryStore,
     StoreUnavailable,

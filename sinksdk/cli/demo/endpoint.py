@@ -24,23 +24,14 @@ _PATIENCE: Final = 60.0  # seconds until a part is taken after all, whatever bec
 
 
 class Stall(NamedTuple):
-    """Which part of which object waits.
-
-    Args:
-        key_end: end of the object's key.
-        part: number of the part, from 1.
-    """
+    """Which part, from 1, of the object whose key ends so waits."""
 
     key_end: str
     part: int
 
 
 class S3Endpoint:
-    """Serves S3 at a free port of 127.0.0.1 while it is used as a context manager.
-
-    Args:
-        stalls: uploads of these parts wait until :meth:`resume`.
-    """
+    """Serves S3 at a free port of 127.0.0.1 while the block runs; stalls wait until :meth:`resume`."""
 
     on_stalled: Callable[[], None]
     """Called once all of them wait, from a thread of the server."""

@@ -14,11 +14,9 @@ from rich.console import Console
 from sinksdk.cli.demo.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint, Stall
 from sinksdk.cli.demo.flights import TOPIC, write_topic
 from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
-from sinksdk.cli.driving import drive
-from sinksdk.cli.formatting import number
-from sinksdk.cli.output import stdout, warn, write
+from sinksdk.cli.output import number, stdout, warn, write
 from sinksdk.cli.run import progress_on, summary
-from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.signals import ShutdownSignals, drive
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Place, Prepared, prepare
 from sinksdk.launch.running import RunningConnector
@@ -46,11 +44,7 @@ _STORE: Final = "sinksdk.sqlite"
 
 
 def play(folder: Path, *, verbose: bool) -> None:
-    """Archive the flights, be interrupted, check the archive.
-
-    Args:
-        folder: an empty folder for everything.
-        verbose: show log lines.
+    """Archive the flights, be interrupted, check the archive; all of it in an empty folder.
 
     Raises:
         ConnectException: something failed, or the archive is not whole.

@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from sinksdk.cli.formatting import number
+from sinksdk.cli.output import number
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import Listener, PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
@@ -23,11 +23,9 @@ class Interrupted:
     """One partition at the rebalance.
 
     Args:
-        name: ``topic-partition``.
         read: offset after the last record its task had read.
         whole: where the last whole file ends: the most that a sink can commit that does not know that
             it is closing.
-        committed: what was committed.
     """
 
     name: str
@@ -37,13 +35,12 @@ class Interrupted:
 
 
 class Interruption(Silent):
-    """A listener that passes on what it hears, and keeps what one rebalance did.
+    """A listener that passes on what it hears, and shows what one rebalance did.
 
     Args:
-        listener: who else listens.
         flush_size: records of a whole file.
         resume: lets S3 answer again.
-        on_interrupted: told what was interrupted, once.
+        on_interrupted: called once, after the rebalance.
     """
 
     def __init__(
@@ -60,22 +57,22 @@ class Interruption(Silent):
         self._reason: ClosingReason | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
-        """See :class:`~sinksdk.control.progress.Listener`."""
+        """Passed on."""
         self._reason = None
         self._listener.planned(plan)
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`~sinksdk.control.progress.Listener`."""
+        """Passed on."""
         self._listener.progress(partitions)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """See :class:`~sinksdk.control.progress.Listener`."""
+        """Once every task has seen it, S3 answers again."""
         self._reason = reason
         self._listener.closing(generation, reason)
         threading.Timer(_SEEN, self._resume).start()
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """See :class:`~sinksdk.control.progress.Listener`."""
+        """What the rebalance has interrupted is shown."""
         self._listener.ended(generation, partitions)
         if self._reason is ClosingReason.REBALANCE:
             self._on_interrupted([self._interrupted(view) for view in partitions])

@@ -1,4 +1,4 @@
-"""What is known of a running connector, put together from what its driver tells. Shows nothing itself."""
+"""How far a running connector is, put together from what its driver reports. Shows nothing itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from sinksdk.cli.task_tally import TaskTally
+from sinksdk.cli.output import counted, number
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import LOST, PartitionView, SourceTaskView
 from sinksdk.records import TopicPartition
@@ -33,15 +33,11 @@ class Row:
     """One partition, or all of them together.
 
     Args:
-        name: ``topic-partition``.
         committed: next offset to read after the last commit (all: offsets below it).
         position: offset after the last record read, None while it is not being read.
-        end: where the source ends.
-        lag: offsets that are there and not committed.
-        rate: records per second, lately.
-        files: files since the start, None if the connector does not count any.
-        size: bytes since the start, likewise.
-        failure: why it failed, until it does better.
+        rate: records per second over the last ten seconds.
+        files: since the start; None if the connector does not count any. ``size``, in bytes, likewise.
+        failure: stays until the partition does better.
         lost: offsets after its commit that the source no longer had, and that were skipped.
     """
 
@@ -58,18 +54,53 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceTotals:
+    """What the tasks of a source have committed since its driver was started.
+
+    Args:
+        tasks: of the running generation, as they last were.
+        records: of the generations that have ended.
+        transactions: likewise.
+    """
+
+    tasks: Sequence[SourceTaskView] = ()
+    records: int = 0
+    transactions: int = 0
+
+    def ended(self, tasks: Sequence[SourceTaskView]) -> SourceTotals:
+        """Once the running generation has ended so."""
+        return SourceTotals(
+            (),
+            self.records + sum(task.records for task in tasks),
+            self.transactions + sum(task.transactions for task in tasks),
+        )
+
+    def __str__(self) -> str:
+        all_of_them = self.ended(self.tasks)
+        return committed(all_of_them.records, all_of_them.transactions)
+
+    def with_rate(self) -> str:
+        """What was committed, and how fast records are committed now."""
+        return f"{self}, {number(sum(task.rate for task in self.tasks))} records/s"
+
+
+def committed(records: int, transactions: int) -> str:
+    """Records and transactions, in a few words."""
+    return f"{counted(records, 'record')} committed in {counted(transactions, 'transaction')}"
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything at one moment.
 
     Args:
-        generation: its number, 0 before the first.
+        generation: 0 before the first.
         state: what happens now, in a few words.
         seconds: since the start.
         rows: by topic and partition.
-        total: all of them together.
-        records: records committed since the start, as far as tasks lived to report them.
+        records: committed since the start, as far as tasks lived to report them.
         offsets: by how much the commits have grown since the start: gaps between records included.
-        tally: what tasks of a source have done; None of a sink.
+        source: None of a sink.
     """
 
     generation: int
@@ -79,7 +110,7 @@ class Snapshot:
     total: Row
     records: int
     offsets: int
-    tally: TaskTally | None = None
+    source: SourceTotals | None = None
 
 
 class Rate:
@@ -89,7 +120,7 @@ class Rate:
         self._samples: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, total: int) -> None:
-        """The total was this much then; a smaller one than before is a new beginning (another attempt)."""
+        """A total that is smaller than the one before is a new beginning: another attempt's."""
         if self._samples and total < self._samples[-1][1]:
             self._samples.clear()
         self._samples.append((now, total))
@@ -104,11 +135,10 @@ class Rate:
         return (self._samples[-1][1] - before) / max(now - since, 1.0)
 
 
-class Board:
-    """A listener that remembers. Told by the driver's thread, read by any other.
+class RunProgress:
+    """A listener that remembers, of sinks and sources. The driver's thread reports, any thread asks.
 
-    Args:
-        clock: seconds, monotonic.
+    It keeps one map a figure, and so has more attributes than ten: partitions come and go in each by itself.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -123,7 +153,7 @@ class Board:
         self._rates: dict[TopicPartition, Rate] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._records = 0
-        self._tally: TaskTally | None = None
+        self._source: SourceTotals | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
@@ -136,7 +166,7 @@ class Board:
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """Positions have moved, or a moment has passed."""
         with self._lock:
-            self._take(partitions)
+            self._update(partitions)
             if any(view.position is not None for view in partitions):
                 self._state = _READING if self._state == _STARTING else self._state
             elif not self._generation:
@@ -150,7 +180,7 @@ class Board:
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - the listener's
         """The generation has ended."""
         with self._lock:
-            self._take(partitions)
+            self._update(partitions)
             for view in partitions:
                 self._before[view.partition] = self._before.get(view.partition, 0) + view.records
                 self._records += view.records - view.tail
@@ -161,14 +191,15 @@ class Board:
     def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
         """A source's tasks have got further, or a moment has passed."""
         with self._lock:
-            self._tally = (self._tally or TaskTally()).at(tasks)
+            before = self._source or SourceTotals()
+            self._source = SourceTotals(tuple(tasks), before.records, before.transactions)
             if tasks and self._state == _STARTING:
                 self._state = _RUNNING
 
     def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:  # noqa: ARG002 - the listener's
         """A source's generation has ended."""
         with self._lock:
-            self._tally = (self._tally or TaskTally()).ended(tasks)
+            self._source = (self._source or SourceTotals()).ended(tasks)
             self._state = _WAITING_TO_RETRY
 
     def over(self, outcome: str) -> None:
@@ -189,10 +220,10 @@ class Board:
                 _total(rows),
                 self._records,
                 self._offsets(),
-                self._tally,
+                self._source,
             )
 
-    def _take(self, partitions: Sequence[PartitionView]) -> None:
+    def _update(self, partitions: Sequence[PartitionView]) -> None:
         now = self._clock()
         self._views = {view.partition: view for view in partitions}
         for view in partitions:

@@ -1,0 +1,224 @@
+"""Progress as an operator sees it: a table on a terminal, lines in a pipe, a file or a container's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sinksdk.cli.output import counted, duration, number, size
+from sinksdk.cli.progress import Row, RunProgress, Snapshot, SourceTotals
+from sinksdk.context import ClosingReason
+from sinksdk.control.progress import PartitionView, SourceTaskView
+from sinksdk.store.records import GenerationPlan
+
+_MOST_ROWS: Final = 20
+_MOST_FAILURES: Final = 5
+_WIDE: Final = 100  # columns from which on the table has more air
+_PER_SECOND: Final = 4
+_INTERVAL: Final = 5.0  # seconds between two lines of progress
+
+
+# -- on a terminal -----------------------------------------------------------------------------------
+
+
+class LiveProgress(RunProgress):
+    """Draws one table again and again while it is used as a context manager."""
+
+    def __init__(self, console: Console, connector: str) -> None:
+        super().__init__()
+        self._console = console
+        self._connector = connector
+        # What others write to stderr meanwhile, log lines of tasks above all, appears above the table.
+        self._live = Live(
+            console=console, refresh_per_second=_PER_SECOND, get_renderable=self._render, redirect_stderr=True
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def note(self, text: str) -> None:
+        """A line above the table."""
+        self._console.print(Text(text))
+
+    def _render(self) -> RenderableType:
+        return render(self._connector, self.snapshot(), self._console.width)
+
+
+def render(connector: str, shown: Snapshot, width: int) -> RenderableType:
+    """Headline, table and failures, for a terminal of so many columns."""
+    parts = [connector, f"generation {shown.generation}"] if shown.generation else [connector]
+    headline = Text(" · ".join([*parts, shown.state, duration(shown.seconds)]), style="bold")
+    if shown.source is not None:
+        return Group(headline, Text(shown.source.with_rate()), _task_table(shown.source))
+    if not shown.rows:
+        return headline
+    return Group(headline, _table(shown, width), *_failures(shown.rows))
+
+
+def _table(shown: Snapshot, width: int) -> Table:
+    """The partitions that lag most, in their usual order, and the total."""
+    table = Table(box=None, padding=(0, 0, 0, 3 if width >= _WIDE else 2), pad_edge=False, header_style="dim")
+    table.add_column("partition", overflow="ellipsis", no_wrap=True, min_width=9)
+    for heading in ("read to", "committed", "end", "lag", "records/s", "files", "bytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    lagging = sorted(shown.rows, key=lambda row: -row.lag)[:_MOST_ROWS]
+    for row in sorted(lagging, key=shown.rows.index):
+        table.add_row(*_cells(row), style="red" if row.failure else "")
+    if len(shown.rows) > _MOST_ROWS:
+        table.add_row(f"… and {len(shown.rows) - _MOST_ROWS} more", style="dim")
+    if len(shown.rows) > 1:
+        table.add_row(*_cells(shown.total), style="bold")
+    return table
+
+
+def _task_table(source: SourceTotals) -> Table:
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="dim")
+    table.add_column("task", justify="right")
+    table.add_column("state")
+    for heading in ("records", "transactions", "records/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("failed with", overflow="fold")
+    for task in source.tasks[:_MOST_ROWS]:
+        cells = number(task.records), number(task.transactions), number(task.rate), task.failure or ""
+        table.add_row(str(task.task), task.state, *cells, style="red" if task.failure else "")
+    return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    offsets = map(number, (row.position, row.committed, row.end, row.lag))
+    return (row.name, *offsets, number(row.rate), number(row.files), size(row.size))
+
+
+def _failures(rows: Sequence[Row]) -> Iterator[Text]:
+    failed = [row for row in rows if row.failure]
+    for row in failed[:_MOST_FAILURES]:
+        yield Text(f"{row.name}: {row.failure}", style="red")
+    if len(failed) > _MOST_FAILURES:
+        yield Text(f"and {counted(len(failed) - _MOST_FAILURES, 'more failed partition')}", style="red")
+
+
+# -- elsewhere ---------------------------------------------------------------------------------------
+
+
+class PlainProgress(RunProgress):
+    """Writes a line per event, and one every few seconds in between.
+
+    Args:
+        interval: seconds between two lines of progress; infinite: there are none.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        interval: float = _INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock)
+        self.note = write
+        """A line of its own."""
+        self._interval = interval
+        self._begun = clock()
+        self._next = 0.0
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put away."""
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A line with what is to be done."""
+        super().planned(plan)
+        self._begun = self._clock()
+        self._next = self._begun + self._interval
+        self.note(f"generation {plan.generation}: {_work(plan)}")
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """Now and then a line."""
+        super().progress(partitions)
+        self._write_if_due(_amounts)
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A line with the reason."""
+        super().closing(generation, reason)
+        self.note(f"generation {generation}: closing, {reason}")
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """A line with what was done, and one for each failure."""
+        super().ended(generation, partitions)
+        self._write_end(generation, _outcome(partitions))
+        for view in partitions:
+            if view.failure is not None:
+                self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
+
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """Now and then a line."""
+        super().tasks(tasks)
+        self._write_if_due(lambda shown: (shown.source or SourceTotals()).with_rate())
+
+    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+        """A line with what was done, and one for each failure."""
+        super().tasks_ended(generation, tasks)
+        self._write_end(generation, str(SourceTotals(tasks)))
+        for view in tasks:
+            if view.failure is not None:
+                self.note(f"task {view.task} failed: {view.failure}")
+
+    def _write_end(self, generation: int, outcome: str) -> None:
+        self.note(f"generation {generation}: ended after {duration(self._clock() - self._begun)}, {outcome}")
+
+    def _write_if_due(self, amounts: Callable[[Snapshot], str]) -> None:
+        """A line of progress, if the last one is long enough ago and there is news."""
+        if self._clock() < self._next:
+            return
+        shown = self.snapshot()
+        line = f"{shown.state}: {amounts(shown)}"
+        if line != self._last:
+            self._last = line
+            self._next = self._clock() + self._interval
+            self.note(line)
+
+
+def _work(plan: GenerationPlan) -> str:
+    ranges = [planned for task in plan.tasks for planned in task.ranges]
+    if not ranges:
+        return counted(len(plan.tasks), "task")  # a source's
+    offsets = sum(planned.end - planned.start for planned in ranges)
+    return (
+        f"{counted(len(plan.tasks), 'task')}, {counted(len(ranges), 'partition')}, "
+        f"{counted(offsets, 'offset')} to read"
+    )
+
+
+def _amounts(shown: Snapshot) -> str:
+    total = shown.total
+    parts = [f"{number(shown.offsets)} committed", f"lag {number(total.lag)}"]
+    parts.append(f"{number(total.rate)} records/s")
+    if total.files is not None:
+        parts.append(counted(total.files, "file"))
+    if total.size is not None:
+        parts.append(size(total.size))
+    return ", ".join(parts)
+
+
+def _outcome(partitions: Sequence[PartitionView]) -> str:
+    read, again = sum(view.records for view in partitions), sum(view.tail for view in partitions)
+    if not read:
+        return "nothing read"
+    committed = (
+        f"{number(read - again)} committed, {number(again)} kept for later" if again else "all committed"
+    )
+    return f"{counted(read, 'record')} read, {committed}"
