@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.topics.kafka.client_file import read_client_file
+from sinksdk.topics.kafka.client import read_client_file
 
 
 def read(folder: Path, text: str) -> dict[str, str]:

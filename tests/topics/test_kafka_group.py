@@ -49,7 +49,7 @@ class Consumer:
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Consumer:
     made = Consumer()
-    monkeypatch.setattr("sinksdk.topics.kafka.group.bystander", lambda *_: made)
+    monkeypatch.setattr("sinksdk.topics.kafka.cluster.bystander", lambda *_: made)
     return made
 
 

@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 
 from sinksdk import ConfigException
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
-from sinksdk.topics.kafka import KafkaClient, librdkafka, rdkafka
+from sinksdk.topics.kafka import KafkaClient, client, rdkafka
+from sinksdk.topics.kafka.client import translated
 from sinksdk.topics.kafka.cluster import Cluster
-from sinksdk.topics.kafka.librdkafka import translated
 from sinksdk.topics.kafka.reader import PROPERTIES
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="p\\"w;x" ;'
@@ -60,7 +60,7 @@ CONSUMER = {
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """What has been told since; a process tells each thing once."""
-    librdkafka._tell.cache_clear()
+    client._tell.cache_clear()
     return lambda: [record.getMessage() for record in caplog.records]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from sinksdk import MissingSourceTopicException, RetriableException
-from sinksdk.topics.kafka.planned_topics import PlannedTopics
+from sinksdk.topics.kafka.cluster import PlannedTopics
 
 IDS = {"a": "id-a", "b": "id-b"}
 

@@ -19,11 +19,9 @@ from sinksdk.errors import (
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Subscription
 from sinksdk.topics.directory.footers import DataFile, Footers
-from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Layout, local_root
-from sinksdk.topics.directory.listings import Listings
+from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Layout, Listings, Unfinished, local_root
+from sinksdk.topics.directory.log import Transactions, Visibility
 from sinksdk.topics.directory.reader import TopicDirectoryReader
-from sinksdk.topics.directory.transactions import Transactions, Visibility
-from sinksdk.topics.directory.unfinished import Unfinished
 
 
 @dataclass(frozen=True, slots=True, eq=False)

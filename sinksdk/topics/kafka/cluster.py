@@ -7,7 +7,8 @@ happens when a broker is restarted; only topic ids cannot be had otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
@@ -17,10 +18,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined] # public, not listed
 
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.errors import ConfigException, ConnectException, MissingSourceTopicException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions
-from sinksdk.topics.kafka.librdkafka import without_consumers_own
+from sinksdk.topics.kafka.client import KafkaClient, without_consumers_own
 
 _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within it
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
@@ -263,3 +264,156 @@ class Cluster:
                 elif row.error.code() not in GONE:
                     raise KafkaException(row.error)
         return found
+
+
+# What Kafka answers to a commit from outside while somebody is in the group.
+_IN_USE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class ConsumerGroup:
+    """A consumer group whose offsets are read and written from outside; nobody ever joins it.
+
+    Args:
+        name: its name; Connect's for a sink is ``connect-<connector>``.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._consumer = bystander(cluster.properties, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"consumer group {self.name} at {self._cluster.bootstrap}"
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What it has committed of these partitions; nothing where it does not exist.
+
+        Raises:
+            RetriableException: no broker answers.
+            ConnectException: access is denied.
+        """
+        rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
+        with asking(self._cluster.bootstrap, str(self)):
+            found = self._consumer.committed(rows, timeout=_TIMEOUT) if rows else []
+            _raise_any(found)
+        return {TopicPartition(row.topic, row.partition): row.offset for row in found if row.offset >= 0}
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make its offsets these; those of other partitions stay. A topic that is gone has none any more.
+
+        Raises:
+            RetriableException, ConnectException: as :meth:`offsets`; also where a consumer is in the group.
+        """
+        with asking(self._cluster.bootstrap, str(self)):
+            self._commit(offsets)
+
+    def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether consumers are in it, which may still commit. Kafka lets nobody else commit meanwhile.
+
+        Args:
+            offsets: what it has committed: they are written back, which changes nothing. Without any there
+                is nothing to find out.
+
+        Raises:
+            RetriableException, ConnectException: as :meth:`offsets`.
+        """
+        with asking(self._cluster.bootstrap, str(self)):
+            try:
+                self._commit(offsets)
+            except KafkaException as error:
+                if error.args[0].code() in _IN_USE:
+                    return True
+                raise
+        return False
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        rows = [KafkaPartition(p.topic, p.partition, offset) for p, offset in sorted(offsets.items())]
+        if not rows:
+            return
+        try:
+            done = self._consumer.commit(offsets=rows, asynchronous=False)
+        except KafkaException as error:
+            # The whole call fails, with one of their errors, where no partition succeeds.
+            if error.args[0].code() not in GONE:
+                raise
+            return
+        _raise_any([row for row in done if row.error is None or row.error.code() not in GONE])
+
+
+def _raise_any(rows: Collection[KafkaPartition]) -> None:
+    for row in rows:
+        if row.error is not None:
+            raise KafkaException(row.error)
+
+
+Overrides = tuple[tuple[str, str], ...]
+
+
+class PlannedTopics:
+    """Vouches for topics by their ids (:data:`~sinksdk.engine.vouching.Vouch`).
+
+    Kafka's readers know names only: they go on in whatever has the name.
+
+    Args:
+        ids: id of each topic as it was planned; of others nothing is known, and nothing is said.
+        topic_ids: asks for the ids of topics as they are now, see
+            :meth:`~sinksdk.topics.kafka.cluster.Cluster.topic_ids`.
+    """
+
+    def __init__(
+        self, ids: Mapping[str, str], topic_ids: Callable[[Collection[str]], Mapping[str, str]]
+    ) -> None:
+        self._ids = ids
+        self._topic_ids = topic_ids
+
+    def __call__(self, topics: Collection[str]) -> dict[str, ConnectException]:
+        """The errors of topics that are not as planned; without an answer, of all that were asked about."""
+        asked = sorted(self._ids.keys() & set(topics))
+        if not asked:
+            return {}
+        try:
+            now = self._topic_ids(asked)
+        except ConnectException as error:
+            return dict.fromkeys(asked, error)
+        return {
+            topic: _replaced(topic, self._ids[topic], now.get(topic))
+            for topic in asked
+            if now.get(topic) != self._ids[topic]
+        }
+
+
+def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicException:
+    what = "was deleted" if now is None else f"was deleted and created again (its id is {now})"
+    return MissingSourceTopicException(
+        [topic],
+        f"topic {topic!r} {what} while it was read (its id was {planned}): nothing that was read of it since "
+        f"the last commit is committed",
+    )
+
+
+def planned_topics(
+    client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]
+) -> PlannedTopics:
+    """Vouches for a cluster's topics; nobody is connected to until somebody asks.
+
+    Args:
+        overrides: properties of its consumers, as of :class:`~sinksdk.topics.kafka.source.KafkaSource`.
+        ids: as of :class:`PlannedTopics`.
+
+    Raises:
+        ConfigException: the client's properties cannot be used on this host: their file is not there.
+    """
+    return PlannedTopics(ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids)
+
+
+@functools.lru_cache(maxsize=4)
+def _cluster_of(client: KafkaClient, overrides: Overrides) -> Cluster:
+    """One for all tasks of a Python worker, which has many of them one after the other."""
+    return Cluster(client.librdkafka(dict(overrides)))

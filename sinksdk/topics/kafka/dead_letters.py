@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import SinkRecord
-from sinksdk.settings.error_handling import DEAD_LETTER_TOPIC
+from sinksdk.settings.job import DEAD_LETTER_TOPIC
 from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
 from sinksdk.topics.kafka.producers import PRODUCER
 

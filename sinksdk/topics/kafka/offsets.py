@@ -1,4 +1,4 @@
-"""Reads source offsets from their topic in Kafka."""
+"""Source offsets in a Kafka topic, in the format of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -17,11 +17,55 @@ from sinksdk.engine.writer import CommittedOffsets
 from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster, asking, bystander
-from sinksdk.topics.kafka.offsets_topic import parsed_key, parsed_offset
+
+
+class OffsetRecord(NamedTuple):
+    """A record of the topic: the key ``["<connector>",{<partition>}]``, the value ``{<offset>}``."""
+
+    key: bytes
+    value: bytes | None
+
+    @classmethod
+    def of(cls, connector: str, position: SourcePosition) -> OffsetRecord:
+        """How far a source partition was read."""
+        return cls(_key(connector, position.partition), as_json(position.offset).encode())
+
+    @classmethod
+    def forgetting(cls, connector: str, partition: SourcePartition) -> OffsetRecord:
+        """A tombstone: as if nothing of the source partition had been read."""
+        return cls(_key(connector, partition), None)
+
+
+def _key(connector: str, partition: SourcePartition) -> bytes:
+    """Equal partitions make equal keys: compaction goes by their bytes."""
+    name = json.dumps(connector, ensure_ascii=False)
+    return f"[{name},{as_json(partition)}]".encode()
+
+
+def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
+    """Connector and source partition of a record, whoever wrote it; None for a key of another form."""
+    try:
+        connector, partition = json.loads(key or b"")
+    except (ValueError, TypeError):
+        return None
+    return (connector, partition) if isinstance(connector, str) and isinstance(partition, dict) else None
+
+
+def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
+    """The source offset in a record; None for one that takes an earlier one back.
+
+    Raises:
+        ValueError: it is none.
+    """
+    offset = json.loads(value) if value is not None else None
+    if offset is not None and not isinstance(offset, dict):
+        raise ValueError(value)
+    return offset
+
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Topics of a connector's own, made where they are missing."""
+"""Topics of a connector's own, created where they are missing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # public, but not listed
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
-from sinksdk.topics.kafka.client import BOOTSTRAP
+from sinksdk.settings.job import DEAD_LETTER_TOPIC
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
 from sinksdk.topics.kafka.cluster import REFUSED
+from sinksdk.topics.kafka.producers import PRODUCER
 
 _TIMEOUT: Final = 15.0  # seconds
 _PASSING: Final = frozenset(
@@ -105,3 +109,55 @@ class OwnTopic:
             f"{why}; check that the cluster answers there, and that the connector's user may describe and "
             f"create topics, or create the topic yourself"
         )
+
+
+ADMIN: Final = "admin.override."
+"""What keys of the clients that create topics begin with."""
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
+# Dead letters keep their timestamps: with the cluster's retention old ones would be deleted at once.
+_KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
+    """Create the dead letter topic unless it is there: one partition, as Connect makes it, kept for ever.
+
+    Returns:
+        Whether it was created.
+
+    Raises:
+        ConfigException: the cluster refuses; it says what to do.
+        RetriableException: it does not answer.
+    """
+    topic = OwnTopic(
+        f"the dead letter topic '{config.dead_letter_topic}'",
+        config.dead_letter_topic,
+        name_key=DEAD_LETTER_TOPIC,
+        partitions=1,
+        replicas=config.dead_letter_replication_factor,
+        replicas_key="errors.deadletterqueue.topic.replication.factor",
+        config=_KEPT,
+    )
+    return topic.ensure(kafka.librdkafka(config.overrides(PRODUCER), consumes=False))
+
+
+def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> bool:
+    """Create the topic of a connector's offsets unless it is there, compacted.
+
+    Returns:
+        Whether it was created.
+
+    Raises:
+        ConfigException: the cluster refuses; it says what to do.
+        RetriableException: it does not answer.
+    """
+    topic = OwnTopic(
+        f"the topic of source offsets '{config.offsets_storage_topic}'",
+        config.offsets_storage_topic,
+        name_key="offsets.storage.topic",
+        partitions=config.offset_storage_partitions,
+        replicas=config.offset_storage_replication_factor,
+        replicas_key="offset.storage.replication.factor",
+        config=_COMPACTED,
+    )
+    return topic.ensure(kafka.librdkafka(config.overrides(ADMIN), consumes=False))

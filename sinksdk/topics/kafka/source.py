@@ -2,16 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions, Subscription
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.cluster import Cluster
-from sinksdk.topics.kafka.probe import first_offsets
+from sinksdk.topics.kafka.cluster import Cluster, bystander
 from sinksdk.topics.kafka.reader import KafkaReader
+
+_READING: Final[Mapping[str, Any]] = {
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
+    "fetch.min.bytes": 1,  # whatever the reader waits for
+    "fetch.wait.max.ms": 500,
+    "queued.min.messages": 1,  # of each partition one is enough
+}
+_SILENCE: Final = 5.0  # seconds without any answer; of whom there is none yet it is taken that he has records
+_LONGEST: Final = 30.0  # seconds for all; who was not heard of by then is asked the next time
+
+
+def first_offsets(
+    properties: Mapping[str, str],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[TopicPartition, int]:
+    """Offset of the first record in each range, its end where it holds none; its start where nobody answers.
+
+    One consumer asks about all of them together: a broker gets one request for all its partitions.
+
+    Args:
+        clock: seconds on a clock that never jumps.
+
+    Returns:
+        The same of the partitions that there was time for.
+    """
+    found: dict[TopicPartition, int] = {}
+    with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
+        consumer.assign([KafkaPartition(p.topic, p.partition, asked.start) for p, asked in ranges.items()])
+        heard = begun = clock()
+        while len(found) < len(ranges) and clock() - begun < _LONGEST:
+            if clock() - heard >= _SILENCE:
+                return {partition: asked.start for partition, asked in ranges.items()} | found
+            message = consumer.poll(max(heard + _SILENCE - clock(), 0.0))  # below 0 it would wait for ever
+            partition = _partition_of(message)
+            if message is None or partition is None or partition in found:
+                continue
+            answer = _answer(message, ranges[partition])
+            if answer is None:
+                continue
+            found[partition], heard = answer, clock()
+            if message.error() is None:
+                _pause(consumer, partition)
+    return found
+
+
+def _partition_of(message: Message | None) -> TopicPartition | None:
+    """Whose answer it is; None of what concerns no partition."""
+    if message is None or message.topic() is None or message.partition() is None:
+        return None
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))
+
+
+def _answer(message: Message, asked: OffsetRange) -> int | None:
+    """What an answer says of a range; None: the client asks again."""
+    error = message.error()
+    if error is None:
+        return min(int(message.offset() or 0), asked.end)
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+        return asked.end
+    return None if error.retriable() else asked.start
+
+
+def _pause(consumer: Any, partition: TopicPartition) -> None:
+    """Fetch no more of it; if that fails, a few records more are fetched in vain."""
+    with suppress(KafkaException):
+        consumer.pause([KafkaPartition(partition.topic, partition.partition)])
+
 
 _ISOLATION: Final = "isolation.level"
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -17,7 +18,7 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.offsets_topic import OffsetRecord
+from sinksdk.topics.kafka.offsets import KafkaOffsets, OffsetRecord
 from sinksdk.topics.kafka.producers import PRODUCER, producer_properties
 
 _TIMEOUT: Final = 15.0  # seconds for one request; what is not done by then is asked for again
@@ -264,3 +265,20 @@ def _longest_transaction(config: SourceConnectorConfig) -> int:
         return int(asked)
     meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
     return max(_LONGEST_TRANSACTION, 2 * meant)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTarget:
+    """A Kafka cluster as where sources write. See :class:`~sinksdk.engine.writer.Target`.
+
+    Args:
+        client: how it is reached; each connector's own properties come on top.
+    """
+
+    client: KafkaClient
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> KafkaWriter:
+        return KafkaWriter.of(config, self.client, name)
+
+    def offsets(self, config: SourceConnectorConfig) -> KafkaOffsets:
+        return KafkaOffsets.of(config, self.client)
