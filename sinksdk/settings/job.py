@@ -1,4 +1,4 @@
-"""Keys of every connector besides what it reads or writes: its name, its timing, and its error handling."""
+"""Keys of every connector: its name, its timing, and its error handling."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def plugins() -> Iterator[Plugin]:
 
 
 def preload() -> None:
-    """Import every installed connector. What cannot be imported is told by whoever uses it."""
+    """Import every installed connector; import errors are raised where it is used."""
     for entry in entry_points(group=GROUP):
         with contextlib.suppress(Exception, SystemExit):
             entry.load()
@@ -60,12 +60,12 @@ ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
 
 
 def sink_class(name: str) -> type[SinkConnector]:
-    """The class of a connector that must be a sink. Otherwise as :func:`connector_class`."""
+    """As :func:`connector_class`; ConfigException also where it is no sink."""
     return _of_kind(SinkConnector, name)
 
 
 def source_class(name: str) -> type[SourceConnector]:
-    """The class of a connector that must be a source. Otherwise as :func:`connector_class`."""
+    """As :func:`connector_class`; ConfigException also where it is no source."""
     return _of_kind(SourceConnector, name)
 
 
@@ -102,7 +102,7 @@ def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
 
 
 def _kind(thing: object) -> str:
-    """What it is, not what it holds: a name may lead to anything in memory, secrets included."""
+    """Not the value: a name may lead to anything in memory, secrets included."""
     return f"the class {thing.__qualname__}" if isinstance(thing, type) else f"of type {type(thing).__name__}"
 
 

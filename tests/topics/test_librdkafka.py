@@ -60,7 +60,7 @@ CONSUMER = {
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """What has been told since; a process tells each thing once."""
-    client._tell.cache_clear()
+    client._warn_once.cache_clear()
     return lambda: [record.getMessage() for record in caplog.records]
 
 

@@ -65,10 +65,10 @@ _COLUMNS: Final[Mapping[str, _Column]] = {
 
 
 def check_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> frozenset[str]:
-    """The columns there are to read; one without a type, whose rows are all null, counts as absent.
+    """The columns there are to read; one of the null type counts as absent.
 
     Raises:
-        ConnectException: a required column is missing, or one has a type it cannot have.
+        ConnectException: a required column is missing, or one has a wrong type.
     """
     present = set()
     for name, column in _COLUMNS.items():
@@ -105,7 +105,7 @@ class DataFile:
     """One file with records.
 
     Args:
-        path: absolute path.
+        path: absolute.
         first: its lowest offset.
         last: its highest offset.
         size: bytes of its records, uncompressed.
@@ -119,11 +119,7 @@ class DataFile:
 
 
 class Footers:
-    """Reads footers, each once for as long as its file stays the same.
-
-    Args:
-        unfinished: judges files whose footer cannot be read.
-    """
+    """Reads footers, each once for as long as its file stays the same."""
 
     def __init__(self, unfinished: Unfinished) -> None:
         self._unfinished = unfinished
@@ -134,8 +130,8 @@ class Footers:
 
         Raises:
             RetriableException: the file has no footer yet.
-            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are
-                null, negative, repeated or in another order.
+            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are null,
+                negative, repeated or not ascending.
         """
         if stat not in self._known:
             self._known[stat] = self._open(stat, partition)
@@ -229,5 +225,4 @@ def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
 
 
 def _leaves(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Positions of the columns by their paths."""
     return {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}

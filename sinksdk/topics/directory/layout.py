@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What tells one version of a file from another, without opening it.
+    """Tells one version of a file from another, without opening it.
 
     Args:
-        path: absolute path.
+        path: absolute.
         size: in bytes.
-        mtime_ns: time of the last change, nanoseconds since the epoch.
+        mtime_ns: nanoseconds since the epoch.
     """
 
     path: str
@@ -47,7 +47,7 @@ class FileStat:
 
     @classmethod
     def of_all(cls, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStat]:
-        """The versions that are there now; files removed since they were listed are left out."""
+        """Of each entry; files removed since they were listed are left out."""
         for entry in entries:
             try:
                 stat = entry.stat()
@@ -57,7 +57,7 @@ class FileStat:
 
     @classmethod
     def of(cls, path: Path | str) -> FileStat:
-        """The version that is there now. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
         stat = os.stat(path)  # noqa: PTH116 - a Path for each of them would take longer
         return cls(str(path), stat.st_size, stat.st_mtime_ns)
 
@@ -84,12 +84,12 @@ def local_root(path: str | os.PathLike[str]) -> Path:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name is one that readers do not look at: temporary, hidden, or about other files."""
+    """Whether readers pass over a name: it is temporary, hidden, or about other files."""
     return name.startswith(_HIDDEN_STARTS) or name.endswith(_TEMPORARY_ENDS)
 
 
 def partition_folder(partition: TopicPartition) -> str:
-    """Path of a partition's folder relative to the directory."""
+    """Relative to the directory."""
     topic = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in partition.topic)
     return f"{_TOPIC}{topic}/{_PARTITION}{partition.partition}"
 
@@ -101,18 +101,14 @@ def partition_of(path: str) -> TopicPartition:
 
 
 class Layout:
-    """Finds topics, partitions and files."""
+    """Finds topics, partitions and files. Methods raise ConnectException where a folder cannot be listed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._ignored: set[str] = set()
 
     def topics(self) -> dict[str, list[str]]:
-        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic.
-
-        Raises:
-            ConnectException: the directory cannot be listed.
-        """
+        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
         found: dict[str, list[str]] = {}
         for entry in self._entries(str(self._root)):
             if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
@@ -122,11 +118,7 @@ class Layout:
         return found
 
     def partitions(self, topic: str, folder: str) -> Iterator[tuple[TopicPartition, str]]:
-        """The partitions in a topic's folder and their folders.
-
-        Raises:
-            ConnectException: a partition's folder has no number.
-        """
+        """The partitions in a topic's folder. Raises ConnectException too if one has no number."""
         for entry in self._looked_at(folder):
             if not entry.name.startswith(_PARTITION) or not entry.is_dir():
                 self._warn(entry.path, "is no folder named partition=<number>")
@@ -140,7 +132,7 @@ class Layout:
             yield TopicPartition(topic, int(number)), entry.path
 
     def files(self, folder: str) -> Iterator[FileStat]:
-        """The Parquet files in a partition's folder, as they are now."""
+        """The Parquet files in a partition's folder."""
         return FileStat.of_all(entry for entry in self._looked_at(folder) if self._is_data(entry))
 
     def _looked_at(self, folder: str) -> list[os.DirEntry[str]]:
@@ -169,13 +161,13 @@ class Layout:
 
 
 class Unfinished:
-    """Judges files that have their final name but no readable content.
+    """Tells files that are still being written from broken ones.
 
-    Writers should rename files into place; some do not. As long as such a file keeps changing it is
-    being written, and whoever asked looks again. Once it has stayed the same for a while, it is broken.
+    Writers should rename files into place; some do not. A file with its final name and no readable content
+    counts as growing while it keeps changing, and as broken afterwards.
 
     Args:
-        patience: seconds without a change after which a file is taken for broken.
+        patience: seconds without a change after which a file counts as broken.
         clock: seconds since the epoch, as file times.
     """
 
@@ -188,7 +180,7 @@ class Unfinished:
         """The error to raise for a file: retriable while it may still be written, fatal afterwards.
 
         Args:
-            problem: what is wrong with it, as a sentence that begins with its path.
+            problem: a sentence that begins with the file's path.
         """
         now = self._clock()
         known, since = self._first_seen.get(stat.path, (None, now))
@@ -207,12 +199,12 @@ class Unfinished:
         )
 
     def forget(self, path: str) -> None:
-        """The file turned out well."""
+        """The file is sound."""
         self._first_seen.pop(path, None)
 
 
 _COARSE: Final = 2.0
-"""Seconds within which a file system may give two changes of a folder the same time; FAT is the coarsest."""
+"""Seconds: two changes of a folder within them may have the same time (FAT)."""
 
 _NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
 _ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
@@ -227,7 +219,7 @@ class _Listed:
     """What a folder held.
 
     Args:
-        stamp: what told this state of the folder from others, before it was listed.
+        stamp: of the folder, before it was listed.
         seen_at: when it had this stamp first.
         at: when it was listed.
         compared_at: when its names were last compared.
@@ -247,11 +239,10 @@ class _Listed:
 
 
 class Listings:
-    """Knows folders by their times of change, which files that are added, removed or renamed move.
+    """Lists a folder again only where its time of change has moved: files added, removed or renamed move it.
 
-    Not all file systems move them, as some that show an object store. So each folder's names are compared
-    now and then all the same; when that finds what its time has kept quiet about, no folder's time is trusted
-    any more.
+    Some file systems do not move it, as those that show an object store. So each folder's names are compared
+    now and then all the same; once that finds a silent change, no folder's time is trusted any more.
 
     Args:
         root: the topic directory, for messages.
@@ -299,7 +290,7 @@ class Listings:
         return _names(folder) == known.names
 
     def forget(self) -> None:
-        """List all folders again: files in them are being written, or are not as they should be."""
+        """List all folders again."""
         self._known.clear()
 
     def _distrust(self, folder: str) -> None:
@@ -314,7 +305,7 @@ class Listings:
 
 
 def _stamp(folder: str) -> tuple[int, ...] | None:
-    """What tells a folder's state from others; None where there is no folder."""
+    """Tells a folder's state from others; None where there is no folder."""
     try:
         stat = os.stat(folder)  # noqa: PTH116 - a Path for each of them would take longer
     except OSError:

@@ -28,11 +28,11 @@ from sinksdk.topics.directory.footers import Footers
 from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, is_hidden, partition_of
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
-"""Names of entries in the log (:class:`~sinksdk.topics.directory.log.TransactionLog`)."""
+"""Names of entries in the log."""
 
 
 def entry_name(number: int) -> str:
-    """Name of an entry in the log."""
+    """Name of the entry of that number."""
     return f"{number:020d}.json"
 
 
@@ -40,22 +40,22 @@ class Visibility:
     """Which files count, as of one look at the entries.
 
     Args:
-        entries: by path of a file, the entry that names it; None where there are no transactions and
-            all files count.
+        entries: by path of a file, the entry that names it; None where there are no transactions and all
+            files count.
     """
 
     def __init__(self, entries: Mapping[str, str] | None) -> None:
         self._entries = entries
         self._folders: dict[str, list[str]] = {}
         for path in entries or ():
-            # There may be a great many: a Path for each would take longer than all the rest of a look.
+            # Of a great many, a Path for each would take longer than all the rest.
             self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
 
     def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
         """Those of the files found in a partition's folder that count.
 
         Raises:
-            ConnectException: an entry names one that is not there.
+            ConnectException: an entry names one that does not exist.
         """
         if self._entries is None:
             return list(found)
@@ -67,10 +67,10 @@ class Visibility:
         return [stats[path] for path in named if path in stats]
 
     def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
-        """Check that a topic's folder has every partition's folder that entries speak of.
+        """Check that the partitions' folders that entries name exist in a topic's folder.
 
         Raises:
-            ConnectException: it has not.
+            ConnectException: one does not.
         """
         for folder, paths in self._folders.items():
             if folder not in there and str(Path(folder).parent) == topic_folder:
@@ -122,9 +122,9 @@ class Transactions:
         return self._last
 
     def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Entries that came while the folder was listed, of which a listing may show a later one only.
+        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
 
-        The records of the one before it would be taken for a gap, and never be read.
+        The records of the earlier one would be taken for a gap, and never be read.
         """
         names = (stat.path.rpartition(os.sep)[2] for stat in stats)
         numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
@@ -159,7 +159,7 @@ def named_paths(content: Any, entry: str) -> list[str]:
     """The files that an entry's content names, relative to the topic directory.
 
     Raises:
-        ConnectException: it is none, or one of them is no data file's.
+        ConnectException: it is not an entry's, or a path is not a data file's.
     """
     paths = content.get("files") if isinstance(content, dict) else None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
@@ -189,11 +189,7 @@ M = TypeVar("M", bound=_Model)
 
 
 class Extent(_Model):
-    """Offsets that a transaction appended to a partition.
-
-    Args:
-        end: the offset after the last.
-    """
+    """Offsets that a transaction appended to a partition; ``end`` is the offset after the last."""
 
     topic: str
     partition: int
@@ -206,7 +202,7 @@ class WriterEpoch(_Model):
 
     Args:
         id: transactional id.
-        epoch: how often the id was taken over; an entry of a lower epoch never follows one of a higher.
+        epoch: how often the id was taken over; epochs of an id never descend in the log.
         attempt: number of the transaction's attempt in this epoch; 0 for the entry that takes the id over.
     """
 
@@ -216,11 +212,7 @@ class WriterEpoch(_Model):
 
 
 class Position(_Model):
-    """How far a source was read.
-
-    Args:
-        offset: where to read on; None: as if nothing of it had been read.
-    """
+    """How far a source was read; with no offset, as if nothing of it had been read."""
 
     connector: str
     partition: dict[str, Any]
@@ -231,11 +223,11 @@ class Entry(_Model):
     """One transaction.
 
     Args:
-        files: paths of its files relative to the directory; they count from now on.
-        extents: what is in these files; in an entry of other people's tools it may be missing.
-        writer: who wrote it, unless it was written without a transactional id.
+        files: paths relative to the directory; they count from now on.
+        extents: what is in these files; entries of other tools may lack it.
+        writer: None without a transactional id.
         positions: source offsets that became durable with it.
-        nonce: tells it from the entry that somebody else would have written in its place.
+        nonce: tells it from the entry that another writer would have written in its place.
     """
 
     files: tuple[str, ...] = ()
@@ -246,11 +238,11 @@ class Entry(_Model):
 
     @property
     def is_emptied(self) -> bool:
-        """Whether it only keeps its number taken: what it said is in a checkpoint."""
+        """Whether it only keeps its number taken: its content is in a checkpoint."""
         return not self.files and self.writer is None
 
     def to_json(self) -> bytes:
-        """As it is kept."""
+        """As it is stored."""
         return self.model_dump_json().encode()
 
 
@@ -268,7 +260,7 @@ class LogState:
     Args:
         number: of that entry; 0 for an empty log.
         ends: the offset after the last of each partition.
-        writers: by transactional id, whose it is and what was its last attempt that succeeded.
+        writers: by transactional id, its owner and the last attempt that succeeded.
         positions: by connector and source partition, how far the source was read.
     """
 
@@ -278,7 +270,6 @@ class LogState:
     positions: dict[str, dict[str, SourcePosition]] = field(default_factory=dict)
 
     def apply(self, entry: Entry | _Checkpoint) -> None:
-        """Take in what an entry says."""
         self.extend(entry.extents)
         writers = entry.writers if isinstance(entry, _Checkpoint) else filter(None, [entry.writer])
         self.writers |= {writer.id: writer for writer in writers}
@@ -297,7 +288,7 @@ class LogState:
             self.ends[at] = max(self.ends.get(at, 0), extent.end)
 
     def checkpoint(self) -> _Checkpoint:
-        """All of it, from which it can be read on."""
+        """All of it, from which the log can be read on."""
         return _Checkpoint(
             number=self.number,
             extents=tuple(
@@ -326,7 +317,7 @@ class TransactionLog:
         """Make the directory one with transactions, if it is not.
 
         Raises:
-            ConnectException: it holds files without transactions, which would count no longer.
+            ConnectException: it holds files without transactions, which would no longer count.
         """
         if self._folder.is_dir():
             return
@@ -342,7 +333,7 @@ class TransactionLog:
         """What follows from all entries there are now.
 
         Raises:
-            ConnectException: an entry has another form, or is not there though a later one is.
+            ConnectException: an entry has another form, or is missing though a later one is there.
         """
         state = self._state = self._state or self._opened()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
@@ -354,14 +345,14 @@ class TransactionLog:
         return state
 
     def append(self, entry: Entry) -> bool:
-        """Make an entry the next one after those that :meth:`refresh` saw last; False if there is one now."""
+        """Append an entry to what :meth:`refresh` saw last; False if another entry has its number by now."""
         state = self._state
         if state is None:
             message = "the log is appended to before it was read"
             raise RuntimeError(message)
         path = self._path(state.number + 1)
         if not self.disk.create(path, entry.to_json()):
-            # Somebody else was faster, or we were, and the answer was lost (NFS asks again).
+            # Another writer was faster; or this one, and the answer was lost (NFS asks again).
             content = self.disk.read(path)
             if content is None or self._parsed(content, path).nonce != entry.nonce:
                 return False
@@ -371,7 +362,7 @@ class TransactionLog:
         return True
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
-        """Write it beside the one before, never over it: who was frozen in here may have an old one."""
+        """Write it beside the one before, never over it: a writer frozen in here may have an old one."""
         path = self._folder / f"_checkpoint-{checkpoint.number:020d}.json"
         self.disk.create(path, checkpoint.model_dump_json().encode())
         for number, older in self._checkpoints():
@@ -397,7 +388,7 @@ class TransactionLog:
         state.number += 1
 
     def _opened(self) -> LogState:
-        """From the last checkpoint, and from entries that have no number: other people's."""
+        """From the last checkpoint, and from entries without a number, which are other tools'."""
         state = LogState()
         if (checkpoint := self._last_checkpoint()) is not None:
             state.apply(checkpoint)
@@ -418,7 +409,7 @@ class TransactionLog:
         return state
 
     def _looked_up(self, entry: Entry) -> list[Extent]:
-        """What is in files of which their entry does not say it."""
+        """What is in the files of an entry that does not say so."""
         footers, found = Footers(Unfinished(0.0)), []
         for name in entry.files:
             path = self.root / name

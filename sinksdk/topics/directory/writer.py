@@ -1,4 +1,4 @@
-"""Writes topic directories: single files, transactions, and transactions of a source's tasks."""
+"""Writes topic directories: single files, transactions, and the transactions of source tasks."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def write_records(path: str | os.PathLike[str], partition: TopicPartition, recor
     """Write records as one new file, which appears whole or not at all.
 
     Args:
-        path: the topic directory; it is created where it is not there.
+        path: the topic directory; it is created if it does not exist.
         records: rows with at least the columns ``offset``, ``key`` and ``value``; offsets ascend and
-            are above all earlier ones of the partition (which is not checked here).
+            are above all earlier ones of the partition (which is not checked).
 
     Returns:
         The file's path, named after its first and last offset. Writing the same offsets again replaces
@@ -72,9 +72,6 @@ def write_transaction(
 
     From the first transaction on, only files named in a transaction count: a topic directory is
     written either with this function or with :func:`write_records`, never with both.
-
-    Args:
-        records: what to write, as for :func:`write_records`.
 
     Returns:
         The new file of each partition.
@@ -141,12 +138,12 @@ _REMEDIES: Final[Mapping[int, str]] = {
     errno.ENOTDIR: _NO_FOLDER,
     errno.EISDIR: "a folder is where a file should be; move it away",
 }
-"""What to do about errors that stay however often it is tried."""
+"""What to do about errors that last."""
 
 
 @contextmanager
 def _on_disk(where: Path) -> Iterator[None]:
-    """Tells what the file system raises in the engine's words."""
+    """Translates what the file system raises."""
     try:
         yield
     except OSError as error:
@@ -168,12 +165,12 @@ class _Attempt(NamedTuple):
 class TopicDirectoryWriter:
     """Writes a topic directory as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
 
-    A transaction's records wait in memory until it is committed: only then their offsets are known. Any
-    number of writers may write the same partitions; who is slower takes the offsets after the faster one's,
-    and writes its files again.
+    Records wait in memory until their transaction is committed: only then their offsets are known. Any number
+    of writers may write the same partitions; the slower takes the offsets after the faster one's, and writes
+    its files again.
 
     Args:
-        path: the topic directory; it is created where it is not there.
+        path: the topic directory; it is created if it does not exist.
         now: seconds since the epoch, for records without a timestamp.
 
     Raises:
@@ -238,15 +235,15 @@ class TopicDirectoryWriter:
         self._sent = []
 
     def close(self) -> None:
-        """Nothing is held; a file that nobody named stays."""
+        """Nothing is open; files of an uncommitted transaction stay."""
         self._sent = []
 
     def _owned(self) -> LogState:
         """What follows from the log now.
 
         Raises:
-            FencedException: the id is somebody else's. Files that were written stay: the new owner knows
-                which of them count, we do not.
+            FencedException: the id has another owner. Files that were written stay: the new owner knows which
+                of them count, this writer does not.
         """
         state = self._log.refresh()
         owner = state.writers[self._id]
@@ -258,7 +255,7 @@ class TopicDirectoryWriter:
         return state
 
     def _is_committed(self, state: LogState) -> bool:
-        """Whether the attempt that was made last stands in the log, though nobody said so."""
+        """Whether the last attempt is in the log, though its append failed."""
         return self._attempt is not None and state.writers[self._id].attempt == self._attempt.number
 
     def _by_partition(self) -> dict[TopicPartition, list[SourceRecord]]:
@@ -285,7 +282,7 @@ class TopicDirectoryWriter:
         return _Attempt(self._attempts, starts, files)
 
     def _file(self, partition: TopicPartition, first: int, count: int) -> Path:
-        """Its name is nobody else's: a slower writer's file never takes the place of a faster one's."""
+        """A name that no other writer uses: a slower one's file never replaces a faster one's."""
         name = f"{first:020d}-{first + count - 1:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
         return self._root / partition_folder(partition) / name
 
@@ -330,11 +327,11 @@ class TopicDirectoryWriter:
 
     @property
     def _tag(self) -> str:
-        """Stands for the transactional id in the names of files, whatever is in it."""
+        """Stands for the transactional id in names of files, whatever characters it has."""
         return hashlib.sha256(self._id.encode()).hexdigest()[:16]
 
     def _sweep(self, before: WriterEpoch) -> None:
-        """Remove files that our predecessor wrote and did not commit; it is fenced, so it never will."""
+        """Remove files that the predecessor wrote and did not commit; it is fenced, so it never will."""
         ours = re.compile(rf".*-{self._tag}-{before.epoch}-(\d+)\.parquet")
         for topic in self._disk.names(self._root):
             if not topic.startswith("topic="):
@@ -347,11 +344,7 @@ class TopicDirectoryWriter:
 
 
 class TopicDirectoryOffsets(CommittedOffsets):
-    """Reads source offsets from a topic directory's transactions.
-
-    Raises:
-        ConfigException: a URL of another file system.
-    """
+    """Reads source offsets from a topic directory's transactions."""
 
     def __init__(self, path: str | os.PathLike[str], connector: str) -> None:
         self._log = TransactionLog(local_root(path))
@@ -370,7 +363,7 @@ class TopicDirectoryOffsets(CommittedOffsets):
 
 @dataclass(frozen=True, slots=True)
 class TopicDirectoryTarget:
-    """A topic directory as where sources write. See :class:`~sinksdk.engine.writer.Target`.
+    """A topic directory that sources write to (:class:`~sinksdk.engine.writer.Target`).
 
     Args:
         path: its absolute path, the same on every executor.

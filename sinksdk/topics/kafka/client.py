@@ -21,104 +21,52 @@ from sinksdk.settings.references import resolve_references
 from sinksdk.topics.kafka.rdkafka import has_feature
 
 _CLOSE: Final = 0.85  # how alike a misspelt key is, by difflib
-SECURITY: Final = frozenset(
-    {
-        "security.protocol",
-        "security.providers",
-        *("sasl.mechanism", "sasl.jaas.config", "sasl.client.callback.handler.class"),
-        *(
-            f"sasl.kerberos.{name}"
-            for name in (
-                "kinit.cmd",
-                "min.time.before.relogin",
-                "service.name",
-                "ticket.renew.jitter",
-                "ticket.renew.window.factor",
-            )
-        ),
-        *(
-            f"sasl.login.{name}"
-            for name in (
-                "callback.handler.class",
-                "class",
-                "connect.timeout.ms",
-                "read.timeout.ms",
-                "refresh.buffer.seconds",
-                "refresh.min.period.seconds",
-                "refresh.window.factor",
-                "refresh.window.jitter",
-                "retry.backoff.max.ms",
-                "retry.backoff.ms",
-            )
-        ),
-        *(
-            f"sasl.oauthbearer.{name}"
-            for name in (
-                "assertion.algorithm",
-                "assertion.claim.aud",
-                "assertion.claim.exp.seconds",
-                "assertion.claim.iss",
-                "assertion.claim.jti.include",
-                "assertion.claim.nbf.seconds",
-                "assertion.claim.sub",
-                "assertion.file",
-                "assertion.private.key.file",
-                "assertion.private.key.passphrase",
-                "assertion.template.file",
-                "client.credentials.client.id",
-                "client.credentials.client.secret",
-                "clock.skew.seconds",
-                "expected.audience",
-                "expected.issuer",
-                "header.urlencode",
-                "jwks.endpoint.refresh.ms",
-                "jwks.endpoint.retry.backoff.max.ms",
-                "jwks.endpoint.retry.backoff.ms",
-                "jwks.endpoint.url",
-                "jwt.retriever.class",
-                "jwt.validator.class",
-                "scope",
-                "scope.claim.name",
-                "sub.claim.name",
-                "token.endpoint.url",
-            )
-        ),
-        *(
-            f"ssl.{name}"
-            for name in (
-                "cipher.suites",
-                "client.auth",
-                "enabled.protocols",
-                "endpoint.identification.algorithm",
-                "engine.factory.class",
-                "key.password",
-                "keymanager.algorithm",
-                "keystore.certificate.chain",
-                "keystore.key",
-                "keystore.location",
-                "keystore.password",
-                "keystore.type",
-                "protocol",
-                "provider",
-                "secure.random.implementation",
-                "trustmanager.algorithm",
-                "truststore.certificates",
-                "truststore.location",
-                "truststore.password",
-                "truststore.type",
-            )
-        ),
-    }
-)
+
+
+def _names(table: str) -> frozenset[str]:
+    """The names in a table; ``#`` begins a comment."""
+    return frozenset(name for line in table.splitlines() for name in line.partition("#")[0].split())
+
+
+SECURITY: Final = _names("""
+    security.protocol security.providers
+    sasl.client.callback.handler.class sasl.jaas.config sasl.mechanism
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+    sasl.login.callback.handler.class sasl.login.class
+    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+    sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+    sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.template.file
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+    sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm
+    ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+    ssl.truststore.password ssl.truststore.type
+""")
 """Security settings of Kafka 4.1's clients."""
 
 
 def read_client_file(path: Path) -> dict[str, str]:
-    """Its settings, references in them resolved.
+    """The file's settings, with references resolved.
 
     Raises:
-        ConfigException: it cannot be read, a reference cannot be resolved, or lines of it set nothing: all
-            of these at once.
+        ConfigException: it cannot be read, a reference cannot be resolved, or lines set nothing: all at once.
     """
     where = f"the Kafka client properties {path}"
     try:
@@ -134,12 +82,12 @@ def read_client_file(path: Path) -> dict[str, str]:
 
 
 def client_properties(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Settings that stand in no file, references in them resolved. Raises ConfigException as above."""
+    """The same of settings that are in no file. Raises ConfigException likewise."""
     written = dict(properties)
     problems = [
         f"the Kafka client properties: '{key}' is no setting of Kafka's clients: did you mean '{meant}'?"
         for key in written
-        if (meant := _meant(key))
+        if (meant := _suggestion(key))
     ]
     if problems:
         raise ConfigException(problems)
@@ -152,12 +100,12 @@ def _problems(entry: Property) -> Iterator[str]:
     elif not entry.separator:
         # Not its value: it may be a secret.
         yield f"line {entry.line} has no '=': '{entry.key} …'"
-    elif meant := _meant(entry.key):
+    elif meant := _suggestion(entry.key):
         yield f"line {entry.line}: '{entry.key}' is no setting of Kafka's clients: did you mean '{meant}'?"
 
 
-def _meant(key: str) -> str:
-    """The security setting that a key misspells; empty if it is none, or may be somebody else's."""
+def _suggestion(key: str) -> str:
+    """The security setting that a key misspells; empty for none, or for another plugin's key."""
     if key in SECURITY:
         return ""
     written = key.lower().replace("_", ".")
@@ -175,23 +123,11 @@ PREFIX: Final = "librdkafka."
 GSSAPI: Final = "GSSAPI"
 """The SASL mechanism of Kerberos."""
 
-_SAME: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "sasl.mechanism",
-        "sasl.kerberos.service.name",
-        "check.crcs",
-        "client.id",
-        "client.dns.lookup",
-        "client.rack",
-        "enable.metrics.push",
-        "isolation.level",
-        "metadata.recovery.strategy",
-        "ssl.cipher.suites",
-        "ssl.key.password",
-    }
-)
+_SAME: Final = _names("""
+    bootstrap.servers security.protocol sasl.mechanism sasl.kerberos.service.name check.crcs client.id
+    client.dns.lookup client.rack enable.metrics.push isolation.level metadata.recovery.strategy
+    ssl.cipher.suites ssl.key.password
+""")
 _RENAMED: Final[Mapping[str, str]] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -200,7 +136,7 @@ _RENAMED: Final[Mapping[str, str]] = {
 
 
 class _Number(NamedTuple):
-    """A property that is a whole number: librdkafka's name for it, and what it takes."""
+    """The name that librdkafka has for a whole number, and the range it takes."""
 
     name: str
     least: int
@@ -230,79 +166,46 @@ _NUMBERS: Final[Mapping[str, _Number]] = {
 _OFF: Final = frozenset({"connections.max.idle.ms", "receive.buffer.bytes", "send.buffer.bytes"})
 """Java's -1 (never, the system's) is 0 to librdkafka."""
 
-_SPECIAL: Final = frozenset(
-    {
-        "sasl.jaas.config",
-        "ssl.endpoint.identification.algorithm",
-        *(
-            f"ssl.{store}.{name}"
-            for store in ("keystore", "truststore")
-            for name in ("location", "password", "type")
-        ),
-    }
-)
+_SPECIAL: Final = _names("""
+    sasl.jaas.config ssl.endpoint.identification.algorithm
+    ssl.keystore.location ssl.keystore.password ssl.keystore.type
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
+""")
 """Translated one by one."""
 
-_MEANINGLESS: Final = frozenset(
-    {
-        # Of another translation, and of brokers.
-        *("sasl.username", "sasl.password", "ssl.client.auth"),
-        # The reader chooses offsets itself, and is in no group.
-        *("auto.commit.interval.ms", "auto.offset.reset", "enable.auto.commit"),
-        *("exclude.internal.topics", "allow.auto.create.topics", "group.id", "group.instance.id"),
-        *("group.protocol", "group.remote.assignor", "heartbeat.interval.ms", "max.poll.interval.ms"),
-        *("max.poll.records", "partition.assignment.strategy", "session.timeout.ms"),
-        "share.acknowledgement.mode",
-        # Of Java's objects.
-        *("auto.include.jmx.reporter", "config.providers", "interceptor.classes", "key.deserializer"),
-        *("key.serializer", "metric.reporters", "metrics.num.samples", "metrics.recording.level"),
-        *("metrics.sample.window.ms", "partitioner.class", "value.deserializer", "value.serializer"),
-        # Of the producer, which has its own translation, and of tools.
-        *("acks", "batch.size", "bootstrap.controllers", "buffer.memory", "compression.gzip.level"),
-        *("compression.lz4.level", "compression.type", "compression.zstd.level"),
-        *("delivery.timeout.ms", "enable.idempotence", "linger.ms", "max.block.ms"),
-        *("max.in.flight.requests.per.connection", "max.request.size", "metadata.max.idle.ms"),
-        *("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
-        *("partitioner.ignore.keys", "retries", "transaction.timeout.ms"),
-        *("transaction.two.phase.commit.enable", "transactional.id"),
-        # Where Java has two settings and librdkafka one.
-        *("default.api.timeout.ms", "socket.connection.setup.timeout.max.ms"),
-    }
-)
-"""Settings of Kafka 4.1's clients that have no meaning for the clients here, or a meaning elsewhere."""
+_MEANINGLESS: Final = _names("""
+    # Of another translation, and of brokers.
+    sasl.username sasl.password ssl.client.auth
+    # The reader chooses offsets itself, and is in no group.
+    auto.commit.interval.ms auto.offset.reset enable.auto.commit exclude.internal.topics
+    allow.auto.create.topics group.id group.instance.id group.protocol group.remote.assignor
+    heartbeat.interval.ms max.poll.interval.ms max.poll.records partition.assignment.strategy
+    session.timeout.ms share.acknowledgement.mode
+    # Of Java's objects.
+    auto.include.jmx.reporter config.providers interceptor.classes key.deserializer
+    key.serializer metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms partitioner.class value.deserializer value.serializer
+    # Of the producer, which has its own translation, and of tools.
+    acks batch.size bootstrap.controllers buffer.memory compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level delivery.timeout.ms
+    enable.idempotence linger.ms max.block.ms max.in.flight.requests.per.connection
+    max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partitioner.ignore.keys retries transaction.timeout.ms
+    transaction.two.phase.commit.enable transactional.id
+    # Where Java has two settings and librdkafka one.
+    default.api.timeout.ms socket.connection.setup.timeout.max.ms
+""")
+"""Settings of Kafka 4.1's clients without a meaning for the clients here, or with one elsewhere."""
 
-_ONLY_OF_CONSUMERS: Final = frozenset(
-    {
-        "auto.commit.interval.ms",
-        "auto.offset.reset",
-        "check.crcs",
-        "coordinator.query.interval.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "partition.assignment.strategy",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-    }
-)
+_ONLY_OF_CONSUMERS: Final = _names("""
+    auto.commit.interval.ms auto.offset.reset check.crcs coordinator.query.interval.ms
+    enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms
+    fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms
+    group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
+    heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms
+    max.poll.records partition.assignment.strategy queued.max.messages.kbytes queued.min.messages
+    session.timeout.ms share.acknowledgement.mode
+""")
 _OWN_LOGINS: Final = frozenset({"sasl.username", "sasl.oauthbearer.method", "sasl.oauthbearer.config"})
 """One of these in librdkafka's words, and sasl.jaas.config is Java's alone."""
 
@@ -313,13 +216,10 @@ _JAAS_OPTION: Final = re.compile(
 
 
 def translated(java: Mapping[str, str]) -> dict[str, str]:
-    """The properties librdkafka understands, in its words.
-
-    Those that nobody knows, and numbers that librdkafka does not take, are logged once in a process.
+    """The properties in librdkafka's words, of which unknown ones are logged once in a process.
 
     Raises:
-        ConfigException: every number that is none, and every security setting that has no counterpart, at
-            once, each with what to do.
+        ConfigException: all numbers that are none and security settings without a counterpart, at once.
     """
     own = {key.removeprefix(PREFIX): value for key, value in java.items() if key.startswith(PREFIX)}
     problems: list[str] = []
@@ -335,17 +235,17 @@ def translated(java: Mapping[str, str]) -> dict[str, str]:
     found |= _stores(java, own, problems)
     if problems:
         raise ConfigException(problems)
-    _tell_of_the_rest(java)
+    _warn_of_unknown(java)
     return {**found, **own}
 
 
 def without_consumers_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Of librdkafka's properties those that every client has: others complain about a consumer's."""
+    """Properties of librdkafka without a consumer's own, of which other clients complain."""
     return {key: value for key, value in properties.items() if key not in _ONLY_OF_CONSUMERS}
 
 
 def uses_kerberos(properties: Mapping[str, str]) -> bool:
-    """Whether a client with these properties, in librdkafka's words, logs in with Kerberos."""
+    """Whether a client with these properties of librdkafka logs in with Kerberos."""
     mechanism = properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or GSSAPI
     return properties.get("security.protocol", "").upper().startswith("SASL") and mechanism == GSSAPI
 
@@ -365,35 +265,33 @@ def _numbers(java: Mapping[str, str], problems: list[str]) -> dict[str, str]:
             wanted = 0
         taken = min(max(wanted, least), most)
         if taken != wanted:
-            _tell(f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here")
+            _warn_once(f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here")
         found[name] = str(taken)
     return found
 
 
-def _tell_of_the_rest(java: Mapping[str, str]) -> None:
+def _warn_of_unknown(java: Mapping[str, str]) -> None:
     for key in java.keys() - _SAME - _RENAMED.keys() - _NUMBERS.keys() - _SPECIAL - _MEANINGLESS:
         if key.startswith(PREFIX):
             continue
         if key in SECURITY:
-            _tell(
+            _warn_once(
                 f"Kafka's '{key}' has no effect: librdkafka has no such setting; its own are written with "
                 f"'{PREFIX}' in front"
             )
         else:
-            _tell(
+            _warn_once(
                 f"'{key}' was supplied but isn't a known config of Kafka's clients: it has no effect; a "
                 f"setting of librdkafka's own is written '{PREFIX}{key}'"
             )
 
 
 @cache
-def _tell(message: str) -> None:
-    """Logs it, the first time."""
+def _warn_once(message: str) -> None:
     log.warning("%s", message)
 
 
 def _login(java: Mapping[str, str], own: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """User and password of ``sasl.jaas.config``, or principal and key table."""
     jaas = java.get("sasl.jaas.config", "")
     if not jaas and "sasl.username" not in own and java.keys() & {"sasl.username", "sasl.password"}:
         problems.append(
@@ -421,7 +319,6 @@ def _login(java: Mapping[str, str], own: Mapping[str, str], problems: list[str])
 
 
 def _stores(java: Mapping[str, str], own: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Files with certificates and keys."""
     found = {}
     trust, key = java.get("ssl.truststore.location"), java.get("ssl.keystore.location")
     if trust and not own.keys() & {"ssl.ca.location", "ssl.ca.pem"}:
@@ -472,14 +369,13 @@ _NO_KERBEROS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaClient:
-    """Address of a cluster and where the properties of its clients are. Travels to the executors.
+    """A cluster's address and its clients' properties. Travels to the executors.
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
-        properties_file: a client properties file, as Kafka's own tools take it (``security.protocol``,
-            ``sasl.jaas.config`` …); read where a client is made, so it must be there on every host that
-            makes one. References ``${env:…}`` and ``${file:…}`` in it are resolved there. Keys that begin
-            with ``librdkafka.`` are librdkafka's own, without that prefix.
+        properties_file: a client properties file, as Kafka's own tools take it. Each process that makes a
+            client reads it and resolves its ``${env:…}`` and ``${file:…}``, so it must be there on every
+            host. Keys that begin with ``librdkafka.`` are librdkafka's own, without that prefix.
         properties: the same, as they were written, instead of a file.
     """
 
@@ -490,16 +386,16 @@ class KafkaClient:
     def librdkafka(
         self, overrides: Mapping[str, str] | None = None, *, consumes: bool = True
     ) -> dict[str, str]:
-        """What librdkafka knows of these properties, in its words; overrides win.
+        """The properties in librdkafka's words.
 
         Args:
-            overrides: of the connector's configuration, in Java's words as the file.
-            consumes: whether they are for a consumer; others have no use for all of them.
+            overrides: of the connector's configuration, in Java's words; they win.
+            consumes: whether they are for a consumer.
 
         Raises:
-            ConfigException: the properties file cannot be read, lines of it set nothing or misspell a
-                security setting, or a reference in it cannot be resolved; a security setting has no
-                counterpart; or this librdkafka has no Kerberos, which they ask for.
+            ConfigException: the file cannot be read; lines of it set nothing, misspell a security setting, or
+                hold a reference that cannot be resolved; a security setting has no counterpart; or Kerberos
+                is asked for, which this librdkafka does not have.
         """
         found = translated(self._properties(overrides))
         if uses_kerberos(found) and not has_feature("sasl_gssapi"):

@@ -34,8 +34,8 @@ GONE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
-"""Errors of a topic or partition that is not there, or no longer."""
-_NOBODY: Final = -1  # what metadata name as leader of a partition that has none
+"""The topic or partition does not exist, or no longer."""
+_NO_LEADER: Final = -1
 _LEADERLESS: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -45,7 +45,7 @@ _LEADERLESS: Final = frozenset(
     }
 )
 REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
-"""Errors of a broker that lets the client not in."""
+"""A broker refuses the login."""
 _DENIED: Final = REFUSED | frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -58,10 +58,10 @@ _DENIED: Final = REFUSED | frozenset(
 
 @contextmanager
 def asking(bootstrap: str, what: str) -> Iterator[None]:
-    """Tells what Kafka's clients raise in the runtime's words.
+    """Translates what Kafka's clients raise.
 
     Raises:
-        RetriableException: nobody answered, or not now.
+        RetriableException: no broker answers, or not now.
         ConnectException: access is denied.
     """
     try:
@@ -79,10 +79,6 @@ def bystander(
 ) -> Consumer:
     """A consumer that subscribes to nothing and so is no member of its group.
 
-    Args:
-        properties: of confluent-kafka's clients.
-        further: settings of librdkafka that only this consumer has.
-
     Raises:
         ConfigException: the properties are not accepted.
     """
@@ -97,11 +93,11 @@ def bystander(
 
 
 class Cluster:
-    """Asks one cluster. May be used from any thread.
+    """Asks one cluster, from any thread. Methods raise what :func:`asking` raises.
 
     Args:
-        properties: of confluent-kafka's clients; ``isolation.level`` says whether partitions end at the
-            last stable offset, before any transaction that is still open, or at the log's end.
+        properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
+            before any transaction that is still open, or at the log's end.
 
     Raises:
         ConfigException: the properties are not accepted.
@@ -110,19 +106,18 @@ class Cluster:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
-        self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note})
+        self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note_refusal})
         self._refusal = ""
         self._admin: AdminClient | None = None
         self._asked: dict[str, Future[Any]] = {}
         self._leaderless: dict[str, frozenset[int]] = {}
 
     def close(self) -> None:
-        """Let go of all connections. It is not asked any more."""
         self._consumer.close()
         self._admin = None
 
     def refusal(self) -> str:
-        """Why the last broker that was tried lets this client not in; empty if none said so.
+        """Why the last broker refused this client's login; empty if none did.
 
         Requests to such a broker only time out; librdkafka reports the reason on the side.
         """
@@ -130,22 +125,13 @@ class Cluster:
         return self._refusal
 
     def topic_names(self) -> list[str]:
-        """Names of all topics but Kafka's own.
-
-        Raises:
-            RetriableException: no broker answers.
-            ConnectException: access is denied.
-        """
+        """All topics but Kafka's own."""
         with asking(self.bootstrap, "its topics"):
             found = self._consumer.list_topics(timeout=_TIMEOUT).topics
         return sorted(name for name in found if not name.startswith("__"))
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """Partitions of those of the named topics that exist.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`topic_names`.
-        """
+        """Partitions of those of the named topics that exist."""
         found = {}
         for name, topic in self._described(topics).items():
             if topic.error is None:
@@ -156,11 +142,7 @@ class Cluster:
         return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Ids of those of the named topics that exist (KIP-516): a topic made again has another one.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`topic_names`.
-        """
+        """Ids of those of the named topics that exist (KIP-516): a topic created again has another one."""
         if not self.partitions(topics):  # an answer also shows that the admin client will get one
             return {}
         found = {}
@@ -177,34 +159,26 @@ class Cluster:
         return found
 
     def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """The log's start and end of each partition; one that is gone meanwhile is left out.
+        """The log's start and end of each partition; one that was deleted meanwhile is left out.
 
         Raises:
-            RetriableException: a partition has no leader, or no broker answers.
-            ConnectException: access is denied.
+            RetriableException: also where a partition has no leader.
         """
-        wanted = list(partitions)
-        begins, ends = self._offsets(wanted, _EARLIEST), self._offsets(wanted, _LATEST)
-        return {
-            p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in wanted if p in begins and p in ends
-        }
+        return self._extents(list(partitions))
 
     def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
-        """The same of those partitions that have a leader, the others by name.
+        """The same, with partitions that have no leader listed as unavailable.
 
-        librdkafka answers nothing of any partition if one of those that it is asked for has no leader, so
-        those that had none when :meth:`partitions` was asked are not asked for.
+        librdkafka answers nothing of any partition if one of those asked for has no leader. So partitions
+        that had none when :meth:`partitions` was asked are not asked for.
 
         Raises:
-            RetriableException: no partition has a leader, or no broker answers.
-            ConnectException: access is denied.
+            RetriableException: also where no partition at all has a leader.
         """
         wanted = list(partitions)
         led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
         unavailable = set(wanted) - set(led)
-        begins = self._offsets(led, _EARLIEST, unavailable)
-        ends = self._offsets(led, _LATEST, unavailable)
-        found = {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in led if p in begins and p in ends}
+        found = self._extents(led, unavailable)
         if unavailable and not found:
             message = (
                 f"the Kafka cluster at {self.bootstrap} was asked for its offsets: no partition has a leader"
@@ -212,7 +186,7 @@ class Cluster:
             raise RetriableException(message)
         return Partitions(found, unavailable)
 
-    def _note(self, error: KafkaError) -> None:
+    def _note_refusal(self, error: KafkaError) -> None:
         if error.code() in REFUSED:
             self._refusal = error.str()
 
@@ -227,14 +201,14 @@ class Cluster:
                 found[name] = self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name]
         for name, topic in found.items():
             self._leaderless[name] = frozenset(
-                number for number, known in topic.partitions.items() if known.leader == _NOBODY
+                number for number, known in topic.partitions.items() if known.leader == _NO_LEADER
             )
         return found
 
     def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
         """Answers that are on their way; a question that has no answer yet is not asked twice.
 
-        What was answered before this look is asked again: that may be minutes ago.
+        What was answered before this call is asked again: that may be minutes ago.
         """
         asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
         if further := sorted(set(topics) - asked.keys()):
@@ -244,13 +218,21 @@ class Cluster:
         self._asked = asked
         return {name: asked[name] for name in sorted(topics)}
 
+    def _extents(
+        self, partitions: Collection[TopicPartition], unavailable: set[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetRange]:
+        begins = self._offsets(partitions, _EARLIEST, unavailable)
+        ends = self._offsets(partitions, _LATEST, unavailable)
+        both = (p for p in partitions if p in begins and p in ends)
+        return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
+
     def _offsets(
         self,
         partitions: Iterable[TopicPartition],
         at: int,
-        unavailable: set[TopicPartition] | None = None,
+        unavailable: set[TopicPartition] | None,
     ) -> dict[TopicPartition, int]:
-        """Offsets of partitions; those that have lost their leader join the unavailable, if they may."""
+        """Offsets of partitions; those without a leader are added to ``unavailable``, if it is given."""
         rows = [KafkaPartition(p.topic, p.partition, at) for p in partitions]
         if not rows:
             return {}
@@ -278,10 +260,12 @@ _IN_USE: Final = frozenset(
 
 
 class ConsumerGroup:
-    """A consumer group whose offsets are read and written from outside; nobody ever joins it.
+    """A consumer group whose offsets are read and written from outside; this client never joins it.
+
+    Methods raise RetriableException and ConnectException as :func:`asking`.
 
     Args:
-        name: its name; Connect's for a sink is ``connect-<connector>``.
+        name: Connect's for a sink is ``connect-<connector>``.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -293,12 +277,7 @@ class ConsumerGroup:
         return f"consumer group {self.name} at {self._cluster.bootstrap}"
 
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What it has committed of these partitions; nothing where it does not exist.
-
-        Raises:
-            RetriableException: no broker answers.
-            ConnectException: access is denied.
-        """
+        """Its committed offsets; nothing where the group does not exist."""
         rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
         with asking(self._cluster.bootstrap, str(self)):
             found = self._consumer.committed(rows, timeout=_TIMEOUT) if rows else []
@@ -306,23 +285,19 @@ class ConsumerGroup:
         return {TopicPartition(row.topic, row.partition): row.offset for row in found if row.offset >= 0}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make its offsets these; those of other partitions stay. A topic that is gone has none any more.
+        """Commit these offsets; other partitions keep theirs, and deleted topics are passed over.
 
         Raises:
-            RetriableException, ConnectException: as :meth:`offsets`; also where a consumer is in the group.
+            ConnectException, RetriableException: also where a consumer is in the group.
         """
         with asking(self._cluster.bootstrap, str(self)):
             self._commit(offsets)
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether consumers are in it, which may still commit. Kafka lets nobody else commit meanwhile.
+        """Whether consumers are in it, which may still commit: Kafka lets no one else commit meanwhile.
 
         Args:
-            offsets: what it has committed: they are written back, which changes nothing. Without any there
-                is nothing to find out.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`offsets`.
+            offsets: its committed ones, which are written back. Without any it cannot be found out: False.
         """
         with asking(self._cluster.bootstrap, str(self)):
             try:
@@ -353,18 +328,14 @@ def _raise_any(rows: Collection[KafkaPartition]) -> None:
             raise KafkaException(row.error)
 
 
-Overrides = tuple[tuple[str, str], ...]
-
-
 class PlannedTopics:
-    """Vouches for topics by their ids (:data:`~sinksdk.engine.vouching.Vouch`).
+    """Checks topics by the ids they were planned with (:data:`~sinksdk.engine.vouching.Vouch`, KIP-516).
 
-    Kafka's readers know names only: they go on in whatever has the name.
+    Kafka's consumers know names only: they read on in a topic that was created again.
 
     Args:
-        ids: id of each topic as it was planned; of others nothing is known, and nothing is said.
-        topic_ids: asks for the ids of topics as they are now, see
-            :meth:`~sinksdk.topics.kafka.cluster.Cluster.topic_ids`.
+        ids: of the planned topics; others are not checked.
+        topic_ids: :meth:`Cluster.topic_ids`.
     """
 
     def __init__(
@@ -374,7 +345,7 @@ class PlannedTopics:
         self._topic_ids = topic_ids
 
     def __call__(self, topics: Collection[str]) -> dict[str, ConnectException]:
-        """The errors of topics that are not as planned; without an answer, of all that were asked about."""
+        """Errors of topics that are not as planned; where the cluster does not answer, of all of them."""
         asked = sorted(self._ids.keys() & set(topics))
         if not asked:
             return {}
@@ -401,19 +372,18 @@ def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicEx
 def planned_topics(
     client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]
 ) -> PlannedTopics:
-    """Vouches for a cluster's topics; nobody is connected to until somebody asks.
+    """Checks a cluster's topics; connects with the first check.
 
     Args:
-        overrides: properties of its consumers, as of :class:`~sinksdk.topics.kafka.source.KafkaSource`.
-        ids: as of :class:`PlannedTopics`.
+        overrides: of its consumers, in Java's words.
 
     Raises:
-        ConfigException: the client's properties cannot be used on this host: their file is not there.
+        ConfigException: the client's properties cannot be used on this host, as their file is missing.
     """
     return PlannedTopics(ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids)
 
 
 @functools.lru_cache(maxsize=4)
-def _cluster_of(client: KafkaClient, overrides: Overrides) -> Cluster:
-    """One for all tasks of a Python worker, which has many of them one after the other."""
+def _cluster_of(client: KafkaClient, overrides: tuple[tuple[str, str], ...]) -> Cluster:
+    """One for all tasks of a Python worker, which runs many of them one after the other."""
     return Cluster(client.librdkafka(dict(overrides)))

@@ -31,7 +31,6 @@ class OffsetRecord(NamedTuple):
 
     @classmethod
     def of(cls, connector: str, position: SourcePosition) -> OffsetRecord:
-        """How far a source partition was read."""
         return cls(_key(connector, position.partition), as_json(position.offset).encode())
 
     @classmethod
@@ -47,7 +46,7 @@ def _key(connector: str, partition: SourcePartition) -> bytes:
 
 
 def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
-    """Connector and source partition of a record, whoever wrote it; None for a key of another form."""
+    """Connector and source partition of a record; None for a key of another form."""
     try:
         connector, partition = json.loads(key or b"")
     except (ValueError, TypeError):
@@ -56,11 +55,7 @@ def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
-    """The source offset in a record; None for one that takes an earlier one back.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The source offset of a record; None for a tombstone. Raises ValueError for a value of another form."""
     offset = json.loads(value) if value is not None else None
     if offset is not None and not isinstance(offset, dict):
         raise ValueError(value)
@@ -75,19 +70,18 @@ _READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
-    "fetch.wait.max.ms": 50,  # the end is near: nobody gains by waiting for more
+    "fetch.wait.max.ms": 50,  # the end is near: waiting for more gains nothing
 }
 
 
 class KafkaOffsets(CommittedOffsets):
     """Source offsets of a connector; read from the topic's start once, and from there on later.
 
-    What is read reaches to the log's end, not only to the first transaction that is still open: behind it
-    may be what this very task committed. Those open at that time are waited for.
+    It reads to the log's end, not only to the first open transaction: behind that may be what this very task
+    committed. Transactions open at that time are waited for.
 
     Args:
-        properties: of confluent-kafka's clients.
-        patience: seconds for transactions that are open.
+        patience: seconds to wait for open transactions.
     """
 
     def __init__(
@@ -103,11 +97,11 @@ class KafkaOffsets(CommittedOffsets):
         self._consumer: Consumer | None = None
         self._is_closed = False
         self._reading = threading.Lock()
-        """Held while the clients are used: librdkafka's must not be closed under anybody's hands."""
+        """Held while the clients are used: librdkafka's must not be closed meanwhile."""
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
-        """The reader of a connector, as its configuration asks for it.
+        """The reader of a connector.
 
         Raises:
             ConfigException: a reference cannot be resolved, or a security setting not be translated.
@@ -124,7 +118,7 @@ class KafkaOffsets(CommittedOffsets):
         return [SourcePosition(json.loads(key), offset) for key, offset in sorted(self._read().items())]
 
     def _read(self) -> Mapping[str, SourceOffset]:
-        """Offsets as they are now, by the keys of their source partitions."""
+        """Offsets by the keys of their source partitions."""
         with self._reading:
             if self._is_closed:
                 raise ConnectException(

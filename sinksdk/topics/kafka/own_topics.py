@@ -31,7 +31,7 @@ _PASSING: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""Nobody answers, or not now."""
+"""No broker answers, or not now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,9 @@ class OwnTopic:
 
     Args:
         what: it is, for messages.
-        name_key: the configuration key that names it.
-        partitions: how many it is created with.
-        replicas: of each; -1 for the cluster's own default.
-        replicas_key: the configuration key that says how many.
+        name_key: the configuration key of its name.
+        replicas: -1 for the cluster's own default.
+        replicas_key: the configuration key of their number.
     """
 
     what: str
@@ -55,22 +54,19 @@ class OwnTopic:
     config: Mapping[str, str]
 
     def ensure(self, properties: Mapping[str, Any]) -> bool:
-        """Create it unless it is there.
+        """Create it unless it exists; returns whether it was created.
 
         Args:
-            properties: of confluent-kafka's clients.
-
-        Returns:
-            Whether it was created.
+            properties: librdkafka's.
 
         Raises:
-            ConfigException: the cluster refuses; it says what to do.
+            ConfigException: the cluster refuses; the message says what to do.
             RetriableException: it does not answer.
         """
         refusals: list[str] = []
 
         def note(error: KafkaError) -> None:
-            """A broker that lets this client not in lets its requests time out, and says why on the side."""
+            """A broker that refuses the login lets requests time out, and reports the reason on the side."""
             if error.code() in REFUSED:
                 refusals.append(error.str())
 
@@ -120,15 +116,7 @@ _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
 def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
-    """Create the dead letter topic unless it is there: one partition, as Connect makes it, kept for ever.
-
-    Returns:
-        Whether it was created.
-
-    Raises:
-        ConfigException: the cluster refuses; it says what to do.
-        RetriableException: it does not answer.
-    """
+    """The dead letter topic, of one partition as in Connect, kept for ever. As :meth:`OwnTopic.ensure`."""
     topic = OwnTopic(
         f"the dead letter topic '{config.dead_letter_topic}'",
         config.dead_letter_topic,
@@ -142,15 +130,7 @@ def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> boo
 
 
 def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> bool:
-    """Create the topic of a connector's offsets unless it is there, compacted.
-
-    Returns:
-        Whether it was created.
-
-    Raises:
-        ConfigException: the cluster refuses; it says what to do.
-        RetriableException: it does not answer.
-    """
+    """The topic of a connector's source offsets, compacted. As :meth:`OwnTopic.ensure`."""
     topic = OwnTopic(
         f"the topic of source offsets '{config.offsets_storage_topic}'",
         config.offsets_storage_topic,

@@ -29,7 +29,7 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
     """A schema registry, which is not asked anything yet.
 
     Raises:
-        ConfigException: its client is not installed, or takes the address for none.
+        ConfigException: its client is not installed, or does not accept the address.
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
@@ -47,12 +47,12 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
 
 
 class SchemaRegistry:
-    """Parsed schemas by their ids, each fetched once. Call it with an id.
+    """Parsed schemas by id, each fetched once.
 
     Args:
-        client: asks the registry, once: the engine asks again.
+        client: makes each request once: the engine retries.
         name: the registry's URLs, for messages.
-        now: seconds, of any beginning.
+        now: seconds on a clock that never jumps.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class SchemaRegistry:
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def __call__(self, schema_id: int) -> Any:
-        """The schema of an id, parsed, with everything it refers to.
+        """The parsed schema with everything it refers to.
 
         Raises:
-            DataException: the registry has none by that id, or one that is not Avro.
+            DataException: the registry has none by that id, or it is not Avro.
             RetriableException: the registry does not answer, or says that it cannot now.
-            ConfigException: it refuses to be asked (password), or is no schema registry.
+            ConfigException: it refuses the request (password), or is no schema registry.
         """
         if schema_id not in self._schemas:
             self._raise_if_unknown(schema_id)
@@ -101,7 +101,7 @@ class SchemaRegistry:
         return _parsed(schema, self._references(schema), f"{what} of the schema registry {self._name}")
 
     def _references(self, schema: Schema) -> dict[str, Any]:
-        """Texts of all schemas that a schema refers to, directly or not, by their full names."""
+        """All schemas that a schema refers to, directly or not, by their full names."""
         found: dict[str, Any] = {}
         waiting = list(schema.references or ())
         while waiting:
@@ -132,7 +132,7 @@ class SchemaRegistry:
             ) from error
 
     def _judged(self, what: str, error: SchemaRegistryError) -> Exception:
-        """Whose fault an answer is: the record's, the moment's, or the configuration's."""
+        """The error is the record's, passing, or the configuration's."""
         status, code = error.http_status_code, error.error_code
         if code in _NOT_FOUND:
             return DataException(f"the schema registry {self._name} has no {what}: {error}")
@@ -152,7 +152,7 @@ def _definition(schema: Schema, what: str) -> Any:
 
 
 def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> Any:
-    """A schema as fastavro wants it, its references filled in where they are first used."""
+    """A schema for fastavro, its references inlined where they are first used."""
     from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError  # noqa: PLC0415 - only Avro needs it
     from fastavro.schema import load_schema  # noqa: PLC0415 - the same
 

@@ -25,8 +25,8 @@ _READING: Final[Mapping[str, Any]] = {
     "fetch.wait.max.ms": 500,
     "queued.min.messages": 1,  # of each partition one is enough
 }
-_SILENCE: Final = 5.0  # seconds without any answer; of whom there is none yet it is taken that he has records
-_LONGEST: Final = 30.0  # seconds for all; who was not heard of by then is asked the next time
+_SILENCE: Final = 5.0  # seconds without any answer; then the other partitions are taken to have records
+_LONGEST: Final = 30.0  # seconds for all; partitions without an answer are asked about the next time
 
 
 def first_offsets(
@@ -34,15 +34,13 @@ def first_offsets(
     ranges: Mapping[TopicPartition, OffsetRange],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int]:
-    """Offset of the first record in each range, its end where it holds none; its start where nobody answers.
+    """Offset of the first record in each range; its end where it has none, its start where no broker answers.
 
-    One consumer asks about all of them together: a broker gets one request for all its partitions.
+    One consumer asks about all partitions together: each broker gets one request. Partitions for which there
+    was no time are left out.
 
     Args:
         clock: seconds on a clock that never jumps.
-
-    Returns:
-        The same of the partitions that there was time for.
     """
     found: dict[TopicPartition, int] = {}
     with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
@@ -65,14 +63,13 @@ def first_offsets(
 
 
 def _partition_of(message: Message | None) -> TopicPartition | None:
-    """Whose answer it is; None of what concerns no partition."""
     if message is None or message.topic() is None or message.partition() is None:
         return None
     return TopicPartition(str(message.topic()), int(message.partition() or 0))
 
 
 def _answer(message: Message, asked: OffsetRange) -> int | None:
-    """What an answer says of a range; None: the client asks again."""
+    """None: the client asks again."""
     error = message.error()
     if error is None:
         return min(int(message.offset() or 0), asked.end)
@@ -82,7 +79,7 @@ def _answer(message: Message, asked: OffsetRange) -> int | None:
 
 
 def _pause(consumer: Any, partition: TopicPartition) -> None:
-    """Fetch no more of it; if that fails, a few records more are fetched in vain."""
+    """Fetch no more of it; if that fails, a few more records are fetched in vain."""
     with suppress(KafkaException):
         consumer.pause([KafkaPartition(partition.topic, partition.partition)])
 
@@ -94,8 +91,8 @@ class KafkaSource:
     """Topics of one Kafka cluster (:class:`~sinksdk.topics.base.Source`), read up to the last stable offset.
 
     Args:
-        overrides: properties of the reading clients, without the ``consumer.override.`` they have in a
-            connector's configuration; ``isolation.level`` is ``read_committed`` unless they say otherwise.
+        overrides: properties of the reading clients, without ``consumer.override.``; they may override
+            ``isolation.level``.
 
     Raises:
         ConfigException: the clients do not accept the properties.
@@ -111,7 +108,6 @@ class KafkaSource:
         return self.cluster.available(partition for found in topics.values() for partition in found)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Kafka's own topic ids (KIP-516)."""
         return self.cluster.topic_ids(topics)
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
