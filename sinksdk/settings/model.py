@@ -132,9 +132,10 @@ class ConfigModel(BaseModel):
         return found
 
     @classmethod
+    @functools.cache  # every task that starts asks for them
     def secret_keys(cls) -> frozenset[str]:
         """Dotted names of the fields that are declared as secrets."""
-        return _secret_keys(cls)
+        return frozenset(key.name for key in cls.reference() if key.type == "secret")
 
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
@@ -242,12 +243,6 @@ class ConfigModel(BaseModel):
                 required=field.is_required(),
                 meaning=field.description or "",
             )
-
-
-@functools.lru_cache(maxsize=64)
-def _secret_keys(cls: type[ConfigModel]) -> frozenset[str]:
-    """Cached: every task that starts asks for them."""
-    return frozenset(key.name for key in cls.reference() if key.type == "secret")
 
 
 class ConfigKey(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -89,16 +89,12 @@ def _look_up(match: re.Match[str]) -> str:
     if not path:
         message = f"{reference}: it must name a file and a key, as ${{file:/path:key}}"
         raise ConfigException(message)
-    found = [value for name, value in _properties_of(reference, path) if name == key]
+    properties = read_properties(_text_of(reference, path), reference)
+    found = [each.value for each in properties if each.key == key]
     if not found:
         message = f"{reference}: no line '{key}=…' in that file"
         raise ConfigException(message)
     return found[-1]  # as in Java, the last one counts
-
-
-def _properties_of(reference: str, path: str) -> Iterator[tuple[str, str]]:
-    for found in read_properties(_text_of(reference, path), reference):
-        yield found.key, found.value
 
 
 def _text_of(reference: str, path: str) -> str:

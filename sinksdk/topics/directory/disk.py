@@ -17,7 +17,7 @@ class Disk:
         if folder.is_dir():
             return
         self.make_folder(folder.parent)
-        with suppress(FileExistsError):  # made by somebody else meanwhile
+        with suppress(FileExistsError):  # created meanwhile
             folder.mkdir()
         _sync(folder.parent)
 

@@ -17,12 +17,6 @@ from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.directory.layout import FileStat, Unfinished
 
 
-class _Column(NamedTuple):
-    is_required: bool
-    fits: Callable[[pa.DataType], bool]
-    expected: str
-
-
 def _is_offset(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) and not types.is_uint64(kind))  # half of those are beyond a long
 
@@ -50,18 +44,15 @@ def _is_headers(kind: pa.DataType) -> bool:
     return _is_text(fields["key"]) and _is_bytes(fields["value"]) and not _is_text(fields["value"])
 
 
-_COLUMNS: Final[Mapping[str, _Column]] = {
-    "offset": _Column(is_required=True, fits=_is_offset, expected="an integer that fits a long (int64)"),
-    "key": _Column(is_required=True, fits=_is_bytes, expected="binary (or string, taken as UTF-8)"),
-    "value": _Column(is_required=True, fits=_is_bytes, expected="binary (or string, taken as UTF-8)"),
-    "timestamp": _Column(
-        is_required=False, fits=_is_timestamp, expected="a timestamp (or int64: milliseconds since the epoch)"
-    ),
-    "timestampType": _Column(is_required=False, fits=types.is_integer, expected="an integer"),
-    "headers": _Column(
-        is_required=False, fits=_is_headers, expected="list<struct<key: string, value: binary>>"
-    ),
+_COLUMNS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
+    "offset": (_is_offset, "an integer that fits a long (int64)"),
+    "key": (_is_bytes, "binary (or string, taken as UTF-8)"),
+    "value": (_is_bytes, "binary (or string, taken as UTF-8)"),
+    "timestamp": (_is_timestamp, "a timestamp (or int64: milliseconds since the epoch)"),
+    "timestampType": (types.is_integer, "an integer"),
+    "headers": (_is_headers, "list<struct<key: string, value: binary>>"),
 }
+_REQUIRED: Final = frozenset({"offset", "key", "value"})
 
 
 def check_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> frozenset[str]:
@@ -71,21 +62,21 @@ def check_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> fr
         ConnectException: a required column is missing, or one has a wrong type.
     """
     present = set()
-    for name, column in _COLUMNS.items():
+    for name, (fits, expected) in _COLUMNS.items():
         at = schema.get_field_index(name)
-        if at < 0 and column.is_required:
+        if at < 0:
+            if name not in _REQUIRED:
+                continue
             raise ConnectException(
                 f"{partition}: {path} has no column {name!r} (it has {', '.join(schema.names) or 'none'}); "
-                f"write it with one of type {column.expected}"
+                f"write it with one of type {expected}"
             )
-        if at < 0:
-            continue
         kind = _plain(schema.field(at).type)
         if types.is_null(kind) and name != "offset":
             continue
-        if not column.fits(kind):
+        if not fits(kind):
             raise ConnectException(
-                f"{partition}: column {name!r} of {path} is of type {kind}, but must be {column.expected}; "
+                f"{partition}: column {name!r} of {path} is of type {kind}, but must be {expected}; "
                 f"write the file again with that type"
             )
         present.add(name)
@@ -95,9 +86,6 @@ def check_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> fr
 def _plain(kind: pa.DataType) -> pa.DataType:
     plain: pa.DataType = kind.value_type if types.is_dictionary(kind) else kind
     return plain
-
-
-_OFFSET: Final = "offset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +199,8 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
 
 def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
     """Null offsets, lowest and highest offset of a row group, where the footer tells them."""
-    statistics = metadata.row_group(row_group).column(_leaves(metadata)[_OFFSET]).statistics
+    leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    statistics = metadata.row_group(row_group).column(leaves.index("offset")).statistics
     if statistics is None or not statistics.has_min_max or statistics.null_count is None:
         return None
     return statistics.null_count, statistics.min, statistics.max
@@ -219,10 +208,6 @@ def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, An
 
 def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
     """The same from its rows."""
-    offsets = file.read_row_group(row_group, columns=[_OFFSET]).column(0)
+    offsets = file.read_row_group(row_group, columns=["offset"]).column(0)
     extent = pc.min_max(offsets)
     return offsets.null_count, extent["min"].as_py() or 0, extent["max"].as_py() or 0
-
-
-def _leaves(metadata: pq.FileMetaData) -> dict[str, int]:
-    return {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}

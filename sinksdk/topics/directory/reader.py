@@ -167,18 +167,18 @@ def _in_batches(batches: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordB
     """Batches of many small files together, larger ones in pieces; None whenever nothing came for a while."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    told = time.monotonic()
+    last = time.monotonic()
     for batch in batches:
         if batch is not None:
             for piece in _pieces(batch):
                 if held and (rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES):
                     yield _joined(held)
-                    held, rows, size, told = [], 0, 0, time.monotonic()
+                    held, rows, size, last = [], 0, 0, time.monotonic()
                 held.append(piece)
                 rows, size = rows + piece.num_rows, size + piece.nbytes
-        if time.monotonic() - told >= _PATIENCE:
+        if time.monotonic() - last >= _PATIENCE:
             yield None
-            told = time.monotonic()
+            last = time.monotonic()
     if held:
         yield _joined(held)
 

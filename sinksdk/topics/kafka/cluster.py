@@ -248,7 +248,7 @@ class Cluster:
         return found
 
 
-# What Kafka answers to a commit from outside while somebody is in the group.
+# What Kafka answers to a commit from outside while a consumer is in the group.
 _IN_USE: Final = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,

@@ -16,8 +16,8 @@ from sinksdk.errors import ConnectException, OffsetOutOfRangeException, Retriabl
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.messages import Event, Filled, fill
-from sinksdk.topics.kafka.rdkafka import Consumer, PartitionQueue
+from sinksdk.topics.kafka.messages import Event, fill
+from sinksdk.topics.kafka.rdkafka import Consumer
 
 _PATIENCE: Final = 0.05  # seconds without a record until None is given
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
@@ -42,7 +42,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     # A partition that could not be fetched is asked for again after so long.
     "fetch.error.backoff.ms": "100",
 }
-"""Of the reader's consumers, in librdkafka's words; whoever configures a connector may override them."""
+"""Of the reader's consumers, in librdkafka's words; a connector's configuration may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
 """What a reader does not need: librdkafka looks for its group's coordinator whether it is in one or not."""
@@ -142,7 +142,14 @@ class Reading:
         self._silence.seconds, self._position = 0.0, self._consumer.position(partition)
         while True:
             began = self._clock()
-            filled = self._fill(queue, offsets)
+            filled = fill(
+                queue,
+                timeout=_PATIENCE,
+                end=offsets.end,
+                max_rows=BATCH_ROWS,
+                max_bytes=BATCH_BYTES,
+                columns=self._columns,
+            )
             self._silence.seconds += self._clock() - began
             at = at if filled.next is None else filled.next
             if filled.batch is not None:
@@ -158,16 +165,6 @@ class Reading:
                 return
             if filled.batch is None:
                 yield None
-
-    def _fill(self, queue: PartitionQueue, offsets: OffsetRange) -> Filled:
-        return fill(
-            queue,
-            timeout=_PATIENCE,
-            end=offsets.end,
-            max_rows=BATCH_ROWS,
-            max_bytes=BATCH_BYTES,
-            columns=self._columns,
-        )
 
     def _has_moved(self, partition: TopicPartition) -> bool:
         """Whether the end of a transaction came: of aborted records nothing else is seen."""

@@ -1,4 +1,4 @@
-"""Writers' schemas from a schema registry that speaks Confluent's HTTP interface."""
+"""Writers' schemas from a schema registry with Confluent's HTTP interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import copy
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sinksdk.errors import ConfigException, DataException, RetriableException
 from sinksdk.settings.converters import RegistryAddress
@@ -14,6 +15,8 @@ from sinksdk.settings.converters import RegistryAddress
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+T = TypeVar("T")
 
 _TIMEOUT: Final = 10.0  # seconds for one request
 _UNKNOWN_FOR: Final = 30.0  # seconds for which an id is not asked for again: garbage comes in millions
@@ -73,27 +76,21 @@ class SchemaRegistry:
             ConfigException: it refuses the request (password), or is no schema registry.
         """
         if schema_id not in self._schemas:
-            self._raise_if_unknown(schema_id)
+            until, why = self._unknown.get(schema_id, (0.0, ""))
+            if why and self._now() < until:
+                raise DataException(why)
             try:
                 self._schemas[schema_id] = self._fetch(schema_id)
             except DataException as error:
-                self._remember_unknown(schema_id, str(error))
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    self._unknown.clear()
+                self._unknown[schema_id] = (self._now() + _UNKNOWN_FOR, str(error))
                 raise
         return self._schemas[schema_id]
 
-    def _raise_if_unknown(self, schema_id: int) -> None:
-        until, why = self._unknown.get(schema_id, (0.0, ""))
-        if why and self._now() < until:
-            raise DataException(why)
-
-    def _remember_unknown(self, schema_id: int, why: str) -> None:
-        if len(self._unknown) >= _MOST_UNKNOWN:
-            self._unknown.clear()
-        self._unknown[schema_id] = (self._now() + _UNKNOWN_FOR, why)
-
     def _fetch(self, schema_id: int) -> Any:
         what = f"schema {schema_id}"
-        schema = self._asked(what, lambda: self._client.get_schema(schema_id))
+        schema = self._asked(what, partial(self._client.get_schema, schema_id))
         if schema.schema_type not in (None, "AVRO"):
             raise DataException(
                 f"{what} of the schema registry {self._name} is no Avro: {schema.schema_type}"
@@ -103,22 +100,21 @@ class SchemaRegistry:
     def _references(self, schema: Schema) -> dict[str, Any]:
         """All schemas that a schema refers to, directly or not, by their full names."""
         found: dict[str, Any] = {}
-        waiting = list(schema.references or ())
+        waiting: list[Any] = list(schema.references or ())
         while waiting:
             reference = waiting.pop()
             if reference.name in found:
                 continue
             what = f"version {reference.version} of subject {reference.subject}"
-            other = self._asked(what, self._version_of(reference))
+            # Also one that was deleted meanwhile: records written with it are still there.
+            subject, version = reference.subject, reference.version
+            ask = partial(self._client.get_version, subject, version, deleted=True)
+            other = self._asked(what, ask).schema
             found[str(reference.name)] = _definition(other, f"{what} of the schema registry {self._name}")
             waiting += other.references or ()
         return found
 
-    def _version_of(self, reference: Any) -> Callable[[], Schema]:
-        # Also one that was deleted meanwhile: records written with it are still there.
-        return lambda: self._client.get_version(reference.subject, reference.version, deleted=True).schema
-
-    def _asked(self, what: str, ask: Callable[[], Schema]) -> Schema:
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - slow to load
 
         try:
