@@ -97,7 +97,10 @@ _ENCODING = "String: the text's encoding."
 
 
 class ConverterSettings(BaseModel):
-    """Converters of keys and values under Connect's names."""
+    """Converters of keys and values under Connect's names.
+
+    A flat model, of more than ten fields: each key is one.
+    """
 
     key_converter: str = Field(
         default="bytes", alias="key.converter", description=f"How keys are read: {_HOW}."

@@ -12,6 +12,9 @@ from pydantic import BaseModel, Field
 
 LONGEST_NAME: Final = 450
 """Characters of a connector's name, percent-encoded: a key of any store stays below S3's 1,024 bytes."""
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class NameSettings(BaseModel):
@@ -41,7 +44,10 @@ class NameSettings(BaseModel):
 
 
 class PaceSettings(BaseModel):
-    """How often it commits and looks, how long it may take to end, and how often it is tried again."""
+    """How often it commits and looks, how long it may take to end, and how often it is tried again.
+
+    A flat model, of more than ten fields: each key is one.
+    """
 
     offset_flush_interval_ms: int = Field(
         default=60_000,
@@ -118,11 +124,6 @@ class PaceSettings(BaseModel):
         description="Milliseconds for which a failure counts, though the partition did well in between. With "
         "0 only failures in a row count.",
     )
-
-
-DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
-
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class RetrySettings(BaseModel):

@@ -30,6 +30,9 @@ _MOVED: Final[Mapping[str, str]] = {
     "connectors.s3_archiver.S3ArchiverConnector": "s3-archiver",
 }
 """Where connectors were once; configurations in stores and files go on naming them so."""
+C = TypeVar("C", SinkConnector, SourceConnector)
+ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
+"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
 
 
 class Plugin(NamedTuple):
@@ -50,13 +53,6 @@ def preload() -> None:
     for entry in entry_points(group=GROUP):
         with contextlib.suppress(Exception, SystemExit):
             entry.load()
-
-
-C = TypeVar("C", SinkConnector, SourceConnector)
-
-
-ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
-"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
 
 
 def sink_class(name: str) -> type[SinkConnector]:

@@ -190,6 +190,8 @@ class SourceMeasures:
 class TaskMeasures:
     """One task's numbers, of one generation or of all so far.
 
+    More than ten fields, as they are stored and reported so.
+
     Args:
         puts: calls of ``put`` that returned.
         largest_batch: most records that one of them was given; of a source, that ``poll`` returned.

@@ -28,6 +28,14 @@ _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """s3://bucket/x, and dbfs:/x, which Databricks writes with one slash; one letter alone is a drive."""
 
+_COARSE: Final = 2.0
+"""Seconds: two changes of a folder within them may have the same time (FAT)."""
+
+_NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
+_ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
+
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
@@ -201,17 +209,6 @@ class Unfinished:
     def forget(self, path: str) -> None:
         """The file is sound."""
         self._first_seen.pop(path, None)
-
-
-_COARSE: Final = 2.0
-"""Seconds: two changes of a folder within them may have the same time (FAT)."""
-
-_NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
-_ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
-
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

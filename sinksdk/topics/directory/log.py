@@ -29,6 +29,8 @@ from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, 
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
 """Names of entries in the log."""
+_CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
+_CHECKPOINT_EVERY: Final = 100  # entries
 
 
 def entry_name(number: int) -> str:
@@ -175,10 +177,6 @@ def named_paths(content: Any, entry: str) -> list[str]:
                 f"form topic=<topic>/partition=<number>/<name>.parquet"
             )
     return paths
-
-
-_CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
-_CHECKPOINT_EVERY: Final = 100  # entries
 
 
 class _Model(BaseModel):

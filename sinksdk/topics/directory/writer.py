@@ -39,6 +39,20 @@ from sinksdk.topics.directory.log import (
 )
 
 Records: TypeAlias = "pa.Table | pa.RecordBatch | SinkRecords"
+_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
+_WRITABLE: Final = "let this process write there"
+_HARD_LINKS: Final = "writers need a file system with hard links; use another one"
+_NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # what link says where there are none
+    errno.EROFS: _WRITABLE,
+    errno.ENOTSUP: _HARD_LINKS,
+    errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EISDIR: "a folder is where a file should be; move it away",
+}
+"""What to do about errors that last."""
 
 
 def write_records(path: str | os.PathLike[str], partition: TopicPartition, records: Records) -> Path:
@@ -123,22 +137,6 @@ def _replace(final: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
-_WRITABLE: Final = "let this process write there"
-_HARD_LINKS: Final = "writers need a file system with hard links; use another one"
-_NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
-_REMEDIES: Final[Mapping[int, str]] = {
-    errno.EACCES: _WRITABLE,
-    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # what link says where there are none
-    errno.EROFS: _WRITABLE,
-    errno.ENOTSUP: _HARD_LINKS,
-    errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
-    errno.ENOTDIR: _NO_FOLDER,
-    errno.EISDIR: "a folder is where a file should be; move it away",
-}
-"""What to do about errors that last."""
 
 
 @contextmanager

@@ -54,6 +54,15 @@ _DENIED: Final = REFUSED | frozenset(
         KafkaError.SASL_AUTHENTICATION_FAILED,
     }
 )
+# What Kafka answers to a commit from outside while a consumer is in the group.
+_IN_USE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
 
 
 @contextmanager
@@ -246,17 +255,6 @@ class Cluster:
                 elif row.error.code() not in GONE:
                     raise KafkaException(row.error)
         return found
-
-
-# What Kafka answers to a commit from outside while a consumer is in the group.
-_IN_USE: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.FENCED_INSTANCE_ID,
-    }
-)
 
 
 class ConsumerGroup:

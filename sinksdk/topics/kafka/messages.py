@@ -70,7 +70,7 @@ class Order(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Arrow's buffers, in the order a loop returns them; None for a column that is not wanted.
+    """Arrow's buffers, flat in the order a loop returns them; None for a column that is not wanted.
 
     ``valid`` are bits, ``ends`` are where values end, after a zero. ``name`` and ``item`` are the keys and
     values of headers; ``list_ends`` assigns them to rows.

@@ -22,6 +22,17 @@ from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster, asking, bystander
 
+log = logging.getLogger(__name__)
+
+_PATIENCE: Final = 60.0  # seconds; for transactions of others that are open: their producers' usual time-out
+_POLL: Final = 0.5  # seconds
+_READING: Final[Mapping[str, Any]] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": 50,  # the end is near: waiting for more gains nothing
+}
+
 
 class OffsetRecord(NamedTuple):
     """A record of the topic: the key ``["<connector>",{<partition>}]``, the value ``{<offset>}``."""
@@ -60,18 +71,6 @@ def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
     if offset is not None and not isinstance(offset, dict):
         raise ValueError(value)
     return offset
-
-
-log = logging.getLogger(__name__)
-
-_PATIENCE: Final = 60.0  # seconds; for transactions of others that are open: their producers' usual time-out
-_POLL: Final = 0.5  # seconds
-_READING: Final[Mapping[str, Any]] = {
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",
-    "fetch.wait.max.ms": 50,  # the end is near: waiting for more gains nothing
-}
 
 
 class KafkaOffsets(CommittedOffsets):
