@@ -17,7 +17,7 @@ from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
 from sinksdk.source import SourceConnectorConfig, SourceRecord, SourceTask
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryWriter
+from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 from sinksdk.topics.kafka import KafkaClient, KafkaOffsets, KafkaWriter, ensure_offsets_topic
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 from tests.kafka.broker import serving

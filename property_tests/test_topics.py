@@ -15,7 +15,7 @@ from sinksdk.runtime.source_monitor import SourceMonitor
 from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
-from sinksdk.topics.snapshot import Snapshot
+from sinksdk.topics.base import Snapshot
 
 exercised = EXERCISED["missing topics"]
 NAMES = "ab"

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from sinksdk.settings.converters import ConverterSettings
-from sinksdk.settings.error_handling import ErrorSettings, RetrySettings
-from sinksdk.settings.job import LONGEST_NAME, NameSettings, PaceSettings
+from sinksdk.settings.job import LONGEST_NAME, ErrorSettings, NameSettings, PaceSettings, RetrySettings
 from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
 
 __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList"]

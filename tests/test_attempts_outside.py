@@ -20,8 +20,8 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore
-from sinksdk.topics.kafka import KafkaClient, planned_topics
-from sinksdk.topics.kafka.planned_topics import PlannedTopics
+from sinksdk.topics.kafka import KafkaClient, cluster
+from sinksdk.topics.kafka.cluster import PlannedTopics
 from tests.registry_server import RegistryServer
 from tests.store.protocol import P0, plan
 
@@ -99,7 +99,7 @@ def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
 def ends_with_its_clients() -> Iterator[None]:
     """A client has threads, and opens connections, as long as it is kept for the next task."""
     yield
-    planned_topics._cluster.cache_clear()
+    cluster._cluster_of.cache_clear()
 
 
 @pytest.mark.usefixtures("ends_with_its_clients")

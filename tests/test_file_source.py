@@ -296,7 +296,7 @@ from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.support.threads import SystemThreads
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryWriter
+from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 
 directory, topics = sys.argv[1:]
 name = TaskName("files", 0)

@@ -18,8 +18,7 @@ from sinksdk.errors import (
 from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 from sinksdk.topics.directory.footers import Footers
-from sinksdk.topics.directory.layout import FileStat
-from sinksdk.topics.directory.unfinished import Unfinished
+from sinksdk.topics.directory.layout import FileStat, Unfinished
 from tests.topic_files import put, rows
 
 T0 = TopicPartition("t", 0)

@@ -156,7 +156,7 @@ def test_a_folder_whose_time_never_moves(place: Place, monkeypatch: pytest.Monke
             found = frozen.setdefault(str(path), found)
         return found
 
-    monkeypatch.setattr("sinksdk.topics.directory.listings.os.stat", without_times)
+    monkeypatch.setattr("sinksdk.topics.directory.layout.os.stat", without_times)
     monkeypatch.setattr("os.path.isdir", lambda path: stat(path).st_mode & 0o170000 == 0o040000)
     place.settle()
     write_records(place.root, P0, rows(20, 20))

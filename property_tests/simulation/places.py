@@ -19,9 +19,8 @@ from sinksdk.source.positions import SourcePosition
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import partition_of
-from sinksdk.topics.directory.log import Entry, TransactionLog
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryWriter
-from sinksdk.topics.directory.transactions import entry_name
+from sinksdk.topics.directory.log import Entry, TransactionLog, entry_name
+from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
 T = TypeVar("T")

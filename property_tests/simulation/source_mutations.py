@@ -30,7 +30,7 @@ from sinksdk.store.records import (
     TaskRecord,
 )
 from sinksdk.topics.directory.log import Entry, TransactionLog
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryWriter
+from sinksdk.topics.directory.writer import TopicDirectoryWriter
 from sinksdk.topics.memory import MemoryWriter, _Transaction
 
 Patch = pytest.MonkeyPatch

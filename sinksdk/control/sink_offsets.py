@@ -12,7 +12,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.topics import Source, Subscription
-from sinksdk.topics.snapshot import take_snapshot
+from sinksdk.topics.base import take_snapshot
 
 
 class OpenedSink(NamedTuple):

@@ -15,7 +15,7 @@ from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.topics import Subscription
-from sinksdk.topics.snapshot import end_offsets
+from sinksdk.topics.base import end_offsets
 
 LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
 """Asks where a source ends. It may block, and raise ConnectException."""

@@ -16,7 +16,7 @@ from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.topics import Source, TopicDirectorySource
 from sinksdk.topics.directory.layout import local_root
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
+from sinksdk.topics.directory.writer import TopicDirectoryTarget
 
 if TYPE_CHECKING:
     from sinksdk.topics.kafka import KafkaClient, KafkaSource
@@ -196,14 +196,14 @@ def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient
     if not config.dead_letter_topic:
         return None
     try:
-        from sinksdk.topics.kafka.dead_letter_topic import ensure_topic  # noqa: PLC0415 - an extra
         from sinksdk.topics.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
+        from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigException(
             f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
         ) from error
     client = dead_letter_client(config, _client(topics) if isinstance(topics, KafkaTopics) else None)
-    ensure_topic(config, client)
+    ensure_dead_letter_topic(config, client)
     return client
 
 

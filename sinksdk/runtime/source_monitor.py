@@ -20,7 +20,7 @@ from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.support.threads import Background, in_a_thread
 from sinksdk.topics import Source, Subscription
-from sinksdk.topics.snapshot import Snapshot, take_snapshot
+from sinksdk.topics.base import Snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import TopicPartition
 from sinksdk.topics import Subscription
-from sinksdk.topics.snapshot import Snapshot
+from sinksdk.topics.base import Snapshot
 
 log = logging.getLogger(__name__)
 

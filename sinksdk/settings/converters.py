@@ -1,4 +1,4 @@
-"""How keys and values are read: the part of every connector's configuration that names converters."""
+"""How keys and values are converted: the keys of every sink's configuration that name converters."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ CredentialsSource = Literal["URL", "USER_INFO"]
 
 
 def converter_kind(name: str) -> str:
-    """The short name of a converter that is called by its short or by Connect's class name.
+    """The short name of a converter, given that or Connect's class name.
 
     Raises:
-        ConfigException: a name nobody knows.
+        ConfigException: an unknown name.
     """
     kind = CONVERTERS.get(name, name)
     if kind not in CONVERTERS.values():
@@ -47,11 +47,11 @@ def converter_kind(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """A schema registry and how to log in to it.
+    """A schema registry and its login.
 
     Args:
-        urls: its URLs, separated by commas; may hold a password.
-        user_info: ``user:password`` for basic authentication; None takes what the URL holds, if anything.
+        urls: separated by commas; may hold a password.
+        user_info: ``user:password`` for basic authentication; by default what the URL holds, if anything.
     """
 
     urls: str = field(repr=False)
@@ -68,11 +68,9 @@ def _without_password(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConverterSpec:
-    """What one converter is to be.
+    """One converter.
 
     Args:
-        kind: its short name.
-        is_key: it reads keys, not values.
         encoding: of the string converter's bytes.
         schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it where it is.
         registry: where the Avro converter finds schemas.
@@ -99,7 +97,10 @@ _ENCODING = "String: the text's encoding."
 
 
 class ConverterSettings(BaseModel):
-    """Converters of keys and values under Connect's names."""
+    """Converters of keys and values under Connect's names.
+
+    A flat model, of more than ten fields: each key is one.
+    """
 
     key_converter: str = Field(
         default="bytes", alias="key.converter", description=f"How keys are read: {_HOW}."
@@ -139,11 +140,7 @@ class ConverterSettings(BaseModel):
     )
 
     def converter_spec(self, *, is_key: bool) -> ConverterSpec:
-        """What the converter of keys, or of values, is to be.
-
-        Raises:
-            ConfigException: a name nobody knows.
-        """
+        """The converter of keys, or of values. Raises ConfigException for an unknown name."""
         side = "key_converter" if is_key else "value_converter"
         settings: dict[str, Any] = {
             name: getattr(self, f"{side}_{name}") for name in ("schemas_enable", "encoding")
@@ -160,11 +157,11 @@ class ConverterSettings(BaseModel):
         return RegistryAddress(urls, user_info.get_secret_value() if user_info else None) if urls else None
 
     def needs_registry(self) -> bool:
-        """Whether a schema registry will be asked. Raises ConfigException for a name nobody knows."""
+        """Whether a schema registry will be asked. Raises ConfigException for an unknown name."""
         return any(self.converter_spec(is_key=is_key).kind == "avro" for is_key in (True, False))
 
     def converter_problems(self) -> Iterator[str]:
-        """What is wrong with the converters, as sentences that name their keys."""
+        """Problems of the converters, as sentences that name their keys."""
         for is_key, side in ((True, "key"), (False, "value")):
             try:
                 spec = self.converter_spec(is_key=is_key)

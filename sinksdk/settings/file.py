@@ -31,8 +31,8 @@ class ConfigFile:
 
     Args:
         config: dotted names and their texts, ``name`` included.
-        problems: what is wrong with the file's form, as sentences.
-        warnings: what stands in it without effect.
+        problems: of the file's form, as sentences.
+        warnings: about what has no effect.
     """
 
     config: Mapping[str, str]
@@ -60,10 +60,7 @@ def read_config_file(path: Path) -> ConfigFile:
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFile:
-    """Read a configuration that a program brings.
-
-    Args:
-        config: a mapping in any of the forms above, the same as a text of JSON, or the path of a file.
+    """Read a configuration from a mapping of any of these forms, the same as JSON text, or a file's path.
 
     Raises:
         ConfigException: a file cannot be read, or a text is no JSON object.
@@ -107,7 +104,6 @@ def _from_json(what: str, text: str) -> ConfigFile:
 
 
 def _from_document(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
-    """Any of the forms that JSON has."""
     if document.get("kind") == _STRIMZI:
         return _from_strimzi(document, problems)
     if "config" not in document:
@@ -130,7 +126,7 @@ def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
 
 
 def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
-    """Strimzi's custom resource: name, class and number of tasks stand beside the configuration."""
+    """Name, class and number of tasks stand beside the configuration."""
     metadata, spec = document.get("metadata"), document.get("spec")
     if not (isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(spec.get("config"), dict)):
         return ConfigFile(

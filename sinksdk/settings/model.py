@@ -36,14 +36,14 @@ def _split(value: object) -> object:
 
 
 _LISTS: Final = frozenset({"list_type", "tuple_type", "set_type", "frozen_set_type"})
-"""What pydantic calls it when a field wants several values and is given text."""
+"""Pydantic's errors when a field of several values is given text."""
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
 
 
 class ConfigModel(BaseModel):
-    """How a configuration is read, judged, checked, shown and sent. It has no fields of its own.
+    """The base of every configuration: how it is parsed, checked, shown and sent. It has no fields.
 
     Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
     Field(alias="flush.size", description="…")``. The description becomes the reference page.
@@ -74,10 +74,10 @@ class ConfigModel(BaseModel):
         """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
 
         Raises:
-            ConfigException: with every problem at once, none of them echoing a value.
+            ConfigException: with every problem at once, none of them quoting a value.
         """
         config, problems = cls.check(raw)
-        SECRETS.add(cls.secrets(raw))  # whoever parses it is going to run with it
+        SECRETS.add(cls.secrets(raw))  # a configuration that is parsed is going to be run
         if config is None:
             raise ConfigException(problems)
         return config
@@ -101,7 +101,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _validated(cls, values: Mapping[str, Any]) -> Self:
-        """The model. Text that its field does not take is taken apart where the field is a list or a map."""
+        """Text is split first where a field is a list or a map."""
         try:
             return cls.model_validate(values, by_alias=True, by_name=False)
         except ValidationError as error:
@@ -112,10 +112,10 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def secrets(cls, raw: Mapping[str, Any]) -> dict[str, str]:
-        """Values that no message may quote, each with what is said instead.
+        """Values that no message may quote, each with its replacement.
 
-        What a reference stands for is told as the reference; a secret that is written out (by its field's
-        type, its key's name or its place in a URL) as asterisks.
+        The value of a reference is replaced by the reference; a secret that is spelt out (by its field's
+        type, its key's name or its place in a URL) by asterisks.
         """
         written = {key: text for key, text in raw.items() if isinstance(text, str)}
         secret = cls.secret_keys()
@@ -128,13 +128,14 @@ class ConfigModel(BaseModel):
             try:
                 found[resolve_references(reference)] = reference
             except ConfigException:
-                continue  # there is nothing to tell
+                continue  # it has no value
         return found
 
     @classmethod
+    @functools.cache  # every task that starts asks for them
     def secret_keys(cls) -> frozenset[str]:
         """Dotted names of the fields that are declared as secrets."""
-        return _secret_keys(cls)
+        return frozenset(key.name for key in cls.reference() if key.type == "secret")
 
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
@@ -162,7 +163,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
-        """Problems between fields, found although some fields are wrong: between the others, that is."""
+        """Problems between those fields that have none themselves."""
         wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
         rest = {key: value for key, value in resolved.items() if key not in wrong}
         for name, field in cls.model_fields.items():
@@ -175,11 +176,11 @@ class ConfigModel(BaseModel):
         return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
 
     def problems(self) -> list[str]:
-        """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
+        """Problems between fields; a subclass adds its own to those of ``super()``. No I/O."""
         return []
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """As it was written, where with a reference: what that stands for may be a secret. No passwords."""
+        """References as they were written, for they may stand for secrets. No passwords."""
         keys = {field: key for key, field in self.keys().items()}
         for name, value in super().__repr_args__():
             written = (self._written or {}).get(keys.get(name or "", ""))
@@ -203,11 +204,11 @@ class ConfigModel(BaseModel):
         return type(self).parse, (dict(self._written),)
 
     def keep_secrets(self) -> None:
-        """From now on no message, stack trace or log line of this process quotes a secret of it."""
+        """From now on, messages, stack traces and log lines of this process quote none of its secrets."""
         SECRETS.add(self.secrets(self._written or {}))
 
     def overrides(self, prefix: str) -> dict[str, str]:
-        """Properties for Kafka clients: keys that begin so, less the prefix, references resolved.
+        """Properties for Kafka clients: keys with the prefix, without it, references resolved.
 
         Raises:
             ConfigException: a reference cannot be resolved.
@@ -226,7 +227,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def reference(cls) -> Iterator[ConfigKey]:
-        """Every key that has an effect, with type, default and meaning, the connector's own first."""
+        """Every key that has an effect, the connector's own first."""
         rules = cls._rules()
         common = dict.fromkeys(name for part in cls._common() for name in part.model_fields)
         places = {name: place for place, name in enumerate(common, 1)}
@@ -244,12 +245,6 @@ class ConfigModel(BaseModel):
             )
 
 
-@functools.lru_cache(maxsize=64)
-def _secret_keys(cls: type[ConfigModel]) -> frozenset[str]:
-    """A class's; every task that starts asks for them, and they never change."""
-    return frozenset(key.name for key in cls.reference() if key.type == "secret")
-
-
 class ConfigKey(BaseModel):
     """One row of a connector's configuration reference."""
 
@@ -261,7 +256,7 @@ class ConfigKey(BaseModel):
 
 
 def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values with their references replaced, and by key what is wrong with references that cannot be."""
+    """Values with their references replaced, and by key the errors of those that cannot be."""
     problems: dict[str, str] = {}
 
     def replace(key: str, value: object) -> object:
@@ -277,7 +272,7 @@ def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
-    """Values by key for fields that refuse text: ``a, b`` for several, ``a:1, b:2`` for a map, as Kafka."""
+    """Values by key for fields that refuse text: ``a, b`` for lists, ``a:1, b:2`` for maps, as Kafka."""
     for detail in error.errors():
         text = detail["input"]
         if len(detail["loc"]) != 1 or not isinstance(text, str):

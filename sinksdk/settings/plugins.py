@@ -30,6 +30,9 @@ _MOVED: Final[Mapping[str, str]] = {
     "connectors.s3_archiver.S3ArchiverConnector": "s3-archiver",
 }
 """Where connectors were once; configurations in stores and files go on naming them so."""
+C = TypeVar("C", SinkConnector, SourceConnector)
+ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
+"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
 
 
 class Plugin(NamedTuple):
@@ -46,26 +49,19 @@ def plugins() -> Iterator[Plugin]:
 
 
 def preload() -> None:
-    """Import every installed connector. What cannot be imported is told by whoever uses it."""
+    """Import every installed connector; import errors are raised where it is used."""
     for entry in entry_points(group=GROUP):
         with contextlib.suppress(Exception, SystemExit):
             entry.load()
 
 
-C = TypeVar("C", SinkConnector, SourceConnector)
-
-
-ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
-"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
-
-
 def sink_class(name: str) -> type[SinkConnector]:
-    """The class of a connector that must be a sink. Otherwise as :func:`connector_class`."""
+    """As :func:`connector_class`; ConfigException also where it is no sink."""
     return _of_kind(SinkConnector, name)
 
 
 def source_class(name: str) -> type[SourceConnector]:
-    """The class of a connector that must be a source. Otherwise as :func:`connector_class`."""
+    """As :func:`connector_class`; ConfigException also where it is no source."""
     return _of_kind(SourceConnector, name)
 
 
@@ -102,7 +98,7 @@ def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
 
 
 def _kind(thing: object) -> str:
-    """What it is, not what it holds: a name may lead to anything in memory, secrets included."""
+    """Not the value: a name may lead to anything in memory, secrets included."""
     return f"the class {thing.__qualname__}" if isinstance(thing, type) else f"of type {type(thing).__name__}"
 
 

@@ -25,8 +25,6 @@ class Property:
 
     Args:
         line: number of the line it begins in, from 1.
-        key: what is in front of the first ``=``, ``:`` or blank.
-        value: the rest; empty where there is none.
         separator: ``=`` or ``:``; empty where only a blank separates them, or nothing.
     """
 
@@ -39,14 +37,13 @@ class Property:
 def read_properties(text: str, where: str) -> Iterator[Property]:
     r"""The properties of a file, in order.
 
-    Blanks at a value's end are left out, other than in Java: nobody sees them. ``\ `` keeps one.
+    Blanks at a value's end are left out, unlike in Java: they cannot be seen. ``\ `` keeps one.
 
     Args:
-        text: what the file holds.
-        where: what it is, for messages.
+        where: the file, for messages.
 
     Raises:
-        ConfigException: an escape is none.
+        ConfigException: an invalid escape.
     """
     for number, line in _logical_lines(text):
         key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # its last group takes any rest
@@ -58,7 +55,7 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with those they are continued in, and their numbers; no comments, nothing empty."""
+    """Lines joined with their continuations, and their numbers; no comments or empty ones."""
     lines = enumerate(_NEWLINE.split(text), 1)
     for number, line in lines:
         whole = line.lstrip(_BLANKS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,16 +37,15 @@ def references(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigProviders:
-    """Which references a configuration may hold that comes from elsewhere.
+    """The references that a configuration may hold if it comes from another machine.
 
-    Whoever writes a configuration decides where its values are sent. So one who may create connectors from
-    another machine could read whatever references reach; as in Connect nothing is until it is allowed
-    (``config.providers``, ``allowed.paths`` of KIP-993, ``allowlist.pattern`` of KIP-887).
+    Its author decides where values are sent, and so could read whatever references reach. As in Connect,
+    nothing is allowed by default (``config.providers``, ``allowed.paths`` of KIP-993, ``allowlist.pattern``
+    of KIP-887).
 
     Args:
         variables: names of environment variables, as shell patterns.
-        folders: folders whose files may be read, with the folders in them; symbolic links count as what
-            they lead to.
+        folders: with everything below them; symbolic links are followed first.
         hint: what to do about a reference that is not allowed, for messages.
     """
 
@@ -76,7 +75,7 @@ class ConfigProviders:
 
 
 ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),))
-"""For configurations of whoever started the process: he can read all of that anyway."""
+"""For configurations of the user who started the process, who can read all of that anyway."""
 
 
 def _look_up(match: re.Match[str]) -> str:
@@ -90,16 +89,12 @@ def _look_up(match: re.Match[str]) -> str:
     if not path:
         message = f"{reference}: it must name a file and a key, as ${{file:/path:key}}"
         raise ConfigException(message)
-    found = [value for name, value in _properties_of(reference, path) if name == key]
+    properties = read_properties(_text_of(reference, path), reference)
+    found = [each.value for each in properties if each.key == key]
     if not found:
         message = f"{reference}: no line '{key}=…' in that file"
         raise ConfigException(message)
     return found[-1]  # as in Java, the last one counts
-
-
-def _properties_of(reference: str, path: str) -> Iterator[tuple[str, str]]:
-    for found in read_properties(_text_of(reference, path), reference):
-        yield found.key, found.value
 
 
 def _text_of(reference: str, path: str) -> str:

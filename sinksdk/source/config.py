@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 
 from sinksdk.compatibility import Rules, Verdict
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
-from sinksdk.settings.error_handling import RetrySettings
-from sinksdk.settings.job import NameSettings, PaceSettings
+from sinksdk.settings.job import NameSettings, PaceSettings, RetrySettings
 from sinksdk.settings.model import ConfigModel
 
 _same, _ignored = Verdict.same, Verdict.ignored

@@ -56,7 +56,7 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
     if source is None or not ids:
         return no_doubt
     try:
-        from sinksdk.topics.kafka.planned_topics import planned_topics  # noqa: PLC0415 - an extra, slow to load
+        from sinksdk.topics.kafka.cluster import planned_topics  # noqa: PLC0415 - an extra, slow to load
 
         return planned_topics(source, config.overrides(CONSUMER_OVERRIDES), ids)
     except (ImportError, ConfigException) as error:

@@ -1,7 +1,7 @@
-"""What must not be told: secrets, by the names of their keys and by their values.
+"""Secrets: found by the names of their keys, and taken out of texts by their values.
 
-Configurations are shown with :data:`HIDDEN` in a secret's place, or with the reference it is given by. Texts
-that other people's code makes up (messages, stack traces) may quote a value: :class:`Secrets` takes it out.
+Configurations are shown with :data:`HIDDEN` in a secret's place, or with its reference. Messages and stack
+traces of other code may quote a value: :class:`Secrets` takes it out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HARMLESS: Final = re.compile(r"provider|\.class$|source$", re.IGNORECASE)  # na
 _IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)(?=@)")
 _IN_JAAS: Final = re.compile(r"password=[\"']([^\"']+)")
 _SHORTEST: Final = 8
-"""Characters that a value must have to be looked for: shorter ones are words of every text."""
+"""Characters of a value that is looked for: shorter ones may be common words."""
 
 
 def sounds_secret(key: str) -> bool:
@@ -38,13 +38,13 @@ def without_passwords_in_urls(text: str) -> str:
 
 
 def passwords_in(text: str) -> list[str]:
-    """Passwords that are a part of a value: in URLs, and in JAAS configurations of Kafka's clients."""
+    """Passwords in URLs, and in JAAS configurations of Kafka's clients."""
     found = [match.group("password") for match in _IN_URL.finditer(text)]
     return [password for password in (*found, *_IN_JAAS.findall(text)) if "${" not in password]
 
 
 class Secrets:
-    """Values that must not be told, each with what is said instead. Safe for threads."""
+    """Secret values, each with its replacement. Safe for threads."""
 
     def __init__(self) -> None:
         self._instead: dict[str, str] = {}
@@ -52,11 +52,7 @@ class Secrets:
         self._lock = threading.Lock()
 
     def add(self, values: Mapping[str, str]) -> None:
-        """Learn values.
-
-        Args:
-            values: each with what is said instead; values shorter than eight characters are left out.
-        """
+        """Add values with their replacements; values shorter than eight characters are left out."""
         forms = {
             form: instead
             for value, instead in values.items()
@@ -74,7 +70,7 @@ class Secrets:
     def hide(self, text: str) -> str:
         r"""A text without the values, also where they are quoted as Python, JSON or a URL quotes them.
 
-        Half a character (``"\ud800"``, of JSON or a file's name) is written out: no answer could hold it.
+        Lone surrogates (``"\ud800"``, of JSON or a file's name) are escaped, as UTF-8 cannot hold them.
         """
         for value, instead in self._longest_first:
             if value in text:
@@ -90,15 +86,11 @@ def _forms(value: str) -> Iterator[str]:
 
 
 SECRETS: Final = Secrets()
-"""Those of the configurations that run in this process: engine, status and logs tell none of them."""
+"""Those of the configurations in this process, for engine, status and logs."""
 
 
 class WithoutSecrets(logging.Formatter):
-    """Writes what another formatter does, without :data:`SECRETS`.
-
-    Args:
-        formatter: the other one.
-    """
+    """Formats as another formatter does, without :data:`SECRETS`."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Log lines of processes that are ours: the command line and the Python workers of its tasks.
+"""Log lines of our own processes: the command line and the Python workers of its tasks.
 
-The library itself only ever logs; whoever runs it otherwise configures logging as he likes. What a line
-is about (connector, task, generation) is said once, where the work on it begins, and stands in each
-record's ``connector``, ``task`` and ``generation`` from then on, as in Connect's logs (KIP-449).
+The library only logs; other programs that use it configure logging themselves. What a line is about
+(connector, task, generation) is set once, where the work begins, and is in each record's ``connector``,
+``task`` and ``generation`` from then on, as in Connect's logs (KIP-449).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, Literal, TextIO
 
 from sinksdk.support.confidential import WithoutSecrets
 
-_REPEATED: Final = 600.0  # seconds until an outage that lasts is told of again
+_REPEATED: Final = 600.0  # seconds until an outage that lasts is logged again
 _FIELDS: Final = ("connector", "task", "generation")
 _PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
 
@@ -37,8 +37,8 @@ class LogSettings:
 
     Args:
         level: of sinksdk's own loggers; others log warnings.
-        is_json: one JSON object per line, for programs.
-        traces: stack traces too; JSON has them always.
+        is_json: one JSON object per line, stack traces included.
+        traces: stack traces in text.
     """
 
     level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
@@ -52,7 +52,7 @@ WARNINGS: Final = LogSettings()
 
 @contextmanager
 def logging_about(**fields: str | int) -> Iterator[None]:
-    """Lines that are logged while the block runs are about this connector, task, generation."""
+    """Set the connector, task or generation of the lines that are logged in the block."""
     token = _about.set({**(_about.get() or {}), **fields})
     try:
         yield
@@ -61,27 +61,26 @@ def logging_about(**fields: str | int) -> Iterator[None]:
 
 
 def same_subject(function: Callable[[], None]) -> Callable[[], None]:
-    """The same function, logging about what the caller logs about now; for another thread."""
+    """The same function for another thread, logging about what the caller logs about now."""
     context = contextvars.copy_context()
     return lambda: context.run(function)
 
 
 def stack_of(thread: int | None) -> list[str]:
-    """The lines of code a thread is at, outermost first; none of a thread that is not there (any more)."""
+    """The lines of code a thread is at, outermost first; none of a thread that has ended."""
     frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - documented, and the only way
     return traceback.format_stack(frame) if frame else []
 
 
 class Outage:
-    """What fails again and again is warned of when it begins, every ten minutes, and when it is over.
+    """Warns when something begins to fail, every ten minutes while it fails, and when it works again.
 
-    An error that says of itself that it is logged already (``is_logged``: a store has told of its outage)
-    is no news. May be used from any thread.
+    An error that was logged already (``is_logged``: the store has reported its outage) is not logged again.
+    May be used from any thread.
 
     Args:
-        log: where to.
-        what: fails, for the line that says that it works again; that may be found out late.
-        after: seconds that it must have failed for until it is told.
+        what: fails, for the line that says that it works again; a function is called only then.
+        after: seconds that it must have failed for until it is logged.
         clock: seconds, monotonic.
     """
 
@@ -100,7 +99,7 @@ class Outage:
         self._lock = threading.Lock()
         self._failures = 0
         self._since = 0.0
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
 
     @property
     def since(self) -> float | None:
@@ -111,9 +110,8 @@ class Outage:
         """It has failed, maybe not for the first time.
 
         Args:
-            message: what happened.
-            arguments: of the message.
-            since: when it was tried first, on the clock; by default when this was called first.
+            message: with ``arguments`` as of a logger.
+            since: when it was tried first, on the clock; by default the first call of this.
         """
         with self._lock:
             now = self._clock()
@@ -121,12 +119,12 @@ class Outage:
                 self._since = now if since is None else since
             self._failures += 1
             is_news = now - self._since >= self._after and (
-                self._told_at is None or now - self._told_at >= _REPEATED
+                self._logged_at is None or now - self._logged_at >= _REPEATED
             )
             if any(getattr(argument, "is_logged", False) for argument in arguments):
                 is_news = False
             if is_news:
-                self._told_at = now
+                self._logged_at = now
         error = next((one for one in arguments if isinstance(one, BaseException)), sys.exc_info()[1])
         self._log.log(logging.WARNING if is_news else logging.DEBUG, message, *arguments, exc_info=error)
 
@@ -135,34 +133,31 @@ class Outage:
         if not self._failures:
             return
         with self._lock:
-            failures, is_told = self._failures, self._told_at is not None
-            self._failures, self._told_at = 0, None
+            failures, was_logged = self._failures, self._logged_at is not None
+            self._failures, self._logged_at = 0, None
             seconds = self._clock() - self._since
-        if is_told:
+        if was_logged:
             what = self._what if isinstance(self._what, str) else self._what()
             self._log.warning("%s works again after %.1f s (%d failures)", what, seconds, failures)
 
 
 def configure_logging(settings: LogSettings) -> None:
-    """Log to stderr; by default sinksdk's warnings and errors, one line each.
-
-    Does nothing where logging is configured already.
-    """
+    """Log to stderr, unless logging is configured already."""
     root = logging.getLogger()
     if root.handlers:
         return
     handler = _Stderr()
-    handler.addFilter(_make_sayable)
-    handler.addFilter(_tell_subject)
+    handler.addFilter(_make_printable)
+    handler.addFilter(_add_subject)
     handler.setFormatter(WithoutSecrets(_Json() if settings.is_json else _Text(traces=settings.traces)))
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("sinksdk").setLevel(settings.level)
-    threading.excepthook = _tell_of_a_thread
+    threading.excepthook = _log_ended_thread
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to what is stderr at the moment: a live table on the terminal stands in for it meanwhile."""
+    """Writes to the present ``sys.stderr``, which a live table on the terminal replaces for a while."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -173,16 +168,16 @@ class _Stderr(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
-def _tell_of_a_thread(ended: threading.ExceptHookArgs) -> None:
-    """Python's own way writes the trace as it is: no line of ours, and with the secrets it quotes."""
+def _log_ended_thread(ended: threading.ExceptHookArgs) -> None:
+    """Python's own hook prints the trace with the secrets it quotes, and not as a log line."""
     if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
         name = ended.thread.name if ended.thread else "unknown"
         what = f"{ended.exc_type.__name__}: {ended.exc_value}"
         log.error("thread %s has ended: %s", name, what, exc_info=ended.exc_value)
 
 
-def _make_sayable(record: logging.LogRecord) -> bool:
-    """Arguments that do not fit their message are told after it; Python would write a trace instead."""
+def _make_printable(record: logging.LogRecord) -> bool:
+    """Append arguments that do not fit their message; Python would print a trace instead."""
     try:
         record.getMessage()
     except Exception:  # noqa: BLE001 - an argument's own __str__ may raise anything
@@ -197,7 +192,7 @@ def _shown(arguments: object) -> str:
         return "(arguments that cannot be shown)"
 
 
-def _tell_subject(record: logging.LogRecord) -> bool:
+def _add_subject(record: logging.LogRecord) -> bool:
     about = _about.get() or {}
     for field in _FIELDS:
         setattr(record, field, about.get(field))
@@ -205,11 +200,7 @@ def _tell_subject(record: logging.LogRecord) -> bool:
 
 
 class _Text(logging.Formatter):
-    """``time LEVEL [connector|task-0|generation-7] logger: message``.
-
-    Args:
-        traces: with stack traces; else a record is one line, with its error unless the message has that.
-    """
+    """``time LEVEL [connector|task-0|generation-7] logger: message``, and the trace or the error."""
 
     def __init__(self, *, traces: bool) -> None:
         super().__init__(_PATTERN)
@@ -234,7 +225,7 @@ class _Text(logging.Formatter):
 
 
 def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
-    """What an error says, in one line; nothing where the message says it already."""
+    """An error in one line; nothing where the message has it already."""
     lines = str(error).strip().splitlines() if error is not None else []
     if error is None or (lines and lines[0] in record.getMessage()):
         return ""

@@ -1,4 +1,4 @@
-"""What a task measures of itself: the same numbers from the engine through the store to whoever asks.
+"""What a task measures of itself: the same numbers from the engine through the store to metrics and REST.
 
 Times are in seconds. Numbers of two generations are added with ``+``, the older one first.
 """
@@ -6,11 +6,12 @@ Times are in seconds. Numbers of two generations are added with ``+``, the older
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Number = TypeVar("Number", int, float)
+M = TypeVar("M", "ErrorCounts", "SourceMeasures", "TaskMeasures")
 
 
 class Phase(StrEnum):
@@ -52,13 +53,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Calls of one kind.
-
-    Args:
-        count: how many.
-        seconds: what they took together.
-        longest: what the longest of them took.
-    """
+    """Calls of one kind: their number, their seconds together, and those of the longest."""
 
     count: int = 0
     seconds: float = 0.0
@@ -75,7 +70,7 @@ class Timing:
 
     @property
     def mean(self) -> float | None:
-        """What a call took on average; None before the first."""
+        """None before the first."""
         return self.seconds / self.count if self.count else None
 
 
@@ -84,10 +79,9 @@ class Level:
     """A number that goes up and down.
 
     Args:
-        now: what it is.
-        largest: the most it was, whenever it was looked at.
-        total: everything it was then, added up.
-        looks: how often it was looked at.
+        now: its last value.
+        largest: the largest value at any look.
+        total: the sum of its values at all looks.
     """
 
     now: int = 0
@@ -106,7 +100,7 @@ class Level:
 
     @property
     def mean(self) -> float | None:
-        """What it was on average; None before the first look."""
+        """None before the first look."""
         return self.total / self.looks if self.looks else None
 
 
@@ -115,10 +109,8 @@ class Sizes:
     """How large things of one kind were.
 
     Args:
-        count: how many there were.
         total: their sizes together.
-        largest: the largest of them.
-        smallest: the smallest of them; 0 before the first.
+        smallest: 0 before the first.
     """
 
     count: int = 0
@@ -140,7 +132,7 @@ class Sizes:
 
     @property
     def mean(self) -> float | None:
-        """What one was on average; None before the first."""
+        """None before the first."""
         return self.total / self.count if self.count else None
 
 
@@ -154,11 +146,11 @@ class ErrorCounts:
         record_errors: partitions that ended by a failure: of a record, a batch, a commit, or publishing; of
             a source, tasks that did.
         records_skipped: reported records that were tolerated.
-        retries: attempts made again, at a batch or at publishing; of a source, at polling and writing.
+        retries: of a batch or of publishing; of a source, of polling and writing.
         errors_logged: reported records that were logged.
         dead_letters: records given to the dead letters.
         dead_letter_failures: those of them that could not be written.
-        last: when something failed the last time, in seconds since the epoch; None if nothing has.
+        last: when something failed last, in seconds since the epoch; None if nothing has.
     """
 
     record_failures: int = 0
@@ -171,16 +163,7 @@ class ErrorCounts:
     last: float | None = None
 
     def __add__(self, later: ErrorCounts) -> ErrorCounts:
-        return ErrorCounts(
-            self.record_failures + later.record_failures,
-            self.record_errors + later.record_errors,
-            self.records_skipped + later.records_skipped,
-            self.retries + later.retries,
-            self.errors_logged + later.errors_logged,
-            self.dead_letters + later.dead_letters,
-            self.dead_letter_failures + later.dead_letter_failures,
-            self.last if later.last is None else later.last,
-        )
+        return _summed(self, later, last=self.last if later.last is None else later.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +173,7 @@ class SourceMeasures:
     Args:
         polls: calls of ``poll`` that returned records.
         records: how many they returned.
-        transactions: those that were committed, by their records.
+        transactions: committed ones, by their number of records.
         aborts: transactions that were aborted because the task asked for it.
     """
 
@@ -200,33 +183,28 @@ class SourceMeasures:
     aborts: int = 0
 
     def __add__(self, later: SourceMeasures) -> SourceMeasures:
-        return SourceMeasures(
-            self.polls + later.polls,
-            self.records + later.records,
-            self.transactions + later.transactions,
-            self.aborts + later.aborts,
-        )
+        return _summed(self, later)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMeasures:
     """One task's numbers, of one generation or of all so far.
 
+    More than ten fields, as they are stored and reported so.
+
     Args:
         puts: calls of ``put`` that returned.
         largest_batch: most records that one of them was given; of a source, that ``poll`` returned.
-        records_read: records that were read for it, and had not been committed before.
-        records_sent: records that ``put`` took: what was read, without what could not be converted.
-        active: records that were read, or polled, and are not committed; looked at whenever a batch came.
-        commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had it; the sink
-            may have had nothing to commit. Of a source, commits of transactions.
-        commit_failures: attempts that failed: ``pre_commit`` raised, or the store; of a source, the writer.
+        records_read: without those that had been committed before.
+        records_sent: records that ``put`` took: those read, without those that could not be converted.
+        active: records read or polled and not committed; looked at with each batch.
+        commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had it, even of
+            nothing. Of a source, commits of transactions.
+        commit_failures: attempts that failed in ``pre_commit`` or the store; of a source, in the writer.
         commit_writes: commits that were written to the store.
-        errors: what went wrong.
         seconds: time by :class:`Phase`.
-        closings: how often closing was asked for from outside.
+        closings: how often closing was requested from outside.
         closing_seconds: the part of ``seconds`` that these took.
-        source: what a source's task does besides.
     """
 
     puts: Timing = Timing()
@@ -244,23 +222,21 @@ class TaskMeasures:
     source: SourceMeasures = SourceMeasures()
 
     def __add__(self, later: TaskMeasures) -> TaskMeasures:
-        return TaskMeasures(
-            self.puts + later.puts,
-            max(self.largest_batch, later.largest_batch),
-            self.records_read + later.records_read,
-            self.records_sent + later.records_sent,
-            self.active + later.active,
-            self.commits + later.commits,
-            self.commit_failures + later.commit_failures,
-            self.commit_writes + later.commit_writes,
-            self.errors + later.errors,
-            added(self.seconds, later.seconds),
-            self.closings + later.closings,
-            added(self.closing_seconds, later.closing_seconds),
-            self.source + later.source,
+        return _summed(
+            self,
+            later,
+            largest_batch=max(self.largest_batch, later.largest_batch),
+            seconds=added(self.seconds, later.seconds),
+            closing_seconds=added(self.closing_seconds, later.closing_seconds),
         )
 
 
 def added(one: Mapping[str, Number], other: Mapping[str, Number]) -> dict[str, Number]:
     """Two sets of named numbers, added name by name."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in dict.fromkeys([*one, *other])}
+
+
+def _summed(one: M, other: M, **others: Any) -> M:
+    """All fields added, but the others, which are given."""
+    names = (each.name for each in fields(one) if each.name not in others)
+    return type(one)(**{name: getattr(one, name) + getattr(other, name) for name in names}, **others)

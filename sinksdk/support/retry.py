@@ -1,4 +1,4 @@
-"""What is tried again later: the same values from the engine through the store to whoever asks."""
+"""What is tried again later: the same value from the engine through the store to REST."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What failed in a way that may pass, and is left to a later generation. Survives pickling and JSON.
+    """A failure that may pass, left to a later generation. Survives pickling and JSON.
 
-    The engine has it on the task's clock. Whatever leaves a task, and what the store keeps, is in seconds
-    since the epoch.
+    The engine has its times on the task's clock; outside of a task, and in the store, they are seconds since
+    the epoch.
 
     Args:
         since: when it first failed.
         attempts: how often it has failed.
-        next_attempt: when it is tried again, on the same clock.
-        refused: the first record that was refused: once it is taken, there was progress. None: it was not
-            about a record, and only a commit is progress.
+        refused: offset of the first record that was refused: its success is progress. None: only a commit is.
     """
 
     # Fields of newer versions are left out, also within a value that keeps those of its own.

@@ -48,13 +48,13 @@ class SystemThreads:
         return end
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """A thread of its own: one that hangs keeps nobody from ending. What is returned joins it."""
+        """A daemon thread: one that hangs does not keep the process. What is returned joins it."""
         thread = threading.Thread(target=run, name=f"{self._name} aside", daemon=True)
         thread.start()
         return thread.join
 
 
 def in_a_thread(run: Callable[[], None]) -> None:
-    """Run in a thread of its own: one that hangs keeps nobody from ending, as a pool's would."""
+    """Run in a daemon thread: one that hangs does not keep the process, as a pool's would."""
     name = getattr(run, "__qualname__", "background")
     threading.Thread(target=same_subject(run), name=name, daemon=True).start()

@@ -1,9 +1,9 @@
 """Topics, read and written: Kafka's, those of a topic directory, and those in the memory of a test.
 
-``Source`` is what the runtime asks. Of each kind there is a reader of records, a writer of transactions
-(:class:`~sinksdk.engine.writer.TransactionalWriter`), and a reader of the source offsets that these carried
+The runtime asks a ``Source``. Each kind has one, a writer of transactions
+(:class:`~sinksdk.engine.writer.TransactionalWriter`), and a reader of the source offsets they carried
 (:class:`~sinksdk.engine.writer.CommittedOffsets`). A topic directory is Parquet files in folders per topic
-and partition, and needs nothing but a file system.
+and partition, and needs only a file system.
 """
 
 from __future__ import annotations

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Generator, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConfigException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Of a batch that a reader gives, at most: whichever is reached first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which topics a connector reads: named ones, or those whose whole name matches an expression.
+    """The topics a connector reads: named ones, or those whose whole name matches an expression.
 
     Args:
-        topics: names of topics; each must be there.
-        regex: an expression in Python's syntax; it may match nothing yet.
+        topics: each must exist.
+        regex: in Python's syntax; it may match nothing yet.
 
     Raises:
-        ConfigException: not exactly one of the two is given, or the expression is none.
+        ConfigException: not exactly one of the two is given, or the expression is invalid.
     """
 
     topics: tuple[str, ...] = ()
@@ -51,7 +55,7 @@ class Subscription:
         return frozenset(self.topics)
 
     def covers(self, topic: str) -> bool:
-        """Whether a topic of that name is subscribed to, be it there or not."""
+        """Whether a topic of that name is subscribed to, whether it exists or not."""
         return bool(re.fullmatch(self.regex, topic)) if self.regex else topic in self.topics
 
     def without(self, topics: Container[str]) -> Subscription | None:
@@ -63,11 +67,11 @@ class Subscription:
 
 
 class Partitions(dict[TopicPartition, OffsetRange]):
-    """What a source holds of each partition, without those that cannot be read for now.
+    """The offsets of each partition that can be read now.
 
     Args:
-        unavailable: partitions that are there and cannot be asked, because they have no leader, say. They
-            are neither empty nor missing.
+        unavailable: partitions that exist and cannot be asked, as those without a leader: neither empty nor
+            missing.
     """
 
     def __init__(
@@ -80,36 +84,26 @@ class Partitions(dict[TopicPartition, OffsetRange]):
 class Source(Protocol):
     """Where records come from.
 
-    A source keeps records in topic partitions with ascending offsets (gaps are allowed) and can be
-    asked from any thread of the driver. It does not remember what was read: the store does.
+    A source keeps records in topic partitions with ascending offsets (gaps are allowed). Any thread of the
+    driver may ask it. It does not remember what was read: the store does. Methods may raise:
+        RetriableException: something is not readable yet.
+        ConnectException: what is there cannot be read; it says where and what to do.
     """
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        """What there is to read now.
+        """The first offset and the offset after the last one of each partition of the subscribed topics.
 
-        Returns:
-            For each partition of the subscribed topics the first offset there is and the offset after
-            the last one; equal when it holds nothing. A regex that matches nothing gives an empty dict.
+        They are equal where it holds nothing. A regex that matches nothing gives an empty dict.
 
         Raises:
-            MissingSourceTopicException: named topics are not there; it names all of them.
-            RetriableException: something is not readable yet; look again soon.
-            ConnectException: what is there cannot be read; it says where and what to do.
+            MissingSourceTopicException: named topics do not exist; it names all of them.
         """
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """What tells a topic from another one of the same name that came after it.
+        """Ids that tell a topic from a later one of the same name.
 
-        Args:
-            topics: names, as :meth:`partitions` found them.
-
-        Returns:
-            The id of each of these topics that has one; a topic that is gone meanwhile is left out. Empty
-            for a source that knows no such ids.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`partitions`.
+        Topics that are gone meanwhile are left out; empty for a source without such ids.
         """
         ...
 
@@ -117,10 +111,7 @@ class Source(Protocol):
         """Offset of the first record in each range; the range's end when it is known to hold none.
 
         A source that cannot tell without effort answers with the ranges' starts. It may take its time, and
-        leave out those that there is not enough of: they are asked about again.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`partitions`.
+        leave out ranges that there was no time for: they are asked about again.
         """
         ...
 
@@ -129,7 +120,6 @@ class Source(Protocol):
 
         Raises:
             OffsetOutOfRangeException: a range reaches beyond what the source holds by now.
-            RetriableException, ConnectException: as :meth:`partitions`.
         """
         ...
 
@@ -138,7 +128,7 @@ class Reader(Protocol):
     """Reads ranges in a task: the half of a source that travels to executors, pickled, without secrets."""
 
     def of(self, partitions: Collection[TopicPartition]) -> Reader:
-        """What a task needs that reads nothing but these partitions."""
+        """What a task needs that reads only these partitions."""
         ...
 
     def read(
@@ -147,22 +137,69 @@ class Reader(Protocol):
         columns: Collection[str],
         overrides: Mapping[str, str],
     ) -> Generator[SinkRecords | Unread | None]:
-        """The records of ranges: one range after the other, in any order of ranges, each by its offsets.
+        """Read ranges, one after the other in any order, each by ascending offsets.
 
-        It ends once every range has been read to its end, whether records are there or only gaps. Closing
-        the iterator ends it before.
+        It ends once every range has been read to its end, whether records are there or only gaps. Raises as
+        :class:`Source`.
 
         Args:
-            columns: names of :data:`~sinksdk.records.RECORD_COLUMNS` that are wanted. ``offset`` always
-                comes; others may be missing where the source has none.
-            overrides: settings of the reading client that the connector has (``consumer.override.*``), as the
-                task resolves them.
+            columns: of :data:`~sinksdk.records.RECORD_COLUMNS`. ``offset`` always comes; others may be
+                missing where the source has none.
+            overrides: settings of the reading client (``consumer.override.*``), resolved by the task.
 
         Yields:
-            Batches of at most some 10,000 records and 4 MB, or one larger record; None at least every
-            0.1 seconds while none comes; and of a range that cannot be read to its end, why.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`Source.partitions`.
+            Batches of at most :data:`BATCH_ROWS` and :data:`BATCH_BYTES`, or one larger record; None at least
+            every 0.1 seconds while none comes; and an :class:`Unread` for a range that cannot be read to its
+            end.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one look at the source found.
+
+    Args:
+        at: when the look began, in seconds on a clock that never jumps.
+        ids: topic ids, where the source has any.
+        absent: topics subscribed to by name that do not exist, each with the source's message.
+        unavailable: as of :class:`Partitions`.
+    """
+
+    at: float
+    partitions: Mapping[TopicPartition, OffsetRange]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    unavailable: frozenset[TopicPartition] = frozenset()
+
+
+def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartition, int]:
+    """Where each partition ends, without topics that do not exist. Raises as :class:`Source`."""
+    partitions, _ = _what_is_there(source, subscription)
+    return {partition: offsets.end for partition, offsets in partitions.items()}
+
+
+def take_snapshot(source: Source, subscription: Subscription, at: float) -> Snapshot:
+    """Ask a source for everything there is; topics that do not exist are named. Raises as :class:`Source`."""
+    partitions, absent = _what_is_there(source, subscription)
+    left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
+    topics = {p.topic for p in (*partitions, *left_out)}
+    ids = source.topic_ids(sorted(topics)) if topics else {}
+    return Snapshot(at, partitions, ids, absent, left_out)
+
+
+def _what_is_there(
+    source: Source, subscription: Subscription
+) -> tuple[dict[TopicPartition, OffsetRange], dict[str, str]]:
+    """Partitions, and the source's message of each topic that does not exist."""
+    absent: dict[str, str] = {}
+    left: Subscription | None = subscription
+    while left is not None:
+        try:
+            return source.partitions(left), absent
+        except MissingSourceTopicException as error:
+            if not any(map(left.covers, error.topics)):
+                raise  # about other topics: the same question would be asked for ever
+            absent.update(dict.fromkeys(error.topics, str(error)))
+            left = subscription.without(absent)
+    return {}, absent

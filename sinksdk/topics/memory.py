@@ -19,7 +19,7 @@ Operate = Callable[[str, Callable[[], T]], T]
 
 
 class _Transaction(NamedTuple):
-    """Tells a transaction from all others, for ever."""
+    """Unique for ever."""
 
     transactional_id: str
     epoch: int
@@ -30,8 +30,8 @@ class MemoryTopics:
     """What several writers share; everything in it is committed.
 
     Args:
-        operate: how anything in here is read or changed, given what it is in words; a simulation lets others
-            go on in between, and loses answers.
+        operate: runs each read or change, given its description; a simulation lets other processes run in
+            between, and loses answers.
     """
 
     def __init__(self, operate: Operate[object] | None = None) -> None:
@@ -45,17 +45,16 @@ class MemoryTopics:
         self._committed: dict[_Transaction, Sequence[RecordMetadata]] = {}
 
     def records(self, topic: str) -> list[SourceRecord]:
-        """A topic's records, partition by partition."""
+        """Partition by partition."""
         return [record for at in sorted(self.logs) if at.topic == topic for record in self.logs[at]]
 
     def operate(self, what: str, effect: Callable[[], T]) -> T:
-        """Read or change something."""
         if self._operate is None:
             return effect()
         return self._operate(what, effect)  # type: ignore[return-value] # it gives what the effect does
 
     def take_over(self, transactional_id: str) -> int:
-        """Fence whoever had the id: its new epoch."""
+        """Fence the id's earlier writers; returns its new epoch."""
         self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
         return self.epochs[transactional_id]
 
@@ -75,7 +74,7 @@ class MemoryTopics:
         positions: Sequence[SourcePosition],
         forget: Sequence[SourcePartition] = (),
     ) -> Sequence[RecordMetadata]:
-        """Commit a transaction, all at once; one that is committed already only tells where it is."""
+        """Commit a transaction; one that is committed already only returns where its records are."""
         if transaction in self._committed:
             return self._committed[transaction]
         self.check(transaction.transactional_id, transaction.epoch)
@@ -93,7 +92,7 @@ class MemoryTopics:
 
 
 class MemoryWriter:
-    """Writes to topics in memory. See :class:`~sinksdk.engine.writer.TransactionalWriter`."""
+    """A :class:`~sinksdk.engine.writer.TransactionalWriter` of topics in memory."""
 
     def __init__(self, topics: MemoryTopics, transactional_id: str, connector: str) -> None:
         self._topics = topics
@@ -159,7 +158,7 @@ class MemoryOffsets(CommittedOffsets):
 
 
 class MemoryTarget:
-    """Topics in memory as where sources write. See :class:`~sinksdk.engine.writer.Target`."""
+    """A :class:`~sinksdk.engine.writer.Target` of topics in memory."""
 
     def __init__(self, topics: MemoryTopics) -> None:
         self._topics = topics

@@ -13,7 +13,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.errors import ConfigException
 from sinksdk.store import Store, open_store
 from sinksdk.topics.directory.layout import local_root
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
+from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from tests.cli.support import Here
 from tests.runtime.running_sources import CountingTask, Running, eventually
 

@@ -22,7 +22,7 @@ from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
+from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from tests.cli.support import Here
 
 SOURCE = "tests.runtime.running_sources:Counting"

@@ -20,7 +20,7 @@ from sinksdk.spark.generation_job import SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import current_plan, identify, open_store
 from sinksdk.topics import Subscription, TopicDirectorySource
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
+from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from tests.integration.counting_source import CountingConfig, CountingSource
 from tests.runtime.running_sources import Watching
 

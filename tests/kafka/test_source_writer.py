@@ -22,7 +22,7 @@ from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.source.positions import SourcePosition
 from sinksdk.support.threads import SystemThreads
 from sinksdk.topics.kafka import KafkaClient, KafkaOffsets, KafkaWriter, ensure_offsets_topic
-from sinksdk.topics.kafka.offsets_topic import OffsetRecord, parsed_key, parsed_offset
+from sinksdk.topics.kafka.offsets import OffsetRecord, parsed_key, parsed_offset
 from tests.engine.sources import Script, lines
 from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name

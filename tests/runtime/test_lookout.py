@@ -21,7 +21,7 @@ from sinksdk.runtime.source_monitor import SourceMonitor
 from sinksdk.runtime.topics import Read
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
-from sinksdk.topics.snapshot import Snapshot, take_snapshot
+from sinksdk.topics.base import Snapshot, take_snapshot
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 

@@ -28,7 +28,7 @@ from sinksdk.store.reports import (
     TaskProgress,
 )
 from sinksdk.topics import Subscription, TopicDirectorySource
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryOffsets, TopicDirectoryTarget
+from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryTarget
 from sinksdk.topics.memory import MemoryTopics
 from tests.runtime.running_sources import Counting, CountingTask, Running, eventually
 

@@ -13,7 +13,7 @@ from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.store import MemoryStore
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
-from sinksdk.topics.directory.transaction_writer import TopicDirectoryTarget
+from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed

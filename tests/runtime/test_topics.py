@@ -15,7 +15,7 @@ from sinksdk.runtime.failures import excused
 from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
-from sinksdk.topics.snapshot import Snapshot
+from sinksdk.topics.base import Snapshot
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 NO_B = "there is no topic 'b'"

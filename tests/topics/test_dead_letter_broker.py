@@ -15,8 +15,8 @@ from sinksdk import (
     SinkRecord,
 )
 from sinksdk.topics.kafka import KafkaClient
-from sinksdk.topics.kafka.dead_letter_topic import ensure_topic
 from sinksdk.topics.kafka.dead_letters import KafkaDeadLetters
+from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic
 from sinksdk.topics.kafka.producers import producer_properties
 from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name
@@ -43,7 +43,7 @@ def letters_to(topic: str, bootstrap: str, **more: str) -> KafkaDeadLetters:
 def test_records_are_in_the_topic_as_they_were_sent(bootstrap: str) -> None:
     """Dead letters: null and empty keys and values, headers and timestamps are in Kafka as they were read."""
     topic = unused_name("bad")
-    assert ensure_topic(configured(topic), KafkaClient(bootstrap))
+    assert ensure_dead_letter_topic(configured(topic), KafkaClient(bootstrap))
     sent = [
         SinkRecord("t", 0, 0, key=b"k", value=b"\xff\x00", timestamp=1_600_000_000_000),
         SinkRecord(
@@ -65,7 +65,7 @@ def test_records_are_in_the_topic_as_they_were_sent(bootstrap: str) -> None:
 def test_dead_letters_of_old_records_are_kept(bootstrap: str) -> None:
     """Dead letters: the cluster's retention does not delete those of old records, whose timestamps they keep."""
     topic = unused_name("bad")
-    ensure_topic(configured(topic), KafkaClient(bootstrap))
+    ensure_dead_letter_topic(configured(topic), KafkaClient(bootstrap))
     with letters_to(topic, bootstrap) as letters:
         letters.send(SinkRecord("t", 0, 0, value=b"old", timestamp=1)).result(30)
     time.sleep(4)  # the tests' broker looks every second
@@ -85,8 +85,8 @@ def test_a_record_without_a_timestamp_gets_the_present_one(bootstrap: str) -> No
 def test_the_topic_is_made_once(bootstrap: str) -> None:
     """Dead letters: a topic that is there already is taken as it is."""
     config = configured(unused_name("bad"))
-    assert ensure_topic(config, KafkaClient(bootstrap))
-    assert not ensure_topic(config, KafkaClient(bootstrap))
+    assert ensure_dead_letter_topic(config, KafkaClient(bootstrap))
+    assert not ensure_dead_letter_topic(config, KafkaClient(bootstrap))
 
 
 def test_more_replicas_than_brokers(bootstrap: str) -> None:
@@ -95,7 +95,7 @@ def test_more_replicas_than_brokers(bootstrap: str) -> None:
     with pytest.raises(
         ConfigException, match=r"with 3 replicas: the cluster has 1 broker; set .* to 1 at most"
     ):
-        ensure_topic(config, KafkaClient(bootstrap))
+        ensure_dead_letter_topic(config, KafkaClient(bootstrap))
 
 
 def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
@@ -113,7 +113,7 @@ def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
 def test_a_cluster_that_does_not_answer() -> None:
     """Dead letters: a cluster that does not answer is a RetriableException that says where it was looked for."""
     with pytest.raises(RetriableException, match=r"cannot be looked up or created at 127.0.0.1:1"):
-        ensure_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
+        ensure_dead_letter_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
 
 
 def test_a_broker_that_goes_and_comes_back() -> None:
@@ -121,7 +121,7 @@ def test_a_broker_that_goes_and_comes_back() -> None:
     settings = {"producer.override.delivery.timeout.ms": "4000", "producer.override.linger.ms": "0"}
     with serving() as broker:
         topic = unused_name("bad")
-        ensure_topic(configured(topic), KafkaClient(broker.bootstrap))
+        ensure_dead_letter_topic(configured(topic), KafkaClient(broker.bootstrap))
         with letters_to(topic, broker.bootstrap, **settings) as letters:
             letters.send(SinkRecord("t", 0, 0, value=b"before")).result(30)
             broker.kill()

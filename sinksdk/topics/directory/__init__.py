@@ -36,9 +36,9 @@ Transactions
     files, empty their entry first: put ``{"files": []}`` in its place.
 
 Several writers
-    append entries to a log (:class:`~sinksdk.topics.directory.log.TransactionLog`): their names are
-    numbers of twenty digits, from 1 on without a gap, and each is created by exactly one of those who try.
-    Besides their files they tell the offsets in them (``extents``), who wrote them (``writer``: transactional
+    append entries to a log (:class:`~sinksdk.topics.directory.log.TransactionLog`): their names are numbers
+    of twenty digits, from 1 on without a gap, and each is created by exactly one of the writers that try.
+    Besides their files they hold the offsets in them (``extents``), who wrote them (``writer``: transactional
     id, epoch, attempt) and how far sources were read (``positions``). Readers need nothing of that. Only
     entries up to the number in the name of ``_transactions/_checkpoint-<number>.json`` may be emptied, and
     none may be removed: its number would be free for a writer that was frozen since.

@@ -1,4 +1,4 @@
-"""What writers do with files: each step is durable when it returns, and no power failure takes it back."""
+"""File operations of writers: each is durable when it returns, even after a power failure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ class Disk:
     """A file system. Raises OSError."""
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder, and those above it, unless it is there."""
+        """Create a folder and its parents unless they exist."""
         if folder.is_dir():
             return
         self.make_folder(folder.parent)
-        with suppress(FileExistsError):  # made by somebody else meanwhile
+        with suppress(FileExistsError):  # created meanwhile
             folder.mkdir()
         _sync(folder.parent)
 
     def write(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Write a file that nobody looks at yet."""
+        """Write a file that no reader looks at yet."""
         write(path)
         _sync(path)
         _sync(path.parent)
 
     def create(self, path: Path, content: bytes) -> bool:
-        """Make a file appear with its whole content, unless there is one of its name: whether it did.
+        """Create a file with its whole content; False if one of its name exists.
 
         Of any number of writers, on any number of hosts that share the file system, one succeeds.
         """
@@ -40,7 +40,7 @@ class Disk:
             self.remove(temporary)
 
     def link(self, existing: Path, name: Path) -> bool:
-        """Give a file a second name, unless that is taken: whether it did."""
+        """Give a file a second name; False if that is taken."""
         try:
             os.link(existing, name)
         except FileExistsError:
@@ -56,21 +56,21 @@ class Disk:
         _sync(path.parent)
 
     def read(self, path: Path) -> bytes | None:
-        """A file's content; None where there is none."""
+        """None where there is no file."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
             return None
 
     def names(self, folder: Path) -> list[str]:
-        """What is in a folder; nothing if it is not there."""
+        """What is in a folder; nothing if it does not exist."""
         try:
             return [path.name for path in folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, path: Path) -> None:
-        """Remove a file; gone already is as good."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
 

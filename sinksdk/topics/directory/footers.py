@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -10,14 +10,82 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.topics.directory.columns import check_columns
-from sinksdk.topics.directory.layout import FileStat
-from sinksdk.topics.directory.unfinished import Unfinished
+from sinksdk.topics.directory.layout import FileStat, Unfinished
 
-_OFFSET: Final = "offset"
+
+def _is_offset(kind: pa.DataType) -> bool:
+    return bool(types.is_integer(kind) and not types.is_uint64(kind))  # half of those are beyond a long
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return _is_text(kind) or any(
+        fits(kind) for fits in (types.is_binary, types.is_large_binary, types.is_binary_view)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(fits(kind) for fits in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def _is_timestamp(kind: pa.DataType) -> bool:
+    return bool(types.is_timestamp(kind) or types.is_int64(kind))
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
+        return False
+    fields = {field.name: _plain(field.type) for field in kind.value_type}
+    if fields.keys() != {"key", "value"}:
+        return False
+    return _is_text(fields["key"]) and _is_bytes(fields["value"]) and not _is_text(fields["value"])
+
+
+_COLUMNS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
+    "offset": (_is_offset, "an integer that fits a long (int64)"),
+    "key": (_is_bytes, "binary (or string, taken as UTF-8)"),
+    "value": (_is_bytes, "binary (or string, taken as UTF-8)"),
+    "timestamp": (_is_timestamp, "a timestamp (or int64: milliseconds since the epoch)"),
+    "timestampType": (types.is_integer, "an integer"),
+    "headers": (_is_headers, "list<struct<key: string, value: binary>>"),
+}
+_REQUIRED: Final = frozenset({"offset", "key", "value"})
+
+
+def check_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> frozenset[str]:
+    """The columns there are to read; one of the null type counts as absent.
+
+    Raises:
+        ConnectException: a required column is missing, or one has a wrong type.
+    """
+    present = set()
+    for name, (fits, expected) in _COLUMNS.items():
+        at = schema.get_field_index(name)
+        if at < 0:
+            if name not in _REQUIRED:
+                continue
+            raise ConnectException(
+                f"{partition}: {path} has no column {name!r} (it has {', '.join(schema.names) or 'none'}); "
+                f"write it with one of type {expected}"
+            )
+        kind = _plain(schema.field(at).type)
+        if types.is_null(kind) and name != "offset":
+            continue
+        if not fits(kind):
+            raise ConnectException(
+                f"{partition}: column {name!r} of {path} is of type {kind}, but must be {expected}; "
+                f"write the file again with that type"
+            )
+        present.add(name)
+    return frozenset(present)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    plain: pa.DataType = kind.value_type if types.is_dictionary(kind) else kind
+    return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +93,7 @@ class DataFile:
     """One file with records.
 
     Args:
-        path: absolute path.
+        path: absolute.
         first: its lowest offset.
         last: its highest offset.
         size: bytes of its records, uncompressed.
@@ -39,11 +107,7 @@ class DataFile:
 
 
 class Footers:
-    """Reads footers, each once for as long as its file stays the same.
-
-    Args:
-        unfinished: judges files whose footer cannot be read.
-    """
+    """Reads footers, each once for as long as its file stays the same."""
 
     def __init__(self, unfinished: Unfinished) -> None:
         self._unfinished = unfinished
@@ -54,8 +118,8 @@ class Footers:
 
         Raises:
             RetriableException: the file has no footer yet.
-            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are
-                null, negative, repeated or in another order.
+            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are null,
+                negative, repeated or not ascending.
         """
         if stat not in self._known:
             self._known[stat] = self._open(stat, partition)
@@ -135,7 +199,8 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
 
 def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
     """Null offsets, lowest and highest offset of a row group, where the footer tells them."""
-    statistics = metadata.row_group(row_group).column(_leaves(metadata)[_OFFSET]).statistics
+    leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    statistics = metadata.row_group(row_group).column(leaves.index("offset")).statistics
     if statistics is None or not statistics.has_min_max or statistics.null_count is None:
         return None
     return statistics.null_count, statistics.min, statistics.max
@@ -143,11 +208,6 @@ def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, An
 
 def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
     """The same from its rows."""
-    offsets = file.read_row_group(row_group, columns=[_OFFSET]).column(0)
+    offsets = file.read_row_group(row_group, columns=["offset"]).column(0)
     extent = pc.min_max(offsets)
     return offsets.null_count, extent["min"].as_py() or 0, extent["max"].as_py() or 0
-
-
-def _leaves(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Positions of the columns by their paths."""
-    return {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}

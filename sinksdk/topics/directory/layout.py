@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import TopicPartition
 
 TRANSACTIONS: Final = "_transactions"
@@ -26,17 +28,25 @@ _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """s3://bucket/x, and dbfs:/x, which Databricks writes with one slash; one letter alone is a drive."""
 
+_COARSE: Final = 2.0
+"""Seconds: two changes of a folder within them may have the same time (FAT)."""
+
+_NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
+_ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
+
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What tells one version of a file from another, without opening it.
+    """Tells one version of a file from another, without opening it.
 
     Args:
-        path: absolute path.
+        path: absolute.
         size: in bytes.
-        mtime_ns: time of the last change, nanoseconds since the epoch.
+        mtime_ns: nanoseconds since the epoch.
     """
 
     path: str
@@ -45,7 +55,7 @@ class FileStat:
 
     @classmethod
     def of_all(cls, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStat]:
-        """The versions that are there now; files removed since they were listed are left out."""
+        """Of each entry; files removed since they were listed are left out."""
         for entry in entries:
             try:
                 stat = entry.stat()
@@ -55,7 +65,7 @@ class FileStat:
 
     @classmethod
     def of(cls, path: Path | str) -> FileStat:
-        """The version that is there now. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
         stat = os.stat(path)  # noqa: PTH116 - a Path for each of them would take longer
         return cls(str(path), stat.st_size, stat.st_mtime_ns)
 
@@ -82,12 +92,12 @@ def local_root(path: str | os.PathLike[str]) -> Path:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name is one that readers do not look at: temporary, hidden, or about other files."""
+    """Whether readers pass over a name: it is temporary, hidden, or about other files."""
     return name.startswith(_HIDDEN_STARTS) or name.endswith(_TEMPORARY_ENDS)
 
 
 def partition_folder(partition: TopicPartition) -> str:
-    """Path of a partition's folder relative to the directory."""
+    """Relative to the directory."""
     topic = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in partition.topic)
     return f"{_TOPIC}{topic}/{_PARTITION}{partition.partition}"
 
@@ -99,18 +109,14 @@ def partition_of(path: str) -> TopicPartition:
 
 
 class Layout:
-    """Finds topics, partitions and files."""
+    """Finds topics, partitions and files. Methods raise ConnectException where a folder cannot be listed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._ignored: set[str] = set()
 
     def topics(self) -> dict[str, list[str]]:
-        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic.
-
-        Raises:
-            ConnectException: the directory cannot be listed.
-        """
+        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
         found: dict[str, list[str]] = {}
         for entry in self._entries(str(self._root)):
             if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
@@ -120,11 +126,7 @@ class Layout:
         return found
 
     def partitions(self, topic: str, folder: str) -> Iterator[tuple[TopicPartition, str]]:
-        """The partitions in a topic's folder and their folders.
-
-        Raises:
-            ConnectException: a partition's folder has no number.
-        """
+        """The partitions in a topic's folder. Raises ConnectException too if one has no number."""
         for entry in self._looked_at(folder):
             if not entry.name.startswith(_PARTITION) or not entry.is_dir():
                 self._warn(entry.path, "is no folder named partition=<number>")
@@ -138,7 +140,7 @@ class Layout:
             yield TopicPartition(topic, int(number)), entry.path
 
     def files(self, folder: str) -> Iterator[FileStat]:
-        """The Parquet files in a partition's folder, as they are now."""
+        """The Parquet files in a partition's folder."""
         return FileStat.of_all(entry for entry in self._looked_at(folder) if self._is_data(entry))
 
     def _looked_at(self, folder: str) -> list[os.DirEntry[str]]:
@@ -164,3 +166,151 @@ class Layout:
         if path not in self._ignored:
             self._ignored.add(path)
             _log.warning("%s is not read: it %s", path, why)
+
+
+class Unfinished:
+    """Tells files that are still being written from broken ones.
+
+    Writers should rename files into place; some do not. A file with its final name and no readable content
+    counts as growing while it keeps changing, and as broken afterwards.
+
+    Args:
+        patience: seconds without a change after which a file counts as broken.
+        clock: seconds since the epoch, as file times.
+    """
+
+    def __init__(self, patience: float, clock: Callable[[], float] = time.time) -> None:
+        self._patience = patience
+        self._clock = clock
+        self._first_seen: dict[str, tuple[FileStat, float]] = {}
+
+    def judge(self, stat: FileStat, problem: str) -> ConnectException:
+        """The error to raise for a file: retriable while it may still be written, fatal afterwards.
+
+        Args:
+            problem: a sentence that begins with the file's path.
+        """
+        now = self._clock()
+        known, since = self._first_seen.get(stat.path, (None, now))
+        if known != stat:
+            since = now
+            self._first_seen[stat.path] = (stat, now)
+        # Either clock may show that nothing moves: the file's own, or ours where the file's is ahead.
+        quiet = max(now - stat.mtime_ns / 1e9, now - since)
+        if quiet < self._patience:
+            return RetriableException(
+                f"{problem}; it was changed {max(quiet, 0):.0f} s ago and may be growing"
+            )
+        return ConnectException(
+            f"{problem}; it has not changed for {quiet:.0f} s: write it again (under a name that begins with "
+            f"'_' or '.', renamed when it is whole) or move it away"
+        )
+
+    def forget(self, path: str) -> None:
+        """The file is sound."""
+        self._first_seen.pop(path, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What a folder held.
+
+    Args:
+        stamp: of the folder, before it was listed.
+        seen_at: when it had this stamp first.
+        at: when it was listed.
+        compared_at: when its names were last compared.
+    """
+
+    stamp: tuple[int, ...]
+    seen_at: float
+    at: float
+    compared_at: float
+    names: frozenset[str]
+    value: Any
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether any change since must have given the folder another stamp."""
+        return self.at - self.seen_at >= _COARSE
+
+
+class Listings:
+    """Lists a folder again only where its time of change has moved: files added, removed or renamed move it.
+
+    Some file systems do not move it, as those that show an object store. So each folder's names are compared
+    now and then all the same; once that finds a silent change, no folder's time is trusted any more.
+
+    Args:
+        root: the topic directory, for messages.
+        clock: seconds on a clock that never jumps.
+    """
+
+    def __init__(self, root: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
+        self._clock = clock
+        self._known: dict[str, _Listed] = {}
+        self._is_trusted = True
+
+    def of(self, folder: str, read: Callable[[], T]) -> T:
+        """What a folder holds.
+
+        Returns:
+            What ``read`` has returned now or before: the same object for as long as it is equal.
+        """
+        stamp, now = _stamp(folder), self._clock()
+        if stamp is None:
+            return read()  # which says what is wrong
+        known = self._known.get(folder)
+        is_same = known is not None and known.stamp == stamp
+        if known is not None and is_same and self._is_still(folder, known, now):
+            before: T = known.value
+            return before
+        value, names = read(), _names(folder)
+        if known is not None:
+            is_silent = is_same and known.is_settled and names != known.names
+            if is_silent and _stamp(folder) == stamp:
+                self._distrust(folder)
+            if value == known.value:
+                value = known.value
+        seen_at = known.seen_at if known is not None and is_same else now
+        self._known[folder] = _Listed(stamp, seen_at, now, now, names, value)
+        return value
+
+    def _is_still(self, folder: str, known: _Listed, now: float) -> bool:
+        """Whether a folder that has the same stamp needs no listing."""
+        if not (self._is_trusted and known.is_settled) or now - known.at >= _ANYWAY:
+            return False
+        if now - known.compared_at < _NAMES:
+            return True
+        self._known[folder] = replace(known, compared_at=now)
+        return _names(folder) == known.names
+
+    def forget(self) -> None:
+        """List all folders again."""
+        self._known.clear()
+
+    def _distrust(self, folder: str) -> None:
+        if self._is_trusted:
+            self._is_trusted = False
+            _log.info(
+                "topic directory %s: files in %s came or went, and its time of change did not move; all "
+                "folders are listed at every look from now on",
+                self._root,
+                folder,
+            )
+
+
+def _stamp(folder: str) -> tuple[int, ...] | None:
+    """Tells a folder's state from others; None where there is no folder."""
+    try:
+        stat = os.stat(folder)  # noqa: PTH116 - a Path for each of them would take longer
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _names(folder: str) -> frozenset[str]:
+    with suppress(OSError):  # gone since it was listed
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - names, of which there may be many
+    return frozenset()

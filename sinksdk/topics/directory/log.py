@@ -1,18 +1,21 @@
-"""The log of transactions: entries with numbers, each created by exactly one of those who try.
+"""The folder ``_transactions``: entries that make several files visible at once.
 
-An entry is made for what the log holds up to the one before it. Whoever creates the next one has seen all
-others, so the compare-and-set is the creation itself: it fails where somebody else was faster, and all that
-was concluded from the log (where partitions end, whose a transactional id is) is concluded again.
+Readers take every entry there is (:class:`Transactions`). Writers append numbered entries to a log
+(:class:`TransactionLog`): whoever creates an entry has seen all before it, so the creation itself is the
+compare-and-set. It fails where another writer was faster, and all that was concluded from the log (where
+partitions end, who owns a transactional id) is concluded again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,12 +25,158 @@ from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.footers import Footers
-from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, is_hidden, partition_of
-from sinksdk.topics.directory.transactions import NUMBERED, entry_name, named_paths
-from sinksdk.topics.directory.unfinished import Unfinished
+from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, is_hidden, partition_of
 
+NUMBERED: Final = re.compile(r"(\d{20})\.json")
+"""Names of entries in the log."""
 _CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
 _CHECKPOINT_EVERY: Final = 100  # entries
+
+
+def entry_name(number: int) -> str:
+    """Name of the entry of that number."""
+    return f"{number:020d}.json"
+
+
+class Visibility:
+    """Which files count, as of one look at the entries.
+
+    Args:
+        entries: by path of a file, the entry that names it; None where there are no transactions and all
+            files count.
+    """
+
+    def __init__(self, entries: Mapping[str, str] | None) -> None:
+        self._entries = entries
+        self._folders: dict[str, list[str]] = {}
+        for path in entries or ():
+            # Of a great many, a Path for each would take longer than all the rest.
+            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
+
+    def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
+        """Those of the files found in a partition's folder that count.
+
+        Raises:
+            ConnectException: an entry names one that does not exist.
+        """
+        if self._entries is None:
+            return list(found)
+        stats = {stat.path: stat for stat in found}
+        named = self._folders.get(folder, ())
+        for path in named:
+            if path not in stats:
+                self._check_removed(path)
+        return [stats[path] for path in named if path in stats]
+
+    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
+        """Check that the partitions' folders that entries name exist in a topic's folder.
+
+        Raises:
+            ConnectException: one does not.
+        """
+        for folder, paths in self._folders.items():
+            if folder not in there and str(Path(folder).parent) == topic_folder:
+                self._check_removed(paths[0])
+
+    def _check_removed(self, path: str) -> None:
+        """Entries are written after their files, and emptied or removed before them."""
+        entry = (self._entries or {})[path]
+        if _still_names(entry, path):
+            raise ConnectException(
+                f"{entry} names {path}, which is not there; write files before the entry that names them, "
+                f"and empty the entry before its files are removed"
+            )
+
+
+_ALL: Final = Visibility(None)
+
+
+class Transactions:
+    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
+
+    def __init__(self, root: Path, unfinished: Unfinished) -> None:
+        self._root = root
+        self._folder = root / TRANSACTIONS
+        self._unfinished = unfinished
+        self._known: dict[FileStat, tuple[str, ...]] = {}
+        self._last: Visibility | None = None
+
+    def look(self) -> Visibility:
+        """Which files count now: the same object while they are the same.
+
+        Files must be listed after it: entries come after their files.
+
+        Raises:
+            RetriableException: an entry is still being written.
+            ConnectException: an entry has another form.
+        """
+        try:
+            with os.scandir(self._folder) as listing:
+                entries = [entry for entry in listing if entry.name.endswith(".json")]
+        except FileNotFoundError:
+            return _ALL
+        stats = list(FileStat.of_all(entry for entry in entries if not is_hidden(entry.name)))
+        stats += self._overlooked(stats)
+        known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
+        if self._last is None or known != self._known:
+            self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
+        self._known = known
+        return self._last
+
+    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
+
+        The records of the earlier one would be taken for a gap, and never be read.
+        """
+        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
+        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
+        if not numbers or len(numbers) > max(numbers) - min(numbers):
+            return
+        for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
+            with suppress(FileNotFoundError):  # removed with its files, which is allowed
+                yield FileStat.of(self._folder / entry_name(number))
+
+    def _read(self, stat: FileStat) -> tuple[str, ...]:
+        try:
+            content = json.loads(Path(stat.path).read_bytes())
+        except FileNotFoundError:
+            return ()  # removed while we looked
+        except ValueError as error:
+            problem = f"{stat.path} is no JSON document ({error})"
+            raise self._unfinished.judge(stat, problem) from error
+        self._unfinished.forget(stat.path)
+        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
+
+
+def _still_names(entry: str, path: str) -> bool:
+    try:
+        content = json.loads(Path(entry).read_bytes())
+    except FileNotFoundError:
+        return False
+    root = Path(entry).parent.parent
+    return path in {str(root / name) for name in named_paths(content, entry)}
+
+
+def named_paths(content: Any, entry: str) -> list[str]:
+    """The files that an entry's content names, relative to the topic directory.
+
+    Raises:
+        ConnectException: it is not an entry's, or a path is not a data file's.
+    """
+    paths = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise ConnectException(
+            f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}; '
+            f"what else is in this folder must not end with .json"
+        )
+    for path in paths:
+        parts = PurePosixPath(path).parts
+        if [part.partition("=")[0] for part in parts[:-1]] != ["topic", "partition"]:
+            raise ConnectException(
+                f"{entry} names {path!r}; a file's path must be relative to the topic directory and of the "
+                f"form topic=<topic>/partition=<number>/<name>.parquet"
+            )
+    return paths
 
 
 class _Model(BaseModel):
@@ -38,11 +187,7 @@ M = TypeVar("M", bound=_Model)
 
 
 class Extent(_Model):
-    """Offsets that a transaction appended to a partition.
-
-    Args:
-        end: the offset after the last.
-    """
+    """Offsets that a transaction appended to a partition; ``end`` is the offset after the last."""
 
     topic: str
     partition: int
@@ -55,7 +200,7 @@ class WriterEpoch(_Model):
 
     Args:
         id: transactional id.
-        epoch: how often the id was taken over; an entry of a lower epoch never follows one of a higher.
+        epoch: how often the id was taken over; epochs of an id never descend in the log.
         attempt: number of the transaction's attempt in this epoch; 0 for the entry that takes the id over.
     """
 
@@ -65,11 +210,7 @@ class WriterEpoch(_Model):
 
 
 class Position(_Model):
-    """How far a source was read.
-
-    Args:
-        offset: where to read on; None: as if nothing of it had been read.
-    """
+    """How far a source was read; with no offset, as if nothing of it had been read."""
 
     connector: str
     partition: dict[str, Any]
@@ -80,11 +221,11 @@ class Entry(_Model):
     """One transaction.
 
     Args:
-        files: paths of its files relative to the directory; they count from now on.
-        extents: what is in these files; in an entry of other people's tools it may be missing.
-        writer: who wrote it, unless it was written without a transactional id.
+        files: paths relative to the directory; they count from now on.
+        extents: what is in these files; entries of other tools may lack it.
+        writer: None without a transactional id.
         positions: source offsets that became durable with it.
-        nonce: tells it from the entry that somebody else would have written in its place.
+        nonce: tells it from the entry that another writer would have written in its place.
     """
 
     files: tuple[str, ...] = ()
@@ -95,11 +236,11 @@ class Entry(_Model):
 
     @property
     def is_emptied(self) -> bool:
-        """Whether it only keeps its number taken: what it said is in a checkpoint."""
+        """Whether it only keeps its number taken: its content is in a checkpoint."""
         return not self.files and self.writer is None
 
     def to_json(self) -> bytes:
-        """As it is kept."""
+        """As it is stored."""
         return self.model_dump_json().encode()
 
 
@@ -117,7 +258,7 @@ class LogState:
     Args:
         number: of that entry; 0 for an empty log.
         ends: the offset after the last of each partition.
-        writers: by transactional id, whose it is and what was its last attempt that succeeded.
+        writers: by transactional id, its owner and the last attempt that succeeded.
         positions: by connector and source partition, how far the source was read.
     """
 
@@ -127,7 +268,6 @@ class LogState:
     positions: dict[str, dict[str, SourcePosition]] = field(default_factory=dict)
 
     def apply(self, entry: Entry | _Checkpoint) -> None:
-        """Take in what an entry says."""
         self.extend(entry.extents)
         writers = entry.writers if isinstance(entry, _Checkpoint) else filter(None, [entry.writer])
         self.writers |= {writer.id: writer for writer in writers}
@@ -146,7 +286,7 @@ class LogState:
             self.ends[at] = max(self.ends.get(at, 0), extent.end)
 
     def checkpoint(self) -> _Checkpoint:
-        """All of it, from which it can be read on."""
+        """All of it, from which the log can be read on."""
         return _Checkpoint(
             number=self.number,
             extents=tuple(
@@ -175,7 +315,7 @@ class TransactionLog:
         """Make the directory one with transactions, if it is not.
 
         Raises:
-            ConnectException: it holds files without transactions, which would count no longer.
+            ConnectException: it holds files without transactions, which would no longer count.
         """
         if self._folder.is_dir():
             return
@@ -191,7 +331,7 @@ class TransactionLog:
         """What follows from all entries there are now.
 
         Raises:
-            ConnectException: an entry has another form, or is not there though a later one is.
+            ConnectException: an entry has another form, or is missing though a later one is there.
         """
         state = self._state = self._state or self._opened()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
@@ -203,14 +343,14 @@ class TransactionLog:
         return state
 
     def append(self, entry: Entry) -> bool:
-        """Make an entry the next one after those that :meth:`refresh` saw last; False if there is one now."""
+        """Append an entry to what :meth:`refresh` saw last; False if another entry has its number by now."""
         state = self._state
         if state is None:
             message = "the log is appended to before it was read"
             raise RuntimeError(message)
         path = self._path(state.number + 1)
         if not self.disk.create(path, entry.to_json()):
-            # Somebody else was faster, or we were, and the answer was lost (NFS asks again).
+            # Another writer was faster; or this one, and the answer was lost (NFS asks again).
             content = self.disk.read(path)
             if content is None or self._parsed(content, path).nonce != entry.nonce:
                 return False
@@ -220,7 +360,7 @@ class TransactionLog:
         return True
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
-        """Write it beside the one before, never over it: who was frozen in here may have an old one."""
+        """Write it beside the one before, never over it: a writer frozen in here may have an old one."""
         path = self._folder / f"_checkpoint-{checkpoint.number:020d}.json"
         self.disk.create(path, checkpoint.model_dump_json().encode())
         for number, older in self._checkpoints():
@@ -246,7 +386,7 @@ class TransactionLog:
         state.number += 1
 
     def _opened(self) -> LogState:
-        """From the last checkpoint, and from entries that have no number: other people's."""
+        """From the last checkpoint, and from entries without a number, which are other tools'."""
         state = LogState()
         if (checkpoint := self._last_checkpoint()) is not None:
             state.apply(checkpoint)
@@ -267,7 +407,7 @@ class TransactionLog:
         return state
 
     def _looked_up(self, entry: Entry) -> list[Extent]:
-        """What is in files of which their entry does not say it."""
+        """What is in the files of an entry that does not say so."""
         footers, found = Footers(Unfinished(0.0)), []
         for name in entry.files:
             path = self.root / name

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.directory.footers import DataFile, row_groups
 
-_ROWS: Final = 10_000  # of a batch, at most
-_BYTES: Final = 4 * 1024 * 1024  # of a batch: the sooner of the two ends it
 _PROBED: Final = 64  # rows that are read of a large file to see how large its rows are
-_PATIENCE: Final = 0.1  # seconds until whoever waits is told that nothing came
+_PATIENCE: Final = 0.1  # seconds without a batch until None is given
 _BUFFER: Final = 1024 * 1024  # bytes of a column that are read at once; without it, a whole row group's
 _OPTIONAL: Final = frozenset({"timestampType", "headers"})
 
@@ -30,8 +29,8 @@ class TopicDirectoryReader:
     """Reads ranges in a task (:class:`~sinksdk.topics.base.Reader`).
 
     Args:
-        files: those of each partition that hold something of its range, in the order of their offsets, as
-            they were when the ranges were planned.
+        files: those that hold something of each partition's range, by ascending offsets, as they were when
+            the ranges were planned.
     """
 
     files: Mapping[TopicPartition, Sequence[DataFile]] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class TopicDirectoryReader:
 
 
 def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
-    """The columns of a range: headers and ``timestampType`` only where some file has them."""
+    """Headers and ``timestampType`` only where some file has them."""
     there = frozenset[str]().union(*(file.columns for file in files))
     return [
         name
@@ -75,7 +74,7 @@ def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
 def _rows(
     partition: TopicPartition, file: DataFile, offsets: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch | None]:
-    """What a file holds of a range; None for what was read in vain."""
+    """What a file holds of a range; None for rows outside it."""
     try:
         with pq.ParquetFile(file.path, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us") as opened:
             groups = row_groups(opened.metadata, offsets)
@@ -99,13 +98,13 @@ def _rows(
 def _rows_at_once(
     opened: pq.ParquetFile, file: DataFile, groups: Sequence[int], columns: Sequence[str]
 ) -> int:
-    """How many rows of a file are a batch: by what it says of their size, which is that of encoded ones."""
+    """Rows of a batch: the footer tells their encoded size only, so a few are read to see."""
     rows = max(opened.metadata.num_rows, 1)
     size = file.size / rows
     if rows > _PROBED and groups:
         first = next(opened.iter_batches(_PROBED, row_groups=groups[:1], columns=columns, use_threads=False))
         size = max(size, first.nbytes / max(first.num_rows, 1))
-    return max(min(_ROWS, int(_BYTES / max(size, 1))), 1)
+    return max(min(BATCH_ROWS, int(BATCH_BYTES / max(size, 1))), 1)
 
 
 def _within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
@@ -118,7 +117,7 @@ def _within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
 
 
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns in their types; what the file does not have is null."""
+    """The columns in their types; those the file does not have are null."""
     arrays = [
         _declared(name, batch.column(name))
         if name in batch.schema.names
@@ -142,7 +141,7 @@ def _declared(name: str, array: pa.Array) -> pa.Array:
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:
-    """Instants in whole milliseconds, the earlier ones; a number is one already."""
+    """Instants in whole milliseconds, rounded down; a number is one already."""
     kind = RECORD_COLUMNS["timestamp"]
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64()).view(kind)
@@ -153,7 +152,6 @@ def _milliseconds(array: pa.Array) -> pa.Array:
 
 
 def _headers(array: pa.Array) -> pa.Array:
-    """Lists of key and value, in this order and of these types."""
     fields = array.type.value_type
     if [field.name for field in fields] != ["key", "value"]:
         array = array.cast(pa.list_(fields))  # large lists, too
@@ -166,28 +164,28 @@ def _headers(array: pa.Array) -> pa.Array:
 
 
 def _in_batches(batches: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
-    """Those of many small files together, larger ones in pieces; None whenever nothing came for a while."""
+    """Batches of many small files together, larger ones in pieces; None whenever nothing came for a while."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    told = time.monotonic()
+    last = time.monotonic()
     for batch in batches:
         if batch is not None:
             for piece in _pieces(batch):
-                if held and (rows + piece.num_rows > _ROWS or size + piece.nbytes > _BYTES):
+                if held and (rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES):
                     yield _joined(held)
-                    held, rows, size, told = [], 0, 0, time.monotonic()
+                    held, rows, size, last = [], 0, 0, time.monotonic()
                 held.append(piece)
                 rows, size = rows + piece.num_rows, size + piece.nbytes
-        if time.monotonic() - told >= _PATIENCE:
+        if time.monotonic() - last >= _PATIENCE:
             yield None
-            told = time.monotonic()
+            last = time.monotonic()
     if held:
         yield _joined(held)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of which none is larger than a batch may be, if that can be."""
-    count = min(-(-batch.nbytes // _BYTES), batch.num_rows)
+    """A batch in parts that are small enough, if single rows are."""
+    count = min(-(-batch.nbytes // BATCH_BYTES), batch.num_rows)
     length = -(-batch.num_rows // max(count, 1))
     return (batch.slice(start, length) for start in range(0, batch.num_rows, max(length, 1)))
 

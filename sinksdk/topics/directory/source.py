@@ -19,11 +19,9 @@ from sinksdk.errors import (
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Subscription
 from sinksdk.topics.directory.footers import DataFile, Footers
-from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Layout, local_root
-from sinksdk.topics.directory.listings import Listings
+from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Layout, Listings, Unfinished, local_root
+from sinksdk.topics.directory.log import Transactions, Visibility
 from sinksdk.topics.directory.reader import TopicDirectoryReader
-from sinksdk.topics.directory.transactions import Transactions, Visibility
-from sinksdk.topics.directory.unfinished import Unfinished
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +32,7 @@ class _Seen:
         found: the files in each of its folders.
         visibility: tells which of them count.
         stats: those that do.
-        files: those of them that hold records, in the order of their offsets.
+        files: those of them that hold records, by ascending offsets.
         newest: the last of these; None where there is none.
     """
 
@@ -50,7 +48,7 @@ class _Seen:
         return is_same and visibility is self.visibility
 
     def is_newest_unchanged(self) -> bool:
-        """Whether the last file is as it was: one that is written again in place moves no folder's time."""
+        """Whether the last file is as it was: writing it again in place moves no folder's time."""
         try:
             return self.newest is None or FileStat.of(self.newest.path) == self.newest
         except FileNotFoundError:
@@ -60,8 +58,8 @@ class _Seen:
 class TopicDirectorySource:
     """Reads topics that are folders of Parquet files; the package's docstring describes them.
 
-    A :class:`~sinksdk.topics.base.Source`. Looking is cheap: a file is opened once, afterwards only its size
-    and time of change are read.
+    A :class:`~sinksdk.topics.base.Source`. Each file is opened once; later looks read its size and time of
+    change.
 
     Args:
         path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Where
@@ -145,7 +143,7 @@ class TopicDirectorySource:
         return tuple(sorted(self._layout.files(folder), key=attrgetter("path")))
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
-        """None: a folder that was made again is told by its offsets only."""
+        """None: only offsets tell that a folder was created again."""
         return {}
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
@@ -218,11 +216,10 @@ class TopicDirectorySource:
         return folders
 
     def _stats(self, folders: Iterable[str], visibility: Visibility) -> list[FileStat]:
-        """The files in a partition's folders that count."""
         return [stat for folder in folders for stat in visibility.select(folder, self._layout.files(folder))]
 
     def _files(self, partition: TopicPartition, stats: Iterable[FileStat]) -> list[DataFile]:
-        """A partition's files that hold records, in the order of their offsets."""
+        """A partition's files that hold records, by ascending offsets."""
         read = (self._footers.read(stat, partition) for stat in stats)
         files = sorted((file for file in read if file), key=lambda file: (file.first, file.last))
         for earlier, later in pairwise(files):
@@ -238,7 +235,7 @@ class TopicDirectorySource:
 def _check_nothing_came_late(
     partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
 ) -> None:
-    """New files must hold new offsets, or replace old files: what comes below the end is never read.
+    """New files must hold new offsets or replace old files: what comes below the end is never read.
 
     Files that replace others overlap what was there before; one that fills a gap does not.
     """

@@ -1,31 +1,67 @@
-"""Writing topic directories: for producers without Spark, tests and demonstrations."""
+"""Writes topic directories: single files, transactions, and the transactions of source tasks."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import re
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sinksdk.records import SinkRecords, TopicPartition
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.writer import CommittedOffsets, transactional_id
+from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
+from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import local_root, partition_folder
-from sinksdk.topics.directory.log import Entry, Extent, TransactionLog
+from sinksdk.topics.directory.log import (
+    Entry,
+    Extent,
+    LogState,
+    Position,
+    TransactionLog,
+    WriterEpoch,
+)
 
 Records: TypeAlias = "pa.Table | pa.RecordBatch | SinkRecords"
+_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
+_WRITABLE: Final = "let this process write there"
+_HARD_LINKS: Final = "writers need a file system with hard links; use another one"
+_NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # what link says where there are none
+    errno.EROFS: _WRITABLE,
+    errno.ENOTSUP: _HARD_LINKS,
+    errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EISDIR: "a folder is where a file should be; move it away",
+}
+"""What to do about errors that last."""
 
 
 def write_records(path: str | os.PathLike[str], partition: TopicPartition, records: Records) -> Path:
     """Write records as one new file, which appears whole or not at all.
 
     Args:
-        path: the topic directory; it is created where it is not there.
+        path: the topic directory; it is created if it does not exist.
         records: rows with at least the columns ``offset``, ``key`` and ``value``; offsets ascend and
-            are above all earlier ones of the partition (which is not checked here).
+            are above all earlier ones of the partition (which is not checked).
 
     Returns:
         The file's path, named after its first and last offset. Writing the same offsets again replaces
@@ -50,9 +86,6 @@ def write_transaction(
 
     From the first transaction on, only files named in a transaction count: a topic directory is
     written either with this function or with :func:`write_records`, never with both.
-
-    Args:
-        records: what to write, as for :func:`write_records`.
 
     Returns:
         The new file of each partition.
@@ -104,3 +137,264 @@ def _replace(final: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _on_disk(where: Path) -> Iterator[None]:
+    """Translates what the file system raises."""
+    try:
+        yield
+    except OSError as error:
+        message = f"the topic directory {where} cannot be written: {error}"
+        remedy = _REMEDIES.get(error.errno or 0)
+        if remedy is not None:
+            raise ConnectException(f"{message}; {remedy}") from error
+        raise RetriableException(message) from error
+
+
+class _Attempt(NamedTuple):
+    """Files written for a transaction, at offsets that were free when they were written."""
+
+    number: int
+    starts: Mapping[TopicPartition, int]
+    files: Mapping[TopicPartition, Path]
+
+
+class TopicDirectoryWriter:
+    """Writes a topic directory as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
+
+    Records wait in memory until their transaction is committed: only then their offsets are known. Any number
+    of writers may write the same partitions; the slower takes the offsets after the faster one's, and writes
+    its files again.
+
+    Args:
+        path: the topic directory; it is created if it does not exist.
+        now: seconds since the epoch, for records without a timestamp.
+
+    Raises:
+        ConfigException: a URL of another file system.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        transactional_id: str,
+        connector: str,
+        *,
+        now: Callable[[], float] = time.time,
+        disk: Disk | None = None,
+    ) -> None:
+        self._root = local_root(path)
+        self._log = TransactionLog(self._root, disk)
+        self._disk = self._log.disk
+        self._id = transactional_id
+        self._connector = connector
+        self._now = now
+        self._epoch = 0
+        self._attempts = 0
+        self._attempt: _Attempt | None = None
+        self._sent: list[SourceRecord] = []
+
+    def init(self) -> None:
+        with _on_disk(self._root):
+            self._log.create()
+            while True:
+                before = self._log.refresh().writers.get(self._id, WriterEpoch(id=self._id, epoch=0))
+                self._epoch = before.epoch + 1
+                if self._log.append(Entry(writer=WriterEpoch(id=self._id, epoch=self._epoch))):
+                    break
+            self._sweep(before)
+
+    def begin(self) -> None:
+        self._sent = []
+
+    def send(self, record: SourceRecord) -> None:
+        stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
+        self._sent.append(replace(record, timestamp=stamp))
+
+    def commit(
+        self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
+    ) -> Sequence[RecordMetadata]:
+        parts = self._by_partition()
+        with _on_disk(self._root):
+            while not self._is_committed(state := self._owned()):
+                # The log is not looked at again before it is appended to: what was concluded holds for it.
+                attempt = self._attempt = self._written(parts, state)
+                if self._log.append(self._entry(attempt, parts, positions, forget)):
+                    break
+        written = self._metadata(self._attempt)
+        self._attempt, self._sent = None, []
+        return written
+
+    def abort(self) -> None:
+        with _on_disk(self._root):
+            if not self._is_committed(self._owned()):
+                self._forget_attempt()
+        self._sent = []
+
+    def close(self) -> None:
+        """Nothing is open; files of an uncommitted transaction stay."""
+        self._sent = []
+
+    def _owned(self) -> LogState:
+        """What follows from the log now.
+
+        Raises:
+            FencedException: the id has another owner. Files that were written stay: the new owner knows which
+                of them count, this writer does not.
+        """
+        state = self._log.refresh()
+        owner = state.writers[self._id]
+        if owner.epoch != self._epoch:
+            raise FencedException(
+                f"transactional id {self._id} in the topic directory {self._root}: epoch {self._epoch} was "
+                f"fenced by epoch {owner.epoch}; a newer task writes there now"
+            )
+        return state
+
+    def _is_committed(self, state: LogState) -> bool:
+        """Whether the last attempt is in the log, though its append failed."""
+        return self._attempt is not None and state.writers[self._id].attempt == self._attempt.number
+
+    def _by_partition(self) -> dict[TopicPartition, list[SourceRecord]]:
+        parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
+        for record in self._sent:
+            parts[_place(record)].append(record)
+        return parts
+
+    def _written(self, parts: Mapping[TopicPartition, list[SourceRecord]], state: LogState) -> _Attempt:
+        """The transaction's files, at the ends of their partitions; written anew if these have moved."""
+        starts = {partition: state.ends.get(partition, 0) for partition in parts}
+        if self._attempt is not None and self._attempt.starts == starts:
+            return self._attempt
+        self._forget_attempt()
+        self._attempts += 1
+        files = {
+            partition: self._file(partition, starts[partition], len(parts[partition])) for partition in parts
+        }
+        self._attempt = _Attempt(self._attempts, {}, files)  # to be forgotten, should it come to nothing
+        for partition, path in files.items():
+            self._disk.make_folder(path.parent)
+            table = _table(partition, starts[partition], parts[partition])
+            self._disk.write(path, partial(pq.write_table, table))
+        return _Attempt(self._attempts, starts, files)
+
+    def _file(self, partition: TopicPartition, first: int, count: int) -> Path:
+        """A name that no other writer uses: a slower one's file never replaces a faster one's."""
+        name = f"{first:020d}-{first + count - 1:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
+        return self._root / partition_folder(partition) / name
+
+    def _forget_attempt(self) -> None:
+        """Remove files that no entry names, and none will."""
+        attempt, self._attempt = self._attempt, None
+        for path in attempt.files.values() if attempt else ():
+            self._disk.remove(path)
+
+    def _entry(
+        self,
+        attempt: _Attempt,
+        parts: Mapping[TopicPartition, list[SourceRecord]],
+        positions: Sequence[SourcePosition],
+        forget: Sequence[SourcePartition],
+    ) -> Entry:
+        return Entry(
+            files=tuple(path.relative_to(self._root).as_posix() for path in attempt.files.values()),
+            extents=tuple(
+                Extent(topic=p.topic, partition=p.partition, start=start, end=start + len(parts[p]))
+                for p, start in attempt.starts.items()
+            ),
+            writer=WriterEpoch(id=self._id, epoch=self._epoch, attempt=attempt.number),
+            positions=tuple(
+                Position(connector=self._connector, partition=dict(p.partition), offset=dict(p.offset))
+                for p in positions
+            )
+            + tuple(
+                Position(connector=self._connector, partition=dict(partition), offset=None)
+                for partition in forget
+            ),
+        )
+
+    def _metadata(self, attempt: _Attempt | None) -> list[RecordMetadata]:
+        following = dict(attempt.starts if attempt else {})
+        written = []
+        for record in self._sent:
+            place = _place(record)
+            written.append(RecordMetadata(*place, following[place]))
+            following[place] += 1
+        return written
+
+    @property
+    def _tag(self) -> str:
+        """Stands for the transactional id in names of files, whatever characters it has."""
+        return hashlib.sha256(self._id.encode()).hexdigest()[:16]
+
+    def _sweep(self, before: WriterEpoch) -> None:
+        """Remove files that the predecessor wrote and did not commit; it is fenced, so it never will."""
+        ours = re.compile(rf".*-{self._tag}-{before.epoch}-(\d+)\.parquet")
+        for topic in self._disk.names(self._root):
+            if not topic.startswith("topic="):
+                continue
+            for partition in self._disk.names(self._root / topic):
+                folder = self._root / topic / partition
+                for name in self._disk.names(folder):
+                    if (match := ours.fullmatch(name)) and int(match[1]) > before.attempt:
+                        self._disk.remove(folder / name)
+
+
+class TopicDirectoryOffsets(CommittedOffsets):
+    """Reads source offsets from a topic directory's transactions."""
+
+    def __init__(self, path: str | os.PathLike[str], connector: str) -> None:
+        self._log = TransactionLog(local_root(path))
+        self._connector = connector
+
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        keys = [partition_key(partition) for partition in partitions]
+        with _on_disk(self._log.root):
+            known = self._log.refresh().positions.get(self._connector, {})
+        return [dict(known[key].offset) if key in known else None for key in keys]
+
+    def positions(self) -> Sequence[SourcePosition]:
+        with _on_disk(self._log.root):
+            return list(self._log.refresh().positions.get(self._connector, {}).values())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDirectoryTarget:
+    """A topic directory that sources write to (:class:`~sinksdk.engine.writer.Target`).
+
+    Args:
+        path: its absolute path, the same on every executor.
+    """
+
+    path: str
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> TopicDirectoryWriter:
+        return TopicDirectoryWriter(self.path, transactional_id(config.group_id, name), name.connector)
+
+    def offsets(self, config: SourceConnectorConfig) -> TopicDirectoryOffsets:
+        return TopicDirectoryOffsets(self.path, config.name)
+
+
+def _place(record: SourceRecord) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition or 0)
+
+
+def _table(partition: TopicPartition, first: int, records: Sequence[SourceRecord]) -> pa.Table:
+    rows = [
+        SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
+        for offset, r in enumerate(records, first)
+    ]
+    return pa.Table.from_batches([SinkRecords.of(partition, part).arrow for part in _parts(rows)])
+
+
+def _parts(rows: Sequence[SinkRecord]) -> Iterator[Sequence[SinkRecord]]:
+    """Consecutive rows whose values fit into one Arrow array, and so do their keys."""
+    begin = size = 0
+    for at, row in enumerate(rows):
+        more = len(row.key or b"") + len(row.value or b"")
+        if at > begin and size + more > _ARRAY_BYTES:
+            yield rows[begin:at]
+            begin, size = at, 0
+        size += more
+    yield rows[begin:]

@@ -7,7 +7,8 @@ happens when a broker is restarted; only topic ids cannot be had otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
@@ -17,10 +18,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined] # public, not listed
 
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.errors import ConfigException, ConnectException, MissingSourceTopicException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions
-from sinksdk.topics.kafka.librdkafka import without_consumers_own
+from sinksdk.topics.kafka.client import KafkaClient, without_consumers_own
 
 _TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within it
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
@@ -33,8 +34,8 @@ GONE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
-"""Errors of a topic or partition that is not there, or no longer."""
-_NOBODY: Final = -1  # what metadata name as leader of a partition that has none
+"""The topic or partition does not exist, or no longer."""
+_NO_LEADER: Final = -1
 _LEADERLESS: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -44,7 +45,7 @@ _LEADERLESS: Final = frozenset(
     }
 )
 REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
-"""Errors of a broker that lets the client not in."""
+"""A broker refuses the login."""
 _DENIED: Final = REFUSED | frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -53,14 +54,23 @@ _DENIED: Final = REFUSED | frozenset(
         KafkaError.SASL_AUTHENTICATION_FAILED,
     }
 )
+# What Kafka answers to a commit from outside while a consumer is in the group.
+_IN_USE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
 
 
 @contextmanager
 def asking(bootstrap: str, what: str) -> Iterator[None]:
-    """Tells what Kafka's clients raise in the runtime's words.
+    """Translates what Kafka's clients raise.
 
     Raises:
-        RetriableException: nobody answered, or not now.
+        RetriableException: no broker answers, or not now.
         ConnectException: access is denied.
     """
     try:
@@ -78,10 +88,6 @@ def bystander(
 ) -> Consumer:
     """A consumer that subscribes to nothing and so is no member of its group.
 
-    Args:
-        properties: of confluent-kafka's clients.
-        further: settings of librdkafka that only this consumer has.
-
     Raises:
         ConfigException: the properties are not accepted.
     """
@@ -96,11 +102,11 @@ def bystander(
 
 
 class Cluster:
-    """Asks one cluster. May be used from any thread.
+    """Asks one cluster, from any thread. Methods raise what :func:`asking` raises.
 
     Args:
-        properties: of confluent-kafka's clients; ``isolation.level`` says whether partitions end at the
-            last stable offset, before any transaction that is still open, or at the log's end.
+        properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
+            before any transaction that is still open, or at the log's end.
 
     Raises:
         ConfigException: the properties are not accepted.
@@ -109,19 +115,18 @@ class Cluster:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
-        self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note})
+        self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note_refusal})
         self._refusal = ""
         self._admin: AdminClient | None = None
         self._asked: dict[str, Future[Any]] = {}
         self._leaderless: dict[str, frozenset[int]] = {}
 
     def close(self) -> None:
-        """Let go of all connections. It is not asked any more."""
         self._consumer.close()
         self._admin = None
 
     def refusal(self) -> str:
-        """Why the last broker that was tried lets this client not in; empty if none said so.
+        """Why the last broker refused this client's login; empty if none did.
 
         Requests to such a broker only time out; librdkafka reports the reason on the side.
         """
@@ -129,22 +134,13 @@ class Cluster:
         return self._refusal
 
     def topic_names(self) -> list[str]:
-        """Names of all topics but Kafka's own.
-
-        Raises:
-            RetriableException: no broker answers.
-            ConnectException: access is denied.
-        """
+        """All topics but Kafka's own."""
         with asking(self.bootstrap, "its topics"):
             found = self._consumer.list_topics(timeout=_TIMEOUT).topics
         return sorted(name for name in found if not name.startswith("__"))
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """Partitions of those of the named topics that exist.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`topic_names`.
-        """
+        """Partitions of those of the named topics that exist."""
         found = {}
         for name, topic in self._described(topics).items():
             if topic.error is None:
@@ -155,11 +151,7 @@ class Cluster:
         return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Ids of those of the named topics that exist (KIP-516): a topic made again has another one.
-
-        Raises:
-            RetriableException, ConnectException: as :meth:`topic_names`.
-        """
+        """Ids of those of the named topics that exist (KIP-516): a topic created again has another one."""
         if not self.partitions(topics):  # an answer also shows that the admin client will get one
             return {}
         found = {}
@@ -176,34 +168,26 @@ class Cluster:
         return found
 
     def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """The log's start and end of each partition; one that is gone meanwhile is left out.
+        """The log's start and end of each partition; one that was deleted meanwhile is left out.
 
         Raises:
-            RetriableException: a partition has no leader, or no broker answers.
-            ConnectException: access is denied.
+            RetriableException: also where a partition has no leader.
         """
-        wanted = list(partitions)
-        begins, ends = self._offsets(wanted, _EARLIEST), self._offsets(wanted, _LATEST)
-        return {
-            p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in wanted if p in begins and p in ends
-        }
+        return self._extents(list(partitions))
 
     def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
-        """The same of those partitions that have a leader, the others by name.
+        """The same, with partitions that have no leader listed as unavailable.
 
-        librdkafka answers nothing of any partition if one of those that it is asked for has no leader, so
-        those that had none when :meth:`partitions` was asked are not asked for.
+        librdkafka answers nothing of any partition if one of those asked for has no leader. So partitions
+        that had none when :meth:`partitions` was asked are not asked for.
 
         Raises:
-            RetriableException: no partition has a leader, or no broker answers.
-            ConnectException: access is denied.
+            RetriableException: also where no partition at all has a leader.
         """
         wanted = list(partitions)
         led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
         unavailable = set(wanted) - set(led)
-        begins = self._offsets(led, _EARLIEST, unavailable)
-        ends = self._offsets(led, _LATEST, unavailable)
-        found = {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in led if p in begins and p in ends}
+        found = self._extents(led, unavailable)
         if unavailable and not found:
             message = (
                 f"the Kafka cluster at {self.bootstrap} was asked for its offsets: no partition has a leader"
@@ -211,7 +195,7 @@ class Cluster:
             raise RetriableException(message)
         return Partitions(found, unavailable)
 
-    def _note(self, error: KafkaError) -> None:
+    def _note_refusal(self, error: KafkaError) -> None:
         if error.code() in REFUSED:
             self._refusal = error.str()
 
@@ -226,14 +210,14 @@ class Cluster:
                 found[name] = self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name]
         for name, topic in found.items():
             self._leaderless[name] = frozenset(
-                number for number, known in topic.partitions.items() if known.leader == _NOBODY
+                number for number, known in topic.partitions.items() if known.leader == _NO_LEADER
             )
         return found
 
     def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
         """Answers that are on their way; a question that has no answer yet is not asked twice.
 
-        What was answered before this look is asked again: that may be minutes ago.
+        What was answered before this call is asked again: that may be minutes ago.
         """
         asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
         if further := sorted(set(topics) - asked.keys()):
@@ -243,13 +227,21 @@ class Cluster:
         self._asked = asked
         return {name: asked[name] for name in sorted(topics)}
 
+    def _extents(
+        self, partitions: Collection[TopicPartition], unavailable: set[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetRange]:
+        begins = self._offsets(partitions, _EARLIEST, unavailable)
+        ends = self._offsets(partitions, _LATEST, unavailable)
+        both = (p for p in partitions if p in begins and p in ends)
+        return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
+
     def _offsets(
         self,
         partitions: Iterable[TopicPartition],
         at: int,
-        unavailable: set[TopicPartition] | None = None,
+        unavailable: set[TopicPartition] | None,
     ) -> dict[TopicPartition, int]:
-        """Offsets of partitions; those that have lost their leader join the unavailable, if they may."""
+        """Offsets of partitions; those without a leader are added to ``unavailable``, if it is given."""
         rows = [KafkaPartition(p.topic, p.partition, at) for p in partitions]
         if not rows:
             return {}
@@ -263,3 +255,133 @@ class Cluster:
                 elif row.error.code() not in GONE:
                     raise KafkaException(row.error)
         return found
+
+
+class ConsumerGroup:
+    """A consumer group whose offsets are read and written from outside; this client never joins it.
+
+    Methods raise RetriableException and ConnectException as :func:`asking`.
+
+    Args:
+        name: Connect's for a sink is ``connect-<connector>``.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._consumer = bystander(cluster.properties, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"consumer group {self.name} at {self._cluster.bootstrap}"
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Its committed offsets; nothing where the group does not exist."""
+        rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
+        with asking(self._cluster.bootstrap, str(self)):
+            found = self._consumer.committed(rows, timeout=_TIMEOUT) if rows else []
+            _raise_any(found)
+        return {TopicPartition(row.topic, row.partition): row.offset for row in found if row.offset >= 0}
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit these offsets; other partitions keep theirs, and deleted topics are passed over.
+
+        Raises:
+            ConnectException, RetriableException: also where a consumer is in the group.
+        """
+        with asking(self._cluster.bootstrap, str(self)):
+            self._commit(offsets)
+
+    def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether consumers are in it, which may still commit: Kafka lets no one else commit meanwhile.
+
+        Args:
+            offsets: its committed ones, which are written back. Without any it cannot be found out: False.
+        """
+        with asking(self._cluster.bootstrap, str(self)):
+            try:
+                self._commit(offsets)
+            except KafkaException as error:
+                if error.args[0].code() in _IN_USE:
+                    return True
+                raise
+        return False
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        rows = [KafkaPartition(p.topic, p.partition, offset) for p, offset in sorted(offsets.items())]
+        if not rows:
+            return
+        try:
+            done = self._consumer.commit(offsets=rows, asynchronous=False)
+        except KafkaException as error:
+            # The whole call fails, with one of their errors, where no partition succeeds.
+            if error.args[0].code() not in GONE:
+                raise
+            return
+        _raise_any([row for row in done if row.error is None or row.error.code() not in GONE])
+
+
+def _raise_any(rows: Collection[KafkaPartition]) -> None:
+    for row in rows:
+        if row.error is not None:
+            raise KafkaException(row.error)
+
+
+class PlannedTopics:
+    """Checks topics by the ids they were planned with (:data:`~sinksdk.engine.vouching.Vouch`, KIP-516).
+
+    Kafka's consumers know names only: they read on in a topic that was created again.
+
+    Args:
+        ids: of the planned topics; others are not checked.
+        topic_ids: :meth:`Cluster.topic_ids`.
+    """
+
+    def __init__(
+        self, ids: Mapping[str, str], topic_ids: Callable[[Collection[str]], Mapping[str, str]]
+    ) -> None:
+        self._ids = ids
+        self._topic_ids = topic_ids
+
+    def __call__(self, topics: Collection[str]) -> dict[str, ConnectException]:
+        """Errors of topics that are not as planned; where the cluster does not answer, of all of them."""
+        asked = sorted(self._ids.keys() & set(topics))
+        if not asked:
+            return {}
+        try:
+            now = self._topic_ids(asked)
+        except ConnectException as error:
+            return dict.fromkeys(asked, error)
+        return {
+            topic: _replaced(topic, self._ids[topic], now.get(topic))
+            for topic in asked
+            if now.get(topic) != self._ids[topic]
+        }
+
+
+def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicException:
+    what = "was deleted" if now is None else f"was deleted and created again (its id is {now})"
+    return MissingSourceTopicException(
+        [topic],
+        f"topic {topic!r} {what} while it was read (its id was {planned}): nothing that was read of it since "
+        f"the last commit is committed",
+    )
+
+
+def planned_topics(
+    client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]
+) -> PlannedTopics:
+    """Checks a cluster's topics; connects with the first check.
+
+    Args:
+        overrides: of its consumers, in Java's words.
+
+    Raises:
+        ConfigException: the client's properties cannot be used on this host, as their file is missing.
+    """
+    return PlannedTopics(ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids)
+
+
+@functools.lru_cache(maxsize=4)
+def _cluster_of(client: KafkaClient, overrides: tuple[tuple[str, str], ...]) -> Cluster:
+    """One for all tasks of a Python worker, which runs many of them one after the other."""
+    return Cluster(client.librdkafka(dict(overrides)))

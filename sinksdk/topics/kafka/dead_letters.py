@@ -12,12 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import SinkRecord
-from sinksdk.settings.error_handling import DEAD_LETTER_TOPIC
+from sinksdk.settings.job import DEAD_LETTER_TOPIC
 from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
 from sinksdk.topics.kafka.producers import PRODUCER
 
 _POLL: Final = 0.1  # seconds
-_LAST_WORDS: Final = 5.0  # seconds for what nobody waits for any more
+_FLUSH: Final = 5.0  # seconds for letters that are not waited for any more
 
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic",
@@ -31,11 +31,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> KafkaClient:
-    """The cluster dead letters go to: the producer's own, or else the one records come from.
-
-    Args:
-        config: of a connector that has dead letters.
-        kafka: the cluster records come from, if they come from one.
+    """The cluster dead letters go to: ``kafka``, which records come from, or else the producer's own.
 
     Raises:
         ConfigException: there is no cluster.
@@ -52,10 +48,10 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
 
 
 class KafkaDeadLetters:
-    """Writes records to a topic: key, value, headers and timestamp as they are.
+    """Writes records to a topic: key, value, headers and timestamp unchanged. A context manager.
 
-    The producer connects with the first of them: most tasks have none. A context manager: what nobody
-    waits for any more is given a few seconds at its end.
+    The producer is created for the first record: most tasks have none. On exit, letters on their way get a
+    few seconds.
     """
 
     def __init__(
@@ -77,22 +73,22 @@ class KafkaDeadLetters:
     def __exit__(self, *_: object) -> None:
         if self._producer is None:
             return
-        self._producer.flush(_LAST_WORDS)
+        self._producer.flush(_FLUSH)
         self._stopped.set()
         self._poller.join()
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record. Waits while too many are on their way.
+        """Begin writing a record; waits while too many are on their way.
 
         Returns:
             Done once all replicas in sync have it; raises ConnectException if it could not be written.
 
         Raises:
-            ConnectException: there is no producer to be had.
+            ConnectException: the producer cannot be created.
         """
         producer = self._connected()
         letter: Future[None] = Future()
-        letter.set_running_or_notify_cancel()  # it is on its way: there is no calling it back
+        letter.set_running_or_notify_cancel()  # it cannot be cancelled
         message = self._message(record)
 
         def written(error: KafkaError | None, _: object) -> None:
@@ -105,7 +101,7 @@ class KafkaDeadLetters:
             try:
                 producer.produce(self._topic, on_delivery=written, **message)
             except BufferError:
-                producer.poll(_POLL)  # those before it are written, or given up, in time
+                producer.poll(_POLL)  # earlier ones are written, or time out
             except KafkaException as error:
                 letter.set_exception(self._lost(record, error.args[0]))
             else:
@@ -139,6 +135,6 @@ class KafkaDeadLetters:
         return self._producer
 
     def _poll(self) -> None:
-        """Delivery reports come only to who asks for them."""
+        """Delivery reports come only to a thread that polls."""
         while not self._stopped.is_set() and self._producer is not None:
             self._producer.poll(_POLL)

@@ -1,11 +1,10 @@
 """Messages of librdkafka as Arrow record batches.
 
 The loop over messages is compiled (``_messages.c``) where a wheel brings it or a compiler was there; else
-:func:`plain_loop` does the same, slower. Both return the same bytes, which are made to batches here.
+:func:`plain_loop` does the same, slower. Both return the same bytes, of which batches are made here.
 
-Header keys are Kafka's strings, and so UTF-8; nobody enforces it. In those that are none, each part that
-cannot be decoded becomes U+FFFD, as Python's ``replace`` has it. A key is also cut at a zero byte, of which
-librdkafka tells nothing.
+Header keys are Kafka's strings, and so should be UTF-8: each part that is not becomes U+FFFD, as with
+Python's ``replace``. librdkafka cuts a key at a zero byte.
 """
 
 from __future__ import annotations
@@ -49,15 +48,11 @@ _BITS: Final = {"timestamp": 1, "timestampType": 2, "key": 4, "value": 8, "heade
 
 
 class Order(NamedTuple):
-    """What a loop over messages is to do.
+    """The arguments of a loop over messages; those without a word here are as of :func:`fill`.
 
     Args:
-        held: where :class:`~sinksdk.topics.kafka.rdkafka.Held` of the queue are.
-        timeout_ms: milliseconds to wait for the first message.
-        end: see :func:`fill`.
-        max_rows: the same.
-        max_bytes: the same.
-        columns: the bits of those that are wanted.
+        held: address of the queue's :class:`~sinksdk.topics.kafka.rdkafka.Held`.
+        columns: bits of those that are wanted.
         limit: bytes that a column may have, and headers a batch.
         allocate: makes a buffer of so many bytes.
     """
@@ -75,10 +70,10 @@ class Order(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Arrow's buffers, in the order a loop returns them; None: of a column that is not wanted.
+    """Arrow's buffers, flat in the order a loop returns them; None for a column that is not wanted.
 
-    ``valid`` are bits, ``ends`` where values end, after a zero. ``name`` and ``item`` are the keys and the
-    values of headers, of which ``list_ends`` tells which belong to which row.
+    ``valid`` are bits, ``ends`` are where values end, after a zero. ``name`` and ``item`` are the keys and
+    values of headers; ``list_ends`` assigns them to rows.
     """
 
     offset: Any = None
@@ -100,7 +95,7 @@ class Buffers(NamedTuple):
 
 
 class Nulls(NamedTuple):
-    """How many there are in a column that is wanted."""
+    """Number of nulls in each wanted column."""
 
     key: int
     value: int
@@ -119,13 +114,12 @@ Loop: TypeAlias = Callable[[Order], Raw]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What came instead of a record: the end of the partition, or an error.
+    """The end of the partition, or an error.
 
     Args:
         code: librdkafka's, below 0, or Kafka's own.
         name: librdkafka's name for it: ``_PARTITION_EOF``.
-        text: what happened, in librdkafka's words.
-        offset: where; below 0 if it has none.
+        offset: below 0 if it has none.
     """
 
     code: int
@@ -135,7 +129,6 @@ class Event:
 
     @property
     def is_end_of_partition(self) -> bool:
-        """Whether there is nothing more to read yet, which is no error."""
         return self.code == END_OF_PARTITION
 
     @property
@@ -149,11 +142,11 @@ class Filled:
     """What one call has read of a partition.
 
     Args:
-        batch: the rows, columns as in :data:`sinksdk.records.RECORD_COLUMNS`; None if there are none.
-        next: where to go on: the offset after the last row, ``end`` once it is known that no row before it
-            is missing, or the end of the partition, if that is reached. None: nothing came.
+        batch: columns as in :data:`sinksdk.records.RECORD_COLUMNS`; None without rows.
+        next: where to read on: the offset after the last row; ``end`` once no row before it can be missing;
+            or the end of the partition. None: nothing came.
         is_end: the range is complete.
-        event: what came after the rows that is none; it is told once.
+        event: what came after the rows; reported once.
     """
 
     batch: pa.RecordBatch | None
@@ -172,7 +165,7 @@ def fill(
     columns: Collection[str] = RECORD_COLUMNS,
     loop: Loop | None = None,
 ) -> Filled:
-    """Read records of one partition: waits for the first, then takes what is there.
+    """Read records of one partition: wait for the first, then take what is there.
 
     It stops at any limit, at the end of the range, and at an event. A message at or after ``end`` stays
     with the queue: a later call with a higher ``end`` begins with it. Other threads run meanwhile.
@@ -181,13 +174,12 @@ def fill(
         timeout: seconds to wait for the first message.
         end: the offset after the last one that is wanted.
         max_bytes: of keys, values and wanted headers; the row that reaches it is the last one.
-        columns: which ones are wanted; ``offset`` always is. The others are not copied.
-        loop: what goes over the messages, if not the best there is.
+        columns: those to copy; ``offset`` always is.
+        loop: by default the fastest there is.
 
     Returns:
-        The rows and what is known of the range. Rows whose bytes in a column are more than Arrow can
-        count are cut before; a message that cannot be told in Arrow at all, or whose headers cannot be
-        read, is an event with its offset, and gone from the queue.
+        The rows and what is known of the range. Rows end before a column has more bytes than Arrow can count;
+        a message that alone has more, or whose headers cannot be read, is an event, and gone from the queue.
 
     Raises:
         ValueError: a limit below 1, or a column that records do not have.
@@ -271,8 +263,6 @@ def _names(items: int, ends: pa.Buffer, names: pa.Buffer) -> pa.Array:
 
 
 class _Bytes:
-    """Values of a column of bytes, as they become buffers."""
-
     def __init__(self) -> None:
         self.ends = array("i", [0])
         self.parts: list[bytes] = []
@@ -288,7 +278,7 @@ class _Bytes:
 
 
 class _Message(NamedTuple):
-    """The fields of :class:`~sinksdk.topics.kafka.rdkafka.Message`, read at once, and where it is."""
+    """A :class:`~sinksdk.topics.kafka.rdkafka.Message` and its address."""
 
     address: int
     error: int
@@ -303,7 +293,7 @@ class _Message(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Bytes of the messages that are taken, and how many headers they have."""
+    """Bytes of the messages taken, and their number of headers."""
 
     key: int
     value: int
@@ -312,7 +302,6 @@ class _Sums(NamedTuple):
     items: int
 
     def plus(self, message: _Message, headers: Sequence[tuple[bytes, bytes | None]]) -> _Sums:
-        """With one message more."""
         key, value, name, item, items = self
         if message.key:
             key += message.key_len
@@ -325,11 +314,10 @@ class _Sums(NamedTuple):
 
 
 class _Rows:
-    """Messages as they are taken, column by column. Holds copies, no messages.
+    """The messages taken, copied column by column.
 
-    Args:
-        columns: bits of those that are wanted.
-        limit: bytes that a column of bytes may have, and headers a batch.
+    Attributes are flat, and more than ten: this loop runs for every record where nothing is compiled, and
+    each look-up more would show.
     """
 
     def __init__(self, call: _Calls, columns: int, limit: int) -> None:
@@ -375,7 +363,6 @@ class _Rows:
         return True, 0
 
     def buffers(self) -> Buffers:
-        """All of them, in the order that a loop returns them."""
         _, name_ends, name = self._names.buffers()
         of = {
             0: (self._offsets.tobytes(),),
@@ -403,7 +390,7 @@ class _Rows:
 
 
 class _Calls:
-    """Functions that are given as addresses, to be called from here."""
+    """The functions as callables."""
 
     def __init__(self, functions: Functions) -> None:
         self.consume = CONSUME(functions.consume)
@@ -489,7 +476,7 @@ def plain_loop(order: Order) -> Raw:  # noqa: C901 - step by step as the one in 
 
 
 def _portion(rows: int, size: int, max_rows: int, max_bytes: int) -> int:
-    """How many messages to ask for: of the size of those before, no more than may be taken."""
+    """How many messages to ask for: as many as may be taken, if they are as large as those before."""
     if not rows:
         return 1  # or the queue waits until it has them all
     each = size // rows

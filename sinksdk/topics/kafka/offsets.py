@@ -1,4 +1,4 @@
-"""Reads source offsets from their topic in Kafka."""
+"""Source offsets in a Kafka topic, in the format of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -17,11 +17,10 @@ from sinksdk.engine.writer import CommittedOffsets
 from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster, asking, bystander
-from sinksdk.topics.kafka.offsets_topic import parsed_key, parsed_offset
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +30,57 @@ _READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
-    "fetch.wait.max.ms": 50,  # the end is near: nobody gains by waiting for more
+    "fetch.wait.max.ms": 50,  # the end is near: waiting for more gains nothing
 }
+
+
+class OffsetRecord(NamedTuple):
+    """A record of the topic: the key ``["<connector>",{<partition>}]``, the value ``{<offset>}``."""
+
+    key: bytes
+    value: bytes | None
+
+    @classmethod
+    def of(cls, connector: str, position: SourcePosition) -> OffsetRecord:
+        return cls(_key(connector, position.partition), as_json(position.offset).encode())
+
+    @classmethod
+    def forgetting(cls, connector: str, partition: SourcePartition) -> OffsetRecord:
+        """A tombstone: as if nothing of the source partition had been read."""
+        return cls(_key(connector, partition), None)
+
+
+def _key(connector: str, partition: SourcePartition) -> bytes:
+    """Equal partitions make equal keys: compaction goes by their bytes."""
+    name = json.dumps(connector, ensure_ascii=False)
+    return f"[{name},{as_json(partition)}]".encode()
+
+
+def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
+    """Connector and source partition of a record; None for a key of another form."""
+    try:
+        connector, partition = json.loads(key or b"")
+    except (ValueError, TypeError):
+        return None
+    return (connector, partition) if isinstance(connector, str) and isinstance(partition, dict) else None
+
+
+def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
+    """The source offset of a record; None for a tombstone. Raises ValueError for a value of another form."""
+    offset = json.loads(value) if value is not None else None
+    if offset is not None and not isinstance(offset, dict):
+        raise ValueError(value)
+    return offset
 
 
 class KafkaOffsets(CommittedOffsets):
     """Source offsets of a connector; read from the topic's start once, and from there on later.
 
-    What is read reaches to the log's end, not only to the first transaction that is still open: behind it
-    may be what this very task committed. Those open at that time are waited for.
+    It reads to the log's end, not only to the first open transaction: behind that may be what this very task
+    committed. Transactions open at that time are waited for.
 
     Args:
-        properties: of confluent-kafka's clients.
-        patience: seconds for transactions that are open.
+        patience: seconds to wait for open transactions.
     """
 
     def __init__(
@@ -59,11 +96,11 @@ class KafkaOffsets(CommittedOffsets):
         self._consumer: Consumer | None = None
         self._is_closed = False
         self._reading = threading.Lock()
-        """Held while the clients are used: librdkafka's must not be closed under anybody's hands."""
+        """Held while the clients are used: librdkafka's must not be closed meanwhile."""
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
-        """The reader of a connector, as its configuration asks for it.
+        """The reader of a connector.
 
         Raises:
             ConfigException: a reference cannot be resolved, or a security setting not be translated.
@@ -80,7 +117,7 @@ class KafkaOffsets(CommittedOffsets):
         return [SourcePosition(json.loads(key), offset) for key, offset in sorted(self._read().items())]
 
     def _read(self) -> Mapping[str, SourceOffset]:
-        """Offsets as they are now, by the keys of their source partitions."""
+        """Offsets by the keys of their source partitions."""
         with self._reading:
             if self._is_closed:
                 raise ConnectException(

@@ -1,17 +1,20 @@
-"""Topics of a connector's own, made where they are missing."""
+"""Topics of a connector's own, created where they are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # public, but not listed
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
-from sinksdk.topics.kafka.client import BOOTSTRAP
+from sinksdk.settings.job import DEAD_LETTER_TOPIC
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
 from sinksdk.topics.kafka.cluster import REFUSED
+from sinksdk.topics.kafka.producers import PRODUCER
 
 _TIMEOUT: Final = 15.0  # seconds
 _PASSING: Final = frozenset(
@@ -27,81 +30,86 @@ _PASSING: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""Nobody answers, or not now."""
+"""No broker answers, or not now."""
+
+ADMIN: Final = "admin.override."
+"""What keys of the clients that create topics begin with."""
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
+# Dead letters keep their timestamps: with the cluster's retention old ones would be deleted at once.
+_KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTopic:
-    """A topic that a connector cannot do without.
+def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> bool:
+    """Create the topic of a connector's source offsets, compacted, unless it exists.
 
-    Args:
-        what: it is, for messages.
-        name_key: the configuration key that names it.
-        partitions: how many it is created with.
-        replicas: of each; -1 for the cluster's own default.
-        replicas_key: the configuration key that says how many.
+    Returns:
+        Whether it was created.
+
+    Raises:
+        ConfigException: the cluster refuses; the message says what to do.
+        RetriableException: it does not answer.
     """
+    name, replicas = config.offsets_storage_topic, config.offset_storage_replication_factor
+    return _ensure(
+        NewTopic(name, config.offset_storage_partitions, replicas, config=_COMPACTED),
+        kafka.librdkafka(config.overrides(ADMIN), consumes=False),
+        what=f"the topic of source offsets '{name}'",
+        name_key="offsets.storage.topic",
+        replicas_key="offset.storage.replication.factor",
+    )
 
-    what: str
-    name: str
-    name_key: str
-    partitions: int
-    replicas: int
-    replicas_key: str
-    config: Mapping[str, str]
 
-    def ensure(self, properties: Mapping[str, Any]) -> bool:
-        """Create it unless it is there.
+def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
+    """The same for the dead letter topic: one partition, as in Connect, kept for ever."""
+    return _ensure(
+        NewTopic(config.dead_letter_topic, 1, config.dead_letter_replication_factor, config=_KEPT),
+        kafka.librdkafka(config.overrides(PRODUCER), consumes=False),
+        what=f"the dead letter topic '{config.dead_letter_topic}'",
+        name_key=DEAD_LETTER_TOPIC,
+        replicas_key="errors.deadletterqueue.topic.replication.factor",
+    )
 
-        Args:
-            properties: of confluent-kafka's clients.
 
-        Returns:
-            Whether it was created.
+def _ensure(
+    topic: NewTopic, properties: Mapping[str, Any], *, what: str, name_key: str, replicas_key: str
+) -> bool:
+    refusals: list[str] = []
 
-        Raises:
-            ConfigException: the cluster refuses; it says what to do.
-            RetriableException: it does not answer.
-        """
-        refusals: list[str] = []
+    def note(error: KafkaError) -> None:
+        """A broker that refuses the login lets requests time out, and reports the reason on the side."""
+        if error.code() in REFUSED:
+            refusals.append(error.str())
 
-        def note(error: KafkaError) -> None:
-            """A broker that lets this client not in lets its requests time out, and says why on the side."""
-            if error.code() in REFUSED:
-                refusals.append(error.str())
-
-        quiet = {"log_level": 2, "error_cb": note, **properties}
-        try:
-            admin = AdminClient(quiet)
-            found = admin.list_topics(timeout=_TIMEOUT)
-            if self.name in found.topics:
-                return False
-            new = NewTopic(self.name, self.partitions, self.replicas, config=dict(self.config))
-            admin.create_topics([new], operation_timeout=_TIMEOUT)[self.name].result(2 * _TIMEOUT)
-        except KafkaException as error:
-            reason: KafkaError = error.args[0]
-            if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
-                raise ConfigException(self._too_many_replicas(len(found.brokers))) from error
-            admin.poll(0)
-            if refusals or reason.code() not in _PASSING:
-                raise ConfigException(self._refused(quiet, (refusals or [reason.str()])[0])) from error
-            raise RetriableException(self._refused(quiet, reason.str())) from error
-        except TimeoutError as error:
-            why = f"no answer within {2 * _TIMEOUT:g} seconds"
-            raise RetriableException(self._refused(quiet, why)) from error
-        return True
-
-    def _too_many_replicas(self, brokers: int) -> str:
+    def failed(why: str) -> str:
         return (
-            f"{self.what} cannot be created with {self.replicas} replicas: the cluster has {brokers} "
-            f"{'broker' if brokers == 1 else 'brokers'}; set '{self.replicas_key}' to {brokers} at most"
-        )
-
-    def _refused(self, properties: Mapping[str, Any], why: str) -> str:
-        return (
-            f"{self.what} ('{self.name_key}') cannot be looked up or created at {properties[BOOTSTRAP]}: "
+            f"{what} ('{name_key}') cannot be looked up or created at {properties[BOOTSTRAP]}: "
             f"{why}; check that the cluster answers there, and that the connector's user may describe and "
             f"create topics, or create the topic yourself"
         )
+
+    try:
+        own: dict[str, Any] = {"log_level": 2, "error_cb": note}
+        admin = AdminClient({**own, **properties})
+        found = admin.list_topics(timeout=_TIMEOUT)
+        if topic.topic in found.topics:
+            return False
+        admin.create_topics([topic], operation_timeout=_TIMEOUT)[topic.topic].result(2 * _TIMEOUT)
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            brokers = len(found.brokers)
+            raise ConfigException(
+                f"{what} cannot be created with {topic.replication_factor} replicas: the cluster has "
+                f"{brokers} {'broker' if brokers == 1 else 'brokers'}; "
+                f"set '{replicas_key}' to {brokers} at most"
+            ) from error
+        admin.poll(0)
+        if refusals or reason.code() not in _PASSING:
+            raise ConfigException(failed((refusals or [reason.str()])[0])) from error
+        raise RetriableException(failed(reason.str())) from error
+    except TimeoutError as error:
+        raise RetriableException(failed(f"no answer within {2 * _TIMEOUT:g} seconds")) from error
+    return True

@@ -1,4 +1,4 @@
-"""Producers of Kafka as a connector's configuration asks for them."""
+"""Properties of a connector's Kafka producers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRANSLATED: Final[Mapping[str, str]] = {
 
 
 def producer_properties(config: ConfigModel, kafka: KafkaClient) -> dict[str, Any]:
-    """Properties of a connector's producer; nothing makes it less than durable.
+    """Properties of a connector's producer, in librdkafka's words; it is always durable.
 
     Raises:
         ConfigException: a reference cannot be resolved, or a security setting not be translated.

@@ -1,7 +1,7 @@
-"""librdkafka's own functions: a consumer whose partitions are read each from its own queue.
+"""A consumer of librdkafka whose partitions are read each from its own queue.
 
-They are taken from the library that confluent-kafka brings and has loaded; nothing is linked or bundled.
-librdkafka never calls Python: what it has to say waits in queues, its log stays in C and is quiet.
+Its functions are taken from the library that confluent-kafka brings and has loaded; nothing is linked or
+bundled. librdkafka never calls Python: its messages and errors wait in queues, and it logs nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Message(ctypes.Structure):
 
 
 class Held(ctypes.Structure):
-    """Messages that were taken out of a queue and are not read yet: ``first`` to before ``last``."""
+    """Messages taken out of a queue and not read yet: from ``first`` to before ``last``."""
 
     _fields_ = (
         ("first", ctypes.c_int32),
@@ -77,14 +77,10 @@ class Held(ctypes.Structure):
 
 
 class Functions(NamedTuple):
-    """Addresses of the functions that the loop over messages needs, in the order it wants them.
+    """Addresses of the functions that the loop over messages needs, in its order.
 
-    Args:
-        consume: ``rd_kafka_consume_batch_queue``.
-        destroy: ``rd_kafka_message_destroy``.
-        timestamp: ``rd_kafka_message_timestamp``.
-        headers: ``rd_kafka_message_headers``.
-        header: ``rd_kafka_header_get_all``.
+    ``rd_kafka_`` ``consume_batch_queue``, ``message_destroy``, ``message_timestamp``, ``message_headers`` and
+    ``header_get_all``.
     """
 
     consume: int
@@ -111,7 +107,7 @@ HEADER: Final = ctypes.CFUNCTYPE(
 
 
 class _Partition(ctypes.Structure):
-    """``rd_kafka_topic_partition_t``, as far as it is written here."""
+    """The beginning of ``rd_kafka_topic_partition_t``."""
 
     _fields_ = (("topic", ctypes.c_char_p), ("partition", ctypes.c_int32), ("offset", ctypes.c_int64))
 
@@ -152,7 +148,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library that confluent-kafka has loaded: its names are looked for in all that it depends on."""
+    """The library that confluent-kafka has loaded, found by way of its extension module."""
     found = ctypes.CDLL(cimpl.__file__)
     for name, (result, arguments) in _SIGNATURES.items():
         function = found[f"rd_kafka_{name}"]
@@ -163,7 +159,7 @@ def library() -> ctypes.CDLL:
 
 @cache
 def functions() -> Functions:
-    """What the loop over messages needs of the library."""
+    """Those of :func:`library`."""
     names = (
         "consume_batch_queue",
         "message_destroy",
@@ -176,7 +172,7 @@ def functions() -> Functions:
 
 
 def has_feature(name: str) -> bool:
-    """Whether the library was built with a feature, as ``builtin.features`` names it: ``sasl_gssapi``."""
+    """Whether librdkafka was built with a feature of ``builtin.features``, as ``sasl_gssapi``."""
     found, reason = library(), ctypes.create_string_buffer(_TEXT)
     settings = found.rd_kafka_conf_new()
     try:
@@ -186,12 +182,12 @@ def has_feature(name: str) -> bool:
 
 
 def error_name(code: int) -> str:
-    """The name librdkafka has for an error: ``_PARTITION_EOF``."""
+    """As librdkafka names it: ``_PARTITION_EOF``."""
     return _decoded(library().rd_kafka_err2name(code))
 
 
 def error_text(code: int) -> str:
-    """What librdkafka says of an error, as a sentence."""
+    """As librdkafka describes it."""
     return _decoded(library().rd_kafka_err2str(code))
 
 
@@ -202,12 +198,10 @@ def is_retriable(code: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error of a client as a whole: a broker that is away, or does not let it in.
+    """An error of a client as a whole: a broker that is away, or refuses the login.
 
     Args:
         code: librdkafka's, below 0, or Kafka's own.
-        name: librdkafka's name for it.
-        text: what happened, in librdkafka's words.
         is_fatal: the client does nothing any more; make another.
         is_retriable: the client tries again by itself.
     """
@@ -224,7 +218,6 @@ class PartitionQueue:
 
     Args:
         address: of librdkafka's queue, which is owned from now on.
-        functions: of whoever made it.
         destroy: gives the queue back.
     """
 
@@ -239,28 +232,20 @@ class PartitionQueue:
 
     @property
     def address(self) -> int:
-        """Where librdkafka has it.
-
-        Raises:
-            RuntimeError: it is closed, or was made before this process was forked.
-        """
+        """Raises RuntimeError: it is closed, or belongs to the process this one was forked from."""
         _check(self._process, self._is_closed, "a partition's queue")
         return self._address
 
     @contextmanager
     def use(self) -> Iterator[int]:
-        """Keeps the queue from being closed meanwhile; gives the address of the messages that are held.
-
-        Raises:
-            RuntimeError: as :attr:`address`.
-        """
+        """Keep the queue open; yields the address of its :class:`Held`. Raises as :attr:`address`."""
         _check(self._process, self._is_closed, "a partition's queue")
         with self._lock:
             _check(self._process, self._is_closed, "a partition's queue")
             yield ctypes.addressof(self._held)
 
     def close(self) -> None:
-        """Give back the messages and the queue. Waits until nobody uses it."""
+        """Give back the messages and the queue. Waits until it is not in use."""
         if self._process != os.getpid():
             return
         with self._lock:
@@ -271,7 +256,7 @@ class PartitionQueue:
             self._destroy(self._address)
 
     def _drain(self) -> None:
-        """Destroys what is held, and what is still in the queue: librdkafka keeps it in memory otherwise."""
+        """Destroy all messages: those left in librdkafka's queue would stay in memory."""
         consume, destroy = CONSUME(self.functions.consume), DESTROY(self.functions.destroy)
         held = self._held
         while True:
@@ -284,16 +269,15 @@ class PartitionQueue:
 
 
 class Consumer:
-    """A consumer of librdkafka that is in no group and reads what it is told to. Any thread may use it.
+    """A consumer of librdkafka that is in no group. Any thread may use it.
 
     Each partition has a queue of its own, so that others are fetched ahead while one is read; librdkafka's
-    ``queued.max.messages.kbytes`` and ``queued.min.messages`` count for each of them.
-
-    It belongs to the process that has made it: a fork's child makes its own.
+    ``queued.max.messages.kbytes`` and ``queued.min.messages`` count for each of them. A forked child cannot
+    use its parent's: every method raises RuntimeError there, and after :meth:`close`.
 
     Args:
-        properties: in librdkafka's words. They decide less than what makes this a reader: its offsets are
-            never committed, nor chosen for it, and it creates no topic.
+        properties: librdkafka's. A few are fixed: offsets are never committed nor chosen by the client, and
+            it creates no topic.
 
     Raises:
         ConfigException: a property is unknown or has a bad value, or they do not go together.
@@ -321,9 +305,8 @@ class Consumer:
         """Fetch these partitions too, each from its offset on.
 
         Raises:
-            ConnectException: the client does not take them, say because one of them was added before.
+            ConnectException: the client refuses, for example because one of them was added before.
             RetriableException: not now.
-            RuntimeError: the consumer is closed, or was made before this process was forked.
         """
         with self._in_use():
             before = set(self._queues)
@@ -337,11 +320,11 @@ class Consumer:
                 raise
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Fetch these no longer, and forget what was fetched of them. Their queues are closed.
+        """Stop fetching these, drop what was fetched, and close their queues.
 
         Raises:
             ConnectException: one of them was not added.
-            RetriableException, RuntimeError: as :meth:`add`.
+            RetriableException: not now.
         """
         with self._in_use():
             self._change(self._library.rd_kafka_incremental_unassign, dict.fromkeys(partitions, 0))
@@ -351,11 +334,8 @@ class Consumer:
     def queue(self, partition: TopicPartition) -> PartitionQueue:
         """The partition's own queue, before it is added or after.
 
-        Nothing of a partition ever comes on the common queue: librdkafka sends it there when it begins to
-        fetch, unless the queue was told before to forward to none.
-
-        Raises:
-            RuntimeError: as :meth:`add`.
+        librdkafka sends a partition's messages to the common queue when it begins to fetch, unless the
+        partition's queue was told before to forward to none.
         """
         with self._in_use():
             if partition not in self._queues:
@@ -369,13 +349,10 @@ class Consumer:
             return self._queues[partition]
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset after the last record or end of a transaction that was taken; below 0: there was none.
+        """The offset after the last record or end of a transaction that was consumed; below 0: none was.
 
-        Ends of transactions, also of those that were aborted, are taken out of a partition's queue like its
-        records, and are not given to anybody. It asks no broker.
-
-        Raises:
-            RuntimeError: as :meth:`add`.
+        Ends of transactions, aborted ones too, leave a partition's queue like its records, and are not handed
+        out. No broker is asked.
         """
         with self._in_use():
             rows = self._library.rd_kafka_topic_partition_list_new(1)
@@ -389,10 +366,10 @@ class Consumer:
                 self._library.rd_kafka_topic_partition_list_destroy(rows)
 
     def errors(self) -> list[Fault]:
-        """What has gone wrong since it was asked last with the client as a whole; it does not wait.
+        """Errors of the client as a whole since the last call, without waiting.
 
         Raises:
-            RuntimeError: as :meth:`add`; or a partition's message came here, where nobody looks for it.
+            RuntimeError: also where a partition's message came to the common queue.
         """
         found = []
         with self._in_use():
@@ -407,9 +384,9 @@ class Consumer:
         return found
 
     def close(self) -> None:
-        """Let go of everything, also of the partitions' queues; nothing if that has been done.
+        """Close the client and its partitions' queues; idempotent.
 
-        A child of a fork only forgets: threads and connections are its parent's.
+        A forked child only forgets them: threads and connections are its parent's.
         """
         if self._process != os.getpid():
             self._release.detach()
@@ -455,11 +432,6 @@ class Consumer:
 
 
 def _made(properties: Mapping[str, str]) -> int:
-    """A client of librdkafka.
-
-    Raises:
-        ConfigException: as :class:`Consumer`.
-    """
     found, reason = library(), ctypes.create_string_buffer(_TEXT)
     settings = found.rd_kafka_conf_new()
     made: int | None = None
@@ -480,7 +452,7 @@ def _made(properties: Mapping[str, str]) -> int:
 
 
 def _release(handle: int, common: int, queues: dict[TopicPartition, PartitionQueue], process: int) -> None:
-    """Messages and queues before the client that they belong to, or it waits for them for ever."""
+    """Queues are closed before their client, which would wait for their messages for ever."""
     if process != os.getpid():
         return
     for queue in queues.values():
@@ -491,7 +463,7 @@ def _release(handle: int, common: int, queues: dict[TopicPartition, PartitionQue
 
 
 def _check(process: int, is_closed: bool, what: str) -> None:  # noqa: FBT001 - of this module only
-    """Raises RuntimeError where using it could end the process."""
+    """Raise RuntimeError where using it could end the process."""
     if process != os.getpid():
         raise RuntimeError(f"{what} belongs to the process that made it: a child makes its own after a fork")
     if is_closed:

@@ -14,15 +14,14 @@ from typing import Final
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException, OffsetOutOfRangeException, RetriableException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.messages import Event, Filled, fill
-from sinksdk.topics.kafka.rdkafka import Consumer, PartitionQueue
+from sinksdk.topics.kafka.messages import Event, fill
+from sinksdk.topics.kafka.rdkafka import Consumer
 
-_ROWS: Final = 10_000  # of a batch, at most
-_BYTES: Final = 4 * 1024 * 1024  # of a batch: the sooner of the two ends it
-_PATIENCE: Final = 0.05  # seconds until whoever waits is told that nothing came
+_PATIENCE: Final = 0.05  # seconds without a record until None is given
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
-_KEPT: Final = 2  # consumers that nobody uses; each has a connection and a thread for each broker
+_KEPT: Final = 2  # idle consumers; each has a connection and a thread for each broker
 _SILENCE: Final = 60.0  # seconds of waiting in vain, as default.api.timeout.ms of Java's clients
 _SILENT_AGAIN: Final = 10.0  # the same, once another range has had all of it: a broker leads many partitions
 _REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
@@ -43,7 +42,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     # A partition that could not be fetched is asked for again after so long.
     "fetch.error.backoff.ms": "100",
 }
-"""Of the reader's consumers, in librdkafka's words; whoever configures a connector may override them."""
+"""Of the reader's consumers, in librdkafka's words; a connector's configuration may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
 """What a reader does not need: librdkafka looks for its group's coordinator whether it is in one or not."""
@@ -51,10 +50,9 @@ _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaReader:
-    """Reads ranges of one cluster's partitions, up to the last stable offset unless told otherwise.
+    """Reads ranges of one cluster's partitions, by default up to the last stable offset.
 
-    A :class:`~sinksdk.topics.base.Reader`. Its consumer is kept for the next generation that this process
-    reads of the cluster.
+    A :class:`~sinksdk.topics.base.Reader`. Its consumer is kept for the next generation of this process.
     """
 
     client: KafkaClient
@@ -68,7 +66,7 @@ class KafkaReader:
         columns: Collection[str],
         overrides: Mapping[str, str],
     ) -> Generator[SinkRecords | Unread | None]:
-        """Raises ConfigException too: librdkafka does not accept the properties."""
+        """Raises ConfigException: librdkafka does not accept the properties."""
         properties = {**PROPERTIES, **self.client.librdkafka(overrides)}
         with ExitStack() as stack:
             lent = stack.enter_context(_CONSUMERS.lend(properties))
@@ -79,11 +77,24 @@ class KafkaReader:
                 yield item
 
 
+@dataclass(slots=True)
+class _Silence:
+    """Seconds since a record or the end of a transaction came, and what the client said meanwhile."""
+
+    seconds: float = 0.0
+    longest: float = _SILENCE
+    complaint: str = ""
+    refusal: str = ""
+
+    def end(self) -> None:
+        self.seconds, self.refusal = 0.0, ""
+
+
 class Reading:
-    """One reading of ranges: a few partitions are fetched at a time, one after the other is read.
+    """Reads ranges one after the other, while the next few partitions are fetched.
 
     Args:
-        consumer: which has no partitions.
+        consumer: one without partitions.
         cluster: its address, for messages.
         clock: seconds on a clock that never jumps.
     """
@@ -103,14 +114,10 @@ class Reading:
         self._ahead: deque[TopicPartition] = deque()
         self._ranges = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
         self._waiting = iter(self._ranges)
-        self._silent = 0.0  # seconds that were waited since a record or the end of a transaction came
-        self._patience = _SILENCE
+        self._silence = _Silence()
         self._position = -1  # of the partition that is read, as the consumer has it
-        self._complaint = ""
-        self._refusal = ""
 
     def items(self) -> Generator[SinkRecords | Unread | None]:
-        """What :meth:`KafkaReader.read` gives."""
         try:
             self._fetch_ahead()
             while self._ahead:
@@ -132,17 +139,24 @@ class Reading:
     def _read(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[SinkRecords | Unread | None]:
         """One range, to its end or as far as it goes."""
         queue, at = self._consumer.queue(partition), offsets.start
-        self._silent, self._position = 0.0, self._consumer.position(partition)
+        self._silence.seconds, self._position = 0.0, self._consumer.position(partition)
         while True:
             began = self._clock()
-            filled = self._fill(queue, offsets)
-            self._silent += self._clock() - began
+            filled = fill(
+                queue,
+                timeout=_PATIENCE,
+                end=offsets.end,
+                max_rows=BATCH_ROWS,
+                max_bytes=BATCH_BYTES,
+                columns=self._columns,
+            )
+            self._silence.seconds += self._clock() - began
             at = at if filled.next is None else filled.next
             if filled.batch is not None:
-                self._silent, self._refusal = 0.0, ""
+                self._silence.end()
                 yield SinkRecords(partition, filled.batch)
             elif self._has_moved(partition):
-                self._silent, self._refusal = 0.0, ""
+                self._silence.end()
             if filled.is_end:
                 return
             problem = self._problem(partition, offsets, at, filled.event)
@@ -152,16 +166,6 @@ class Reading:
             if filled.batch is None:
                 yield None
 
-    def _fill(self, queue: PartitionQueue, offsets: OffsetRange) -> Filled:
-        return fill(
-            queue,
-            timeout=_PATIENCE,
-            end=offsets.end,
-            max_rows=_ROWS,
-            max_bytes=_BYTES,
-            columns=self._columns,
-        )
-
     def _has_moved(self, partition: TopicPartition) -> bool:
         """Whether the end of a transaction came: of aborted records nothing else is seen."""
         before, self._position = self._position, self._consumer.position(partition)
@@ -170,7 +174,7 @@ class Reading:
     def _problem(
         self, partition: TopicPartition, offsets: OffsetRange, at: int, event: Event | None
     ) -> ConnectException | None:
-        """Why a range cannot be read any further, if that is so."""
+        """Why a range cannot be read any further, if so."""
         where = f"{partition} at offset {at} of {offsets}"
         if event is not None and not event.is_end_of_partition:
             if event.name in _LOST:
@@ -180,34 +184,34 @@ class Reading:
                 )
             if not event.is_retriable:
                 return ConnectException(f"{where} cannot be read: {event.text} ({event.name})")
-            self._complaint = f"{event.text} ({event.name})"
+            self._silence.complaint = f"{event.text} ({event.name})"
+        silence = self._silence
         for fault in self._consumer.errors():
-            self._complaint = f"{fault.text} ({fault.name})"
+            silence.complaint = f"{fault.text} ({fault.name})"
             if fault.is_fatal:
-                raise RetriableException(f"{where}: the Kafka client has ended: {self._complaint}")
+                raise RetriableException(f"{where}: the Kafka client has ended: {silence.complaint}")
             if not (fault.is_retriable or fault.name in _OF_GROUPS):
-                self._refusal = self._complaint
-        if self._refusal and self._silent >= _REFUSED:
+                silence.refusal = silence.complaint
+        if silence.refusal and silence.seconds >= _REFUSED:
             return ConnectException(
-                f"{where}: the Kafka cluster at {self._cluster} cannot be read: {self._refusal}; check the "
+                f"{where}: the Kafka cluster at {self._cluster} cannot be read: {silence.refusal}; check the "
                 f"client properties and the user's rights"
             )
-        if self._silent < self._patience:
+        if silence.seconds < silence.longest:
             return None
-        silence, self._patience = self._patience, _SILENT_AGAIN
-        said = f"; the last that was heard: {self._complaint}" if self._complaint else ""
+        waited, silence.longest = silence.longest, _SILENT_AGAIN
+        said = f"; the last that was heard: {silence.complaint}" if silence.complaint else ""
         return RetriableException(
-            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {silence:g} s{said}"
+            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {waited:g} s{said}"
         )
 
 
 @dataclass(slots=True)
 class _Lent:
-    """A consumer that somebody uses.
+    """A consumer in use.
 
     Args:
-        consumer: it has no partitions before, and none afterwards.
-        is_sound: whether somebody else shall have it next.
+        is_sound: whether it may be used again.
     """
 
     consumer: Consumer
@@ -215,7 +219,7 @@ class _Lent:
 
 
 class _Consumers:
-    """A process's consumers that nobody uses now: of the last few sets of properties one each."""
+    """A process's idle consumers: one each of the last few sets of properties."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -228,7 +232,7 @@ class _Consumers:
         with self._lock:
             consumer = self._idle.pop(key, None)
         consumer = consumer or Consumer(properties)
-        consumer.errors()  # what happened while nobody used it
+        consumer.errors()  # of the time it was idle
         lent, has_failed = _Lent(consumer), True
         try:
             yield lent

@@ -1,4 +1,4 @@
-"""Writers' schemas from a schema registry that speaks Confluent's HTTP interface."""
+"""Writers' schemas from a schema registry with Confluent's HTTP interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import copy
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sinksdk.errors import ConfigException, DataException, RetriableException
 from sinksdk.settings.converters import RegistryAddress
@@ -14,6 +15,8 @@ from sinksdk.settings.converters import RegistryAddress
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+T = TypeVar("T")
 
 _TIMEOUT: Final = 10.0  # seconds for one request
 _UNKNOWN_FOR: Final = 30.0  # seconds for which an id is not asked for again: garbage comes in millions
@@ -29,7 +32,7 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
     """A schema registry, which is not asked anything yet.
 
     Raises:
-        ConfigException: its client is not installed, or takes the address for none.
+        ConfigException: its client is not installed, or does not accept the address.
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
@@ -47,12 +50,12 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
 
 
 class SchemaRegistry:
-    """Parsed schemas by their ids, each fetched once. Call it with an id.
+    """Parsed schemas by id, each fetched once.
 
     Args:
-        client: asks the registry, once: the engine asks again.
+        client: makes each request once: the engine retries.
         name: the registry's URLs, for messages.
-        now: seconds, of any beginning.
+        now: seconds on a clock that never jumps.
     """
 
     def __init__(
@@ -65,35 +68,29 @@ class SchemaRegistry:
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def __call__(self, schema_id: int) -> Any:
-        """The schema of an id, parsed, with everything it refers to.
+        """The parsed schema with everything it refers to.
 
         Raises:
-            DataException: the registry has none by that id, or one that is not Avro.
+            DataException: the registry has none by that id, or it is not Avro.
             RetriableException: the registry does not answer, or says that it cannot now.
-            ConfigException: it refuses to be asked (password), or is no schema registry.
+            ConfigException: it refuses the request (password), or is no schema registry.
         """
         if schema_id not in self._schemas:
-            self._raise_if_unknown(schema_id)
+            until, why = self._unknown.get(schema_id, (0.0, ""))
+            if why and self._now() < until:
+                raise DataException(why)
             try:
                 self._schemas[schema_id] = self._fetch(schema_id)
             except DataException as error:
-                self._remember_unknown(schema_id, str(error))
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    self._unknown.clear()
+                self._unknown[schema_id] = (self._now() + _UNKNOWN_FOR, str(error))
                 raise
         return self._schemas[schema_id]
 
-    def _raise_if_unknown(self, schema_id: int) -> None:
-        until, why = self._unknown.get(schema_id, (0.0, ""))
-        if why and self._now() < until:
-            raise DataException(why)
-
-    def _remember_unknown(self, schema_id: int, why: str) -> None:
-        if len(self._unknown) >= _MOST_UNKNOWN:
-            self._unknown.clear()
-        self._unknown[schema_id] = (self._now() + _UNKNOWN_FOR, why)
-
     def _fetch(self, schema_id: int) -> Any:
         what = f"schema {schema_id}"
-        schema = self._asked(what, lambda: self._client.get_schema(schema_id))
+        schema = self._asked(what, partial(self._client.get_schema, schema_id))
         if schema.schema_type not in (None, "AVRO"):
             raise DataException(
                 f"{what} of the schema registry {self._name} is no Avro: {schema.schema_type}"
@@ -101,24 +98,23 @@ class SchemaRegistry:
         return _parsed(schema, self._references(schema), f"{what} of the schema registry {self._name}")
 
     def _references(self, schema: Schema) -> dict[str, Any]:
-        """Texts of all schemas that a schema refers to, directly or not, by their full names."""
+        """All schemas that a schema refers to, directly or not, by their full names."""
         found: dict[str, Any] = {}
-        waiting = list(schema.references or ())
+        waiting: list[Any] = list(schema.references or ())
         while waiting:
             reference = waiting.pop()
             if reference.name in found:
                 continue
             what = f"version {reference.version} of subject {reference.subject}"
-            other = self._asked(what, self._version_of(reference))
+            # Also one that was deleted meanwhile: records written with it are still there.
+            subject, version = reference.subject, reference.version
+            ask = partial(self._client.get_version, subject, version, deleted=True)
+            other = self._asked(what, ask).schema
             found[str(reference.name)] = _definition(other, f"{what} of the schema registry {self._name}")
             waiting += other.references or ()
         return found
 
-    def _version_of(self, reference: Any) -> Callable[[], Schema]:
-        # Also one that was deleted meanwhile: records written with it are still there.
-        return lambda: self._client.get_version(reference.subject, reference.version, deleted=True).schema
-
-    def _asked(self, what: str, ask: Callable[[], Schema]) -> Schema:
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - slow to load
 
         try:
@@ -132,7 +128,7 @@ class SchemaRegistry:
             ) from error
 
     def _judged(self, what: str, error: SchemaRegistryError) -> Exception:
-        """Whose fault an answer is: the record's, the moment's, or the configuration's."""
+        """The error is the record's, passing, or the configuration's."""
         status, code = error.http_status_code, error.error_code
         if code in _NOT_FOUND:
             return DataException(f"the schema registry {self._name} has no {what}: {error}")
@@ -152,7 +148,7 @@ def _definition(schema: Schema, what: str) -> Any:
 
 
 def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> Any:
-    """A schema as fastavro wants it, its references filled in where they are first used."""
+    """A schema for fastavro, its references inlined where they are first used."""
     from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError  # noqa: PLC0415 - only Avro needs it
     from fastavro.schema import load_schema  # noqa: PLC0415 - the same
 

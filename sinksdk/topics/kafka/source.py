@@ -2,16 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions, Subscription
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.cluster import Cluster
-from sinksdk.topics.kafka.probe import first_offsets
+from sinksdk.topics.kafka.cluster import Cluster, bystander
 from sinksdk.topics.kafka.reader import KafkaReader
+
+_READING: Final[Mapping[str, Any]] = {
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
+    "fetch.min.bytes": 1,  # whatever the reader waits for
+    "fetch.wait.max.ms": 500,
+    "queued.min.messages": 1,  # of each partition one is enough
+}
+_SILENCE: Final = 5.0  # seconds without any answer; then the other partitions are taken to have records
+_LONGEST: Final = 30.0  # seconds for all; partitions without an answer are asked about the next time
+
+
+def first_offsets(
+    properties: Mapping[str, str],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[TopicPartition, int]:
+    """Offset of the first record in each range; its end where it has none, its start where no broker answers.
+
+    One consumer asks about all partitions together: each broker gets one request. Partitions for which there
+    was no time are left out.
+
+    Args:
+        clock: seconds on a clock that never jumps.
+    """
+    found: dict[TopicPartition, int] = {}
+    with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
+        consumer.assign([KafkaPartition(p.topic, p.partition, asked.start) for p, asked in ranges.items()])
+        heard = begun = clock()
+        while len(found) < len(ranges) and clock() - begun < _LONGEST:
+            if clock() - heard >= _SILENCE:
+                return {partition: asked.start for partition, asked in ranges.items()} | found
+            message = consumer.poll(max(heard + _SILENCE - clock(), 0.0))  # below 0 it would wait for ever
+            partition = _partition_of(message)
+            if message is None or partition is None or partition in found:
+                continue
+            answer = _answer(message, ranges[partition])
+            if answer is None:
+                continue
+            found[partition], heard = answer, clock()
+            if message.error() is None:
+                _pause(consumer, partition)
+    return found
+
+
+def _partition_of(message: Message | None) -> TopicPartition | None:
+    if message is None or message.topic() is None or message.partition() is None:
+        return None
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))
+
+
+def _answer(message: Message, asked: OffsetRange) -> int | None:
+    """None: the client asks again."""
+    error = message.error()
+    if error is None:
+        return min(int(message.offset() or 0), asked.end)
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+        return asked.end
+    return None if error.retriable() else asked.start
+
+
+def _pause(consumer: Any, partition: TopicPartition) -> None:
+    """Fetch no more of it; if that fails, a few more records are fetched in vain."""
+    with suppress(KafkaException):
+        consumer.pause([KafkaPartition(partition.topic, partition.partition)])
+
 
 _ISOLATION: Final = "isolation.level"
 
@@ -20,8 +91,8 @@ class KafkaSource:
     """Topics of one Kafka cluster (:class:`~sinksdk.topics.base.Source`), read up to the last stable offset.
 
     Args:
-        overrides: properties of the reading clients, without the ``consumer.override.`` they have in a
-            connector's configuration; ``isolation.level`` is ``read_committed`` unless they say otherwise.
+        overrides: properties of the reading clients, without ``consumer.override.``; they may override
+            ``isolation.level``.
 
     Raises:
         ConfigException: the clients do not accept the properties.
@@ -37,7 +108,6 @@ class KafkaSource:
         return self.cluster.available(partition for found in topics.values() for partition in found)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Kafka's own topic ids (KIP-516)."""
         return self.cluster.topic_ids(topics)
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:

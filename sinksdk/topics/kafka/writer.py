@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -17,12 +18,12 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.offsets_topic import OffsetRecord
+from sinksdk.topics.kafka.offsets import KafkaOffsets, OffsetRecord
 from sinksdk.topics.kafka.producers import PRODUCER, producer_properties
 
 _TIMEOUT: Final = 15.0  # seconds for one request; what is not done by then is asked for again
 _POLL: Final = 0.1  # seconds
-_POLL_EVERY: Final = 100  # records; what became of those before them is told meanwhile
+_POLL_EVERY: Final = 100  # records; delivery reports of those before them come meanwhile
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "delivery.timeout.ms"
 _LONGEST_TRANSACTION: Final = 60_000  # milliseconds, as Java's producers have it
@@ -52,12 +53,27 @@ _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 _librdkafka = logging.getLogger("sinksdk.librdkafka")
 
 
+@dataclass(slots=True)
+class _Transaction:
+    """What became of the records of a transaction that was begun at this time."""
+
+    begun: float
+    written: list[RecordMetadata | None] = field(default_factory=list)
+    has_offsets: bool = False
+    lost: KafkaError | None = None
+    """Why the first lost record was not written: errors of the transaction name no cause."""
+
+    def note(self, error: KafkaError | None) -> None:
+        if error is not None and self.lost is None:
+            self.lost = error
+
+
 class KafkaWriter:
     """Writes to Kafka as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
 
     Args:
-        properties: of confluent-kafka's producer.
-        offsets_topic: where source offsets go; it must be there.
+        properties: librdkafka's.
+        offsets_topic: where source offsets go; it must exist.
         now: seconds on a clock that never jumps.
     """
 
@@ -78,14 +94,11 @@ class KafkaWriter:
         self._make_producer = make_producer
         self._now = now
         self._producer: Producer | None = None
-        self._begun = 0.0
-        self._written: list[RecordMetadata | None] = []
-        self._has_offsets = False
-        self._lost: KafkaError | None = None
+        self._transaction = _Transaction(0.0)
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient, name: TaskName) -> KafkaWriter:
-        """The writer of a task, as its configuration asks for it.
+        """The writer of a task.
 
         Raises:
             ConfigException: a reference cannot be resolved, or a security setting not be translated.
@@ -100,33 +113,33 @@ class KafkaWriter:
     def init(self) -> None:
         if self._producer is None:
             self._producer = self._made()
-        self._begun = self._now()
-        with self._telling("be initialised"):
+        self._transaction = _Transaction(self._now())
+        with self._translating("be initialised"):
             self._producer.init_transactions(_TIMEOUT)
 
     def begin(self) -> None:
-        self._begun = self._now()
-        self._written, self._has_offsets, self._lost = [], False, None
-        with self._telling("begin a transaction"):
+        self._transaction = _Transaction(self._now())
+        with self._translating("begin a transaction"):
             self._live.begin_transaction()
 
     def send(self, record: SourceRecord) -> None:
-        """Waits while too many are on their way."""
-        if self._lost is not None:
-            raise self._refused(self._lost, "write a record")
+        """Waits while too many records are on their way."""
+        transaction = self._transaction
+        if transaction.lost is not None:
+            raise self._refused(transaction.lost, "write a record")
         if record.topic == self._offsets_topic:
             raise ConnectException(
                 f"connector {self._connector} gave a record for topic {record.topic}, in which its own "
                 f"source offsets are kept; write to another topic, or name another 'offsets.storage.topic'"
             )
-        at = len(self._written)
-        self._written.append(None)
+        at = len(transaction.written)
+        transaction.written.append(None)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            self._note(error)
+            transaction.note(error)
             if error is None:
                 place = message.topic(), message.partition(), message.offset()
-                self._written[at] = RecordMetadata(*place)  # type: ignore[arg-type] # it was delivered
+                transaction.written[at] = RecordMetadata(*place)  # type: ignore[arg-type] # it was delivered
 
         further: dict[str, Any] = {}
         if record.partition is not None:
@@ -140,22 +153,23 @@ class KafkaWriter:
     def commit(
         self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
     ) -> Sequence[RecordMetadata]:
-        if not self._has_offsets:
+        transaction = self._transaction
+        if not transaction.has_offsets:
             records = [OffsetRecord.of(self._connector, position) for position in positions]
             records += [OffsetRecord.forgetting(self._connector, partition) for partition in forget]
             for key, value in records:
-                self._produce(self._offsets_topic, key, value, lambda error, _: self._note(error), {})
-            self._has_offsets = True
-        with self._telling("commit a transaction"):
+                self._produce(self._offsets_topic, key, value, lambda error, _: transaction.note(error), {})
+            transaction.has_offsets = True
+        with self._translating("commit a transaction"):
             self._live.commit_transaction(_TIMEOUT)
-        return [written for written in self._written if written is not None]
+        return [written for written in transaction.written if written is not None]
 
     def abort(self) -> None:
-        with self._telling("abort a transaction"):
+        with self._translating("abort a transaction"):
             self._live.abort_transaction(_TIMEOUT)
 
     def close(self) -> None:
-        """The broker aborts what is open when its time is over."""
+        """The broker aborts an open transaction when its time is over."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -193,25 +207,20 @@ class KafkaWriter:
         delivered: Callable[[KafkaError | None, Message], None],
         further: Mapping[str, Any],
     ) -> None:
-        with self._telling(f"write to topic {topic}"):
+        with self._translating(f"write to topic {topic}"):
             while True:
                 try:
                     self._live.produce(topic, value, key, on_delivery=delivered, **further)
                 except BufferError:
-                    self._live.poll(_POLL)  # those before it are written, or given up, in time
+                    self._live.poll(_POLL)  # earlier ones are written, or time out
                 else:
                     break
-            if len(self._written) % _POLL_EVERY == 0:
+            if len(self._transaction.written) % _POLL_EVERY == 0:
                 self._live.poll(0)
 
-    def _note(self, error: KafkaError | None) -> None:
-        """Remember the first record that was not written: what is said of the transaction names no cause."""
-        if error is not None and self._lost is None:
-            self._lost = error
-
     @contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
-        """Tells what librdkafka raises in the engine's words."""
+    def _translating(self, what: str) -> Iterator[None]:
+        """Translates what librdkafka raises."""
         try:
             yield
         except KafkaException as error:
@@ -224,7 +233,6 @@ class KafkaWriter:
             raise self._refused(fatal.args[0], what) from fatal
 
     def _refused(self, error: KafkaError, what: str) -> ConnectException:
-        """What to raise for an error."""
         if error.code() == KafkaError._FATAL:  # noqa: SLF001 - librdkafka's name for it
             error = self._fatal(error)
         who = f"the producer with transactional id {self._id} could not {what}"
@@ -232,7 +240,8 @@ class KafkaWriter:
             return self._fenced(error, who)
         if error.retriable() and not error.txn_requires_abort():
             return RetriableException(f"{who}: {error.str()}")
-        cause = self._lost if self._lost is not None and self._lost.code() not in _PURGED else error
+        lost = self._transaction.lost
+        cause = lost if lost is not None and lost.code() not in _PURGED else error
         remedy = _REMEDIES.get(cause.code())
         return ConnectException(f"{who}: {cause.str()}{f'; {remedy}' if remedy else ''}")
 
@@ -247,7 +256,7 @@ class KafkaWriter:
     def _fenced(self, error: KafkaError, who: str) -> ConnectException:
         """Kafka says the same of a transaction that was open for too long as of a newer producer."""
         longest = int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
-        elapsed = self._now() - self._begun
+        elapsed = self._now() - self._transaction.begun
         if elapsed < longest:
             return FencedException(f"{who}: a newer task writes with this id now ({error.str()})")
         return ConnectException(
@@ -264,3 +273,20 @@ def _longest_transaction(config: SourceConnectorConfig) -> int:
         return int(asked)
     meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
     return max(_LONGEST_TRANSACTION, 2 * meant)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTarget:
+    """A Kafka cluster that sources write to (:class:`~sinksdk.engine.writer.Target`).
+
+    Args:
+        client: each connector's own properties are added.
+    """
+
+    client: KafkaClient
+
+    def writer(self, config: SourceConnectorConfig, name: TaskName) -> KafkaWriter:
+        return KafkaWriter.of(config, self.client, name)
+
+    def offsets(self, config: SourceConnectorConfig) -> KafkaOffsets:
+        return KafkaOffsets.of(config, self.client)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.testing.clock import ManualClock
-from sinksdk.topics.kafka import probe
+from sinksdk.topics.kafka import source
 
 EOF = KafkaError._PARTITION_EOF
 
@@ -61,10 +61,10 @@ def asked(
         made.append(Consumer(clock, answers))
         return made[-1]
 
-    monkeypatch.setattr(probe, "bystander", bystander)
+    monkeypatch.setattr(source, "bystander", bystander)
     began = clock.now()
     ranges = {TopicPartition("t", number): OffsetRange(5, 9) for number in range(partitions)}
-    found = probe.first_offsets({}, ranges, clock.now)
+    found = source.first_offsets({}, ranges, clock.now)
     return {p.partition: offset for p, offset in found.items()}, made, clock.now() - began
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sinksdk import ConnectorConfig, RetriableException
 from sinksdk.topics.kafka import KafkaClient, own_topics
-from sinksdk.topics.kafka.dead_letter_topic import ensure_topic
+from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic
 
 
 class Silent:
@@ -38,4 +38,4 @@ def test_a_cluster_that_never_says_whether_it_was_made(monkeypatch: pytest.Monke
         RetriableException,
         match=r"topic 'bad' .* cannot be .*created at here:9092: no answer within .*check that",
     ):
-        ensure_topic(ConnectorConfig.parse(raw), KafkaClient("here:9092"))
+        ensure_dead_letter_topic(ConnectorConfig.parse(raw), KafkaClient("here:9092"))

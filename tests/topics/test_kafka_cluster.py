@@ -1,18 +1,26 @@
-"""What becomes of a cluster's answers that are late, or not given; the clients are stubs."""
+"""Answers of a Kafka cluster on its topics, and on a consumer group; librdkafka's clients are stubs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
-from sinksdk import ConnectException, OffsetRange, RetriableException, TopicPartition
+from sinksdk import (
+    ConnectException,
+    MissingSourceTopicException,
+    OffsetRange,
+    RetriableException,
+    TopicPartition,
+)
+from sinksdk.topics.kafka import ConsumerGroup
 from sinksdk.topics.kafka import cluster as module
-from sinksdk.topics.kafka.cluster import Cluster
+from sinksdk.topics.kafka.cluster import Cluster, PlannedTopics
 
 TOPICS = [f"t{number}" for number in range(12)]
 
@@ -187,3 +195,167 @@ def test_ids_that_came_before_the_last_one_are_asked_for_again(monkeypatch: pyte
 
     assert asking.topic_ids(["t0", "t1"]) == {"t0": "new", "t1": "new"}
     assert admin.asked == [["t0", "t1"], ["t1"], ["t0"]], "a question without an answer is not asked twice"
+
+
+HERE, GONE, DENIED = (TopicPartition(topic, 0) for topic in ("here", "gone", "denied"))
+ERRORS = {
+    "gone": KafkaError.UNKNOWN_TOPIC_OR_PART,
+    "denied": KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+class Row(SimpleNamespace):
+    """A partition in an answer; confluent-kafka's own cannot be given an error."""
+
+
+class GroupConsumer:
+    """Commits as librdkafka does: where no partition succeeds the whole call fails."""
+
+    def __init__(self, refusal: int | None = None) -> None:
+        self.refusal = refusal
+        self.committed_rows: list[dict[str, int]] = []
+
+    def commit(self, offsets: Sequence[KafkaPartition], *, asynchronous: bool) -> list[Any]:
+        assert not asynchronous
+        assert offsets, "without any librdkafka would commit what it has read"
+        if self.refusal is not None:
+            raise KafkaException(KafkaError(self.refusal))
+        errors = [KafkaError(ERRORS[row.topic]) if row.topic in ERRORS else None for row in offsets]
+        if all(errors):
+            raise KafkaException(errors[-1])
+        rows = zip(offsets, errors, strict=True)
+        found = [Row(topic=row.topic, offset=row.offset, error=error) for row, error in rows]
+        self.committed_rows.append({row.topic: row.offset for row in found if row.error is None})
+        return found
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> GroupConsumer:
+    made = GroupConsumer()
+    monkeypatch.setattr("sinksdk.topics.kafka.cluster.bystander", lambda *_: made)
+    return made
+
+
+@pytest.fixture
+def group(consumer: GroupConsumer) -> ConsumerGroup:
+    cluster = SimpleNamespace(properties={}, bootstrap="here:9092")
+    return ConsumerGroup(cast("Cluster", cluster), "connect-c")
+
+
+def test_a_topic_that_is_gone_keeps_the_others_from_nothing(
+    consumer: GroupConsumer, group: ConsumerGroup
+) -> None:
+    """Regression: the offsets of a deleted topic made every write of the mirror fail, for ever."""
+    group.write({GONE: 5, HERE: 7})
+
+    assert consumer.committed_rows == [{"here": 7}]
+
+
+def test_nothing_but_topics_that_are_gone(group: ConsumerGroup) -> None:
+    """Then the whole call fails, with the same error: nothing is left to be written."""
+    group.write({GONE: 5})
+
+
+def test_nothing_to_write(group: ConsumerGroup) -> None:
+    """Kafka is not asked."""
+    group.write({})
+    assert not group.is_in_use({})
+
+
+@pytest.mark.parametrize("offsets", [{DENIED: 1}, {DENIED: 1, HERE: 2}, {DENIED: 1, GONE: 3, HERE: 2}])
+def test_other_refusals_are_raised(group: ConsumerGroup, offsets: dict[TopicPartition, int]) -> None:
+    """What is denied is said."""
+    with pytest.raises(ConnectException, match="the user's rights"):
+        group.write(offsets)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+    ],
+)
+def test_a_group_with_members_is_in_use(consumer: GroupConsumer, group: ConsumerGroup, code: int) -> None:
+    """Kafka takes offsets from outside only while nobody is in the group."""
+    assert not group.is_in_use({HERE: 7})
+    assert consumer.committed_rows == [{"here": 7}]
+
+    consumer.refusal = code
+    assert group.is_in_use({HERE: 7})
+
+
+def test_a_group_of_which_nothing_is_known_is_asked_again(
+    consumer: GroupConsumer, group: ConsumerGroup
+) -> None:
+    """A coordinator that is loading does not say whether anybody is in it."""
+    consumer.refusal = KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+
+    with pytest.raises(RetriableException, match="consumer group connect-c at here:9092"):
+        group.is_in_use({HERE: 7})
+
+
+IDS = {"a": "id-a", "b": "id-b"}
+
+
+class Ids:
+    """Ids of topics as they are now; notes what is asked."""
+
+    def __init__(self, now: Mapping[str, str]) -> None:
+        self.now = now
+        self.asked: list[list[str]] = []
+
+    def __call__(self, topics: Collection[str]) -> Mapping[str, str]:
+        self.asked.append(list(topics))
+        return {topic: self.now[topic] for topic in topics if topic in self.now}
+
+
+def test_topics_that_are_still_there_are_in_no_doubt() -> None:
+    """One question for all that are asked about."""
+    ids = Ids(IDS)
+
+    assert PlannedTopics(IDS, ids)({"b", "a"}) == {}
+    assert ids.asked == [["a", "b"]]
+
+
+def test_a_topic_of_another_id_is_another_topic() -> None:
+    """It is named, with both ids and what that means for the records."""
+    doubts = PlannedTopics(IDS, Ids({"a": "id-a", "b": "id-new"}))({"a", "b"})
+
+    assert doubts.keys() == {"b"}
+    error = doubts["b"]
+    assert isinstance(error, MissingSourceTopicException)
+    assert error.topics == ("b",)
+    assert str(error) == (
+        "topic 'b' was deleted and created again (its id is id-new) while it was read (its id was id-b): "
+        "nothing that was read of it since the last commit is committed"
+    )
+
+
+def test_a_topic_that_is_gone_is_not_vouched_for() -> None:
+    """It may be on its way to come back as another one."""
+    doubts = PlannedTopics(IDS, Ids({}))({"a"})
+
+    assert "topic 'a' was deleted while it was read" in str(doubts["a"])
+
+
+def test_without_an_answer_all_that_is_asked_about_is_in_doubt() -> None:
+    """For now: the error is one that passes."""
+
+    def nobody(topics: Collection[str]) -> Mapping[str, str]:
+        raise RetriableException("no broker answers")
+
+    doubts = PlannedTopics(IDS, nobody)({"a", "b"})
+
+    assert doubts.keys() == {"a", "b"}
+    assert all(isinstance(error, RetriableException) for error in doubts.values())
+
+
+def test_of_topics_without_an_id_nothing_is_asked() -> None:
+    """A plan of an earlier version may have none."""
+    ids = Ids(IDS)
+
+    assert PlannedTopics({}, ids)({"a"}) == {}
+    assert ids.asked == []
