@@ -22,6 +22,8 @@ from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeou
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.backoff import told
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, open_store
@@ -164,16 +166,14 @@ def delete(
         ConnectException: a driver is alive, and has not done it.
     """
     topics = source.topics() if source is not None and source.bootstrap_servers else None
-    groups = partial(group_to_delete, topics)
+    openers = Openers(connector_to_delete, partial(group_to_delete, topics))
     with herding(store) as (herder, opened):
         record = herder.delete(name, force=force)
         give_up = time.monotonic() + graceful_timeout(record) + _PATIENCE
         while _is_there(herder, name, record.incarnation):
             info = herder.info(name)
             if not info.driver:
-                WorkerConnector(
-                    opened, name, None, connector_to_delete, groups=groups, patience=_PATIENCE
-                ).run()
+                WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
             elif time.monotonic() > give_up:
                 why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
                 message = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector
 from sinksdk.control.checks import Checked, check_config
@@ -12,12 +12,11 @@ from sinksdk.engine.writer import Target
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.sink_session import Launcher
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.outcomes import Launcher, SourceLauncher
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.source_session import SourceLauncher
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
-from sinksdk.store import Store
 
 if TYPE_CHECKING:
     from sinksdk.topics.kafka import KafkaClient
@@ -56,10 +55,10 @@ class PreparedSink:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> ConnectorDriver:
-        """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
+    def driver(self, environment: Environment, launchers: Launchers, listener: Watcher) -> ConnectorDriver:
+        """What runs it with this very configuration."""
         return ConnectorDriver(
-            store=store,
+            environment,
             source=self.opened.source,
             group=self.opened.group,
             connector=self.connector,
@@ -67,7 +66,6 @@ class PreparedSink:
             raw=self.checked.raw,
             launcher=launchers.launcher(self),
             listener=listener,
-            **more,
         )
 
 
@@ -90,17 +88,16 @@ class PreparedSource:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> SourceDriver:
-        """What runs it with this very configuration; ``more`` as :class:`SourceDriver` takes it."""
+    def driver(self, environment: Environment, launchers: Launchers, listener: Watcher) -> SourceDriver:
+        """What runs it with this very configuration."""
         return SourceDriver(
-            store=store,
+            environment,
             connector=self.connector,
             config=self.config,
             raw=self.checked.raw,
             target=self.target,
             launcher=launchers.source_launcher(self),
             listener=listener,
-            **more,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +13,9 @@ from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import Topics
 from sinksdk.runtime.backoff import Waits
-from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.store import Store
 
@@ -56,27 +57,29 @@ class Deployment:
                 watched over when it has failed, too.
             signal: asks for the end.
         """
-        signal = signal or ClosingSignal()
-        waits = Waits(f"connector {name}", SystemWallClock())
         brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
 
-        def ready(config: Mapping[str, str] | None) -> PreparedConnector:
-            if config is None and brought:
-                return brought.pop()
-            # What was started before, and failed, is not started again: another one is.
-            return prepare_written(self.topics, raw if config is None else config, self.providers)
+        def driver(environment: Environment) -> Driver:
+            record = environment.record
+            if record is None and brought:
+                ready = brought.pop()
+            else:  # what was started before, and failed, is not started again: another one is
+                ready = prepare_written(self.topics, record.config if record else raw, self.providers)
+            return ready.driver(environment, launchers, listener)
 
         return WorkerConnector(
-            self.store,
-            name,
-            lambda record, requests: ready(None if record is None else record.config).driver(
-                self.store, launchers, listener, signal=signal, requests=requests, record=record, waits=waits
+            Environment(
+                self.store,
+                signal=signal or ClosingSignal(),
+                waits=Waits(f"connector {name}", SystemWallClock()),
             ),
-            partial(connector_to_delete, providers=self.providers),
-            groups=partial(group_to_delete, self.topics, providers=self.providers),
+            name,
+            driver,
+            Openers(
+                partial(connector_to_delete, providers=self.providers),
+                partial(group_to_delete, self.topics, providers=self.providers),
+                partial(source_ends, self.topics, providers=self.providers),
+            ),
             brings_config=first is not None,
             stays=first is None,
-            signal=signal,
-            ends=partial(source_ends, self.topics, providers=self.providers),
-            waits=waits,
         )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sinksdk.errors import RetriableException
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.runtime.sink_supervisor import RunningGeneration
-from sinksdk.runtime.source_supervisor import RunningSourceGeneration
+from sinksdk.runtime.outcomes import RunningGeneration, RunningSourceGeneration
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_job import SparkSourceLauncher

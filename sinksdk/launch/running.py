@@ -21,7 +21,8 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.summary import Summary, Tally, Watcher
-from sinksdk.runtime.runner import ConnectorRunner, Driver
+from sinksdk.runtime.worker import ConnectorRunner
+from sinksdk.runtime.worker_connector import Driver
 from sinksdk.support.logs import LogSettings
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.status import StatusKeeper
@@ -31,16 +31,15 @@ _LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
 
 class PartitionFailures:
-    """One connector's partitions that failed, or kept something back.
+    """One connector's partitions that failed, or kept something back. It starts with no failures.
 
     Args:
-        config: the connector's; ``restart.max.attempts`` says when it is given up.
-        status: remembers failures over restarts of the driver.
-        backoff: says who has to wait, and for how long.
-        clock: time.
+        config: ``restart.max.attempts`` says after how many failures the connector has failed.
+        status: remembers failures until the next start of the driver.
         jitter: what the delays are multiplied by while what the tasks need is away.
     """
 
+    # More than ten attributes: each kind of failure has a count of its own.
     def __init__(
         self,
         config: ConnectorConfig,
@@ -62,19 +61,16 @@ class PartitionFailures:
             log, f"connector {config.name}: what its partitions waited for", clock=clock.now
         )
         self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
+        _forget_failures(status)
 
     def reset(self) -> None:
         """By order of the operator: what failed is opened again, at once and with all its attempts."""
-        self._status.forgive()
+        _forget_failures(self._status)
         self.backoff.reset_all()
 
     def away(self, error: RetriableException | None) -> float:
-        """What the tasks need is away, or (None) is there.
-
-        Returns:
-            Seconds until the next attempt.
-        """
-        return self._waits.heed(error, self._status.wait_for)
+        """What the tasks need is away, or (None) is there; seconds until the next attempt."""
+        return self._waits.record(error, self._status.wait_for)
 
     def may_discard_before_the_end(self) -> bool:
         """Once before a run ends: the next one may be months away, and what is left takes up storage."""
@@ -93,11 +89,9 @@ class PartitionFailures:
         """A generation has ended: tails and failures are remembered, and what failed waits.
 
         Args:
-            plan: the generation's.
-            outcomes: what became of its partitions.
-            overtaken: of these retention has removed records before they were read. They are opened again
-                where their log begins by then. That is no failure, but each time it happens in a row they
-                wait longer, so that the others are read without them meanwhile.
+            overtaken: partitions of which retention has removed records before they were read. They are
+                opened again where their log begins by then. That is no failure, but each time it happens in a
+                row they wait longer, so that the others are read without them meanwhile.
         """
         self._record(plan, outcomes)
         for outcome in outcomes:
@@ -107,7 +101,8 @@ class PartitionFailures:
         planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
         for outcome in outcomes:
             before = self._status.of(outcome.partition)
-            status = remember(before, planned[outcome.partition], outcome)
+            status = count_failures(before, planned[outcome.partition], outcome)
+            status = remember(status, planned[outcome.partition], outcome)
             lately = self._lately(before)
             if outcome.failure is not None and outcome.failure.retry is None:
                 lately.append(self._clock.time())
@@ -223,6 +218,32 @@ class PartitionFailures:
         return _left_over(self._config, self._refused) if self._refused else None
 
 
+def _forget_failures(status: StatusKeeper) -> None:
+    """What failed before has all its attempts again."""
+    forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
+    status.update(known.model_copy(update=forgotten) for known in status.partitions())
+    status.forget_tasks()
+
+
+def count_failures(
+    status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
+) -> PartitionStatus:
+    """How often in a row a partition has failed, without any progress in between, and why."""
+    status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    failure, failures = outcome.failure, 0
+    if failure:  # a wait is no failure, and no success either
+        made_progress = outcome.committed is not None and outcome.committed > planned.start
+        failures = (0 if made_progress else status.failures) + (failure.retry is None)
+    return status.model_copy(
+        update={
+            "failures": failures,
+            "error": failure.message if failure else None,
+            "trace": failure.trace if failure else None,
+            "retry": failure.retry if failure else None,
+        }
+    )
+
+
 def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
     """Whether a task kept something back though all was delivered and the end was closing."""
     return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
@@ -265,9 +286,7 @@ class TaskFailures:
     restart the others ever faster.
 
     Args:
-        config: the connector's.
-        status: remembers failures.
-        clock: time.
+        status: remembers failures until the next start of the driver.
         jitter: what each back-off is multiplied by.
     """
 
@@ -286,10 +305,11 @@ class TaskFailures:
         self._failed: set[int] = set()
         self._due_at = 0.0
         self._fatal: ConnectException | None = None
+        _forget_failures(status)
 
     def away(self, error: RetriableException | None) -> float:
         """As :meth:`PartitionFailures.away`."""
-        return self._waits.heed(error, self._status.wait_for)
+        return self._waits.record(error, self._status.wait_for)
 
     def generation_begins(self) -> None:
         """All tasks start (again)."""
@@ -297,11 +317,9 @@ class TaskFailures:
         self._due_at = 0.0
 
     def failed(self, task: int, failure: Failure, *, made_progress: bool) -> None:
-        """A task of the running generation has failed; told again, nothing changes.
+        """A task of the running generation has failed; said again, nothing changes.
 
         Args:
-            task: its number.
-            failure: why.
             made_progress: whether it had committed anything before: then it is its first failure in a row.
         """
         if task in self._failed:
@@ -340,7 +358,7 @@ class TaskFailures:
 
     def reset(self) -> bool:
         """What failed starts again at once, with all its attempts; whether anything has failed."""
-        self._status.forgive()
+        _forget_failures(self._status)
         self._due_at = 0.0
         return bool(self._failed)
 
@@ -365,28 +383,3 @@ class TaskFailures:
         )
         error.add_note(failure.trace)
         return error
-
-
-def excused(
-    outcomes: Sequence[PartitionOutcome],
-    gone: Container[str],
-    overtaken: Container[TopicPartition] = (),
-) -> list[PartitionOutcome]:
-    """What became of a generation during which records vanished, without the failures that came of that.
-
-    A topic that vanishes while it is read, or records that retention removes before they are read, fail
-    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
-    nobody's attempts are spent, and the others are read again at once.
-
-    Args:
-        outcomes: as the tasks and the job report them.
-        gone: topics that are missing.
-        overtaken: partitions whose log begins behind what was to be read next.
-    """
-    return [
-        replace(outcome, failure=None)
-        if outcome.failure
-        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
-        else outcome
-        for outcome in outcomes
-    ]

@@ -328,32 +328,17 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
 def remember(
     status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
 ) -> PartitionStatus:
-    """What the next generation has to know of this one: the tail, and how often in a row it failed."""
+    """What the next plan has to know of a generation: the tail, and what was learned of gaps."""
     status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    if outcome.failure:
+        return status.model_copy(update={"tail": None})
     tail = None
-    committed = planned.start if outcome.committed is None else outcome.committed
-    if outcome.tail and not outcome.failure:
+    if outcome.tail:
+        committed = planned.start if outcome.committed is None else outcome.committed
         tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
-    density, in_vain = status.density, status.in_vain
-    if not outcome.failure:
-        density = _learned(status, planned, outcome)
-        in_vain = max(0, in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail)))
-    made_progress = committed > planned.start
-    failures = 0
-    retry = outcome.failure.retry if outcome.failure else None
-    if outcome.failure:  # what is only waited for is no failure, and no success either
-        failures = (0 if made_progress else status.failures) + (retry is None)
-    return status.model_copy(
-        update={
-            "tail": tail,
-            "density": density,
-            "in_vain": in_vain,
-            "failures": failures,
-            "error": outcome.failure.message if outcome.failure else None,
-            "trace": outcome.failure.trace if outcome.failure else None,
-            "retry": retry,
-        }
-    )
+    in_vain = status.in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail))
+    density = _learned(status, planned, outcome)
+    return status.model_copy(update={"tail": tail, "density": density, "in_vain": max(0, in_vain)})
 
 
 def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionOutcome) -> float | None:

@@ -25,13 +25,8 @@ class SinkReporter:
     """Shows how one sink is doing. No decision rests on what it shows, and losing it costs no record.
 
     Args:
-        store: where history, totals and ends are kept.
-        connector: the connector's name.
-        listener: watches the driver.
         status: written at each progress, if it is time.
-        ends: keeps where the source ends.
         sync: shows in a consumer group how far everything is published.
-        clock: time.
     """
 
     def __init__(
@@ -41,7 +36,6 @@ class SinkReporter:
         *,
         listener: Listener,
         status: StatusKeeper,
-        ends: EndsKeeper,
         sync: ConsumerGroupSync,
         clock: WallClock,
     ) -> None:
@@ -49,7 +43,7 @@ class SinkReporter:
         """What is shown of each partition."""
         self._listener = listener
         self._status = status
-        self._ends = ends
+        self._ends = EndsKeeper(store, connector, clock)
         self._sync = sync
         self._history = HistoryKeeper(store, connector, clock)
         self._totals = TotalsKeeper(store, connector)
@@ -112,15 +106,7 @@ class SinkReporter:
 
 
 class SourceReporter:
-    """Shows how one source is doing; as :class:`SinkReporter`.
-
-    Args:
-        store: where history and totals are kept.
-        connector: the connector's name.
-        listener: watches the driver.
-        status: written at each progress, if it is time.
-        clock: time.
-    """
+    """Shows how one source is doing; as :class:`SinkReporter`."""
 
     def __init__(
         self, store: Store, connector: str, listener: SourceListener, status: StatusKeeper, clock: WallClock

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.failures import TaskFailures
+from sinksdk.runtime.outcomes import SourceLauncher, source_outcomes, source_progress
 from sinksdk.runtime.reporter import SourceReporter
 from sinksdk.runtime.session import DriverSession
-from sinksdk.runtime.source_supervisor import (
-    Progress,
-    RunningSourceGeneration,
-    SourceSupervisor,
-    source_progress,
-)
+from sinksdk.runtime.supervisor import Rows, Supervisor
 from sinksdk.runtime.zombie_fencing import ZombieFencing, countdown
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.generations import Claim
@@ -30,25 +24,11 @@ from sinksdk.support.logs import logging_about
 log = logging.getLogger(__name__)
 
 
-class SourceLauncher(Protocol):
-    """Starts a generation's job."""
-
-    def launch(self, plan: GenerationPlan) -> RunningSourceGeneration:
-        """Start it; it runs on its own."""
-        ...
-
-
 class SourceSession:
     """What a driver of a source does between its claim and the connector's end.
 
     Args:
-        session: the driver's hold on the connector.
-        config: the connector's.
-        launcher: starts generations.
         target: where its records go.
-        failures: knows which tasks failed, and when they start again.
-        reporter: shows how the connector is doing.
-        backoff: seconds between two attempts at fencing.
     """
 
     def __init__(
@@ -60,7 +40,6 @@ class SourceSession:
         target: Target,
         failures: TaskFailures,
         reporter: SourceReporter,
-        backoff: Backoff,
     ) -> None:
         self._session = session
         self._requests = session.requests
@@ -68,7 +47,7 @@ class SourceSession:
         self._launcher = launcher
         self._failures = failures
         self._reporter = reporter
-        self._fencing = ZombieFencing(session, config, target, backoff, self._wait)
+        self._fencing = ZombieFencing(session, config, target, self._wait)
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
         """Generation after generation, the first of which is claimed.
@@ -102,13 +81,13 @@ class SourceSession:
         session = self._session
         self._failures.generation_begins()
         self._reporter.planned(plan)
-        supervisor = SourceSupervisor(
+        supervisor = Supervisor(
             session.store,
             self._config.name,
             session.generations,
             session.signal,
             graceful=self._config.graceful_timeout_ms / 1000,
-            look=lambda rows: self._must_close(source_progress(rows)),
+            look=self._look,
             on_closing=lambda reason: self._reporter.closing(plan.generation, reason),
             clock=session.clock,
         )
@@ -118,16 +97,18 @@ class SourceSession:
             log.info("connector %s: %s; planned again", self._config.name, error)
             session.signal.wait(self._config.poll_interval_ms / 1000)
             return
-        outcomes = supervisor.outcomes(running, plan)
-        self._reporter.measured(plan.generation, supervisor.measures, outcomes)
+        ended = supervisor.run(running, plan)
+        outcomes = source_outcomes(ended, plan)
+        self._reporter.measured(plan.generation, ended.measures, outcomes)
         session.signal.answered()
         for task, outcome in enumerate(outcomes):
             self._record(task, outcome)
         self._reporter.ended(plan.generation, outcomes)
-        self._wait(countdown(session.clock, self._failures.away(supervisor.away)))
+        self._wait(countdown(session.clock, self._failures.away(ended.away)))
 
-    def _must_close(self, progress: Progress) -> ClosingReason | None:
+    def _look(self, rows: Rows) -> ClosingReason | None:
         """Why the running generation is to close."""
+        progress = source_progress(rows)
         for task, row in progress.items():
             if row.failure is not None:
                 failure = Failure(ConnectException.__name__, row.failure, row.trace or "")

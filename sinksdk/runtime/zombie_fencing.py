@@ -23,28 +23,15 @@ Wait = Callable[[Callable[[], float]], bool]
 
 
 class ZombieFencing:
-    """Fences the tasks before those that a driver is about to start.
-
-    Args:
-        session: the driver's hold on the connector.
-        config: the connector's.
-        target: where its records go.
-        backoff: seconds between two attempts.
-        wait: waits between them.
-    """
+    """Fences the tasks before those that a driver is about to start."""
 
     def __init__(
-        self,
-        session: DriverSession,
-        config: SourceConnectorConfig,
-        target: Target,
-        backoff: Backoff,
-        wait: Wait,
+        self, session: DriverSession, config: SourceConnectorConfig, target: Target, wait: Wait
     ) -> None:
         self._session = session
         self._config = config
         self._target = target
-        self._backoff = backoff
+        self._backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
         self._wait = wait
 
     def fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
