@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
 from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
 from sinksdk.launch.spark_options import SparkSettings
@@ -67,12 +66,9 @@ class Deployment:
                 ready = prepare_written(self.topics, record.config if record else raw, self.providers)
             return ready.driver(environment, launchers, listener)
 
+        environment = Environment(self.store, signal=signal or ClosingSignal())
         return WorkerConnector(
-            Environment(
-                self.store,
-                signal=signal or ClosingSignal(),
-                waits=Waits(f"connector {name}", SystemWallClock()),
-            ),
+            replace(environment, waits=Waits(f"connector {name}", environment.clock)),
             name,
             driver,
             Openers(

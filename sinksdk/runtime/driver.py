@@ -103,9 +103,7 @@ class ConnectorDriver:
         config, clock, environment = self._config, session.clock, self._environment
         background = environment.threads.background
         monitor = SourceMonitor(config, self._source, clock, background, is_fixed=until_caught_up)
-        reporter = SinkReporter(
-            session.store, config.name, listener=self._listener, status=session.status, sync=sync, clock=clock
-        )
+        reporter = SinkReporter(session, self._listener, sync)
         backoff = Backoff.of_restarts(config, clock, environment.jitter)
         failures = PartitionFailures(config, session.status, backoff, clock, environment.jitter)
         lag = PartitionLag(
@@ -130,7 +128,6 @@ class ConnectorDriver:
         )
         return SinkSession(
             session,
-            config,
             self._launcher,
             monitor=monitor,
             planning=planning,

@@ -1,4 +1,4 @@
-"""What a driver learns from the end of a generation: who failed, who waits, and when enough is enough."""
+"""A sink's partitions that failed: which of them wait, and when the connector has failed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
 from sinksdk.runtime.planner import remember
-from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan, PlannedRange
-from sinksdk.store.reports import PartitionProgress, PartitionStatus, TaskStatus
+from sinksdk.store.reports import PartitionProgress, PartitionStatus
 from sinksdk.support.logs import Outage
-from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +59,11 @@ class PartitionFailures:
             log, f"connector {config.name}: what its partitions waited for", clock=clock.now
         )
         self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
-        _forget_failures(status)
+        forget_failures(status)
 
     def reset(self) -> None:
         """By order of the operator: what failed is opened again, at once and with all its attempts."""
-        _forget_failures(self._status)
+        forget_failures(self._status)
         self.backoff.reset_all()
 
     def away(self, error: RetriableException | None) -> float:
@@ -120,7 +118,7 @@ class PartitionFailures:
                     self.backoff.refused(outcome.partition)
                 continue
             if outcome.failure.retry is not None:
-                self._await_retry(outcome.partition, outcome.failure, outcome.failure.retry)
+                self._await_retry(outcome.partition, outcome.failure)
                 continue
             failures = max(status.failures, len(kept))
             if failures > self._config.restart_max_attempts or outcome.failure.is_final:
@@ -132,11 +130,13 @@ class PartitionFailures:
             self._outage.worked()
         self._status.save()
 
-    def _await_retry(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
+    def _await_retry(self, partition: TopicPartition, failure: Failure) -> None:
         """It may pass: it is tried again when its task has said. None of its attempts is spent.
 
         The task has said it by its executor's clock, which may be wrong by hours.
         """
+        retry = failure.retry
+        assert retry is not None  # noqa: S101 - else it is no wait
         timeout = self._config.errors_retry_timeout
         longest = timeout / 1000 if timeout >= 0 else _LONGEST_WAIT
         seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
@@ -218,7 +218,7 @@ class PartitionFailures:
         return _left_over(self._config, self._refused) if self._refused else None
 
 
-def _forget_failures(status: StatusKeeper) -> None:
+def forget_failures(status: StatusKeeper) -> None:
     """What failed before has all its attempts again."""
     forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
     status.update(known.model_copy(update=forgotten) for known in status.partitions())
@@ -276,110 +276,3 @@ def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectExce
     if outcome.failure:
         error.add_note(outcome.failure.trace)
     return error
-
-
-class TaskFailures:
-    """One connector's tasks that failed.
-
-    A task does not start again by itself: all tasks of the next generation start together. That one begins
-    once every task that failed has waited for its back-off, so that a task which always fails does not
-    restart the others ever faster.
-
-    Args:
-        status: remembers failures until the next start of the driver.
-        jitter: what each back-off is multiplied by.
-    """
-
-    def __init__(
-        self,
-        config: SourceConnectorConfig,
-        status: StatusKeeper,
-        clock: WallClock,
-        jitter: Callable[[], float] = random_jitter,
-    ) -> None:
-        self._config = config
-        self._status = status
-        self._clock = clock
-        self._backoff = Backoff.of_restarts(config, clock, jitter)
-        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
-        self._failed: set[int] = set()
-        self._due_at = 0.0
-        self._fatal: ConnectException | None = None
-        _forget_failures(status)
-
-    def away(self, error: RetriableException | None) -> float:
-        """As :meth:`PartitionFailures.away`."""
-        return self._waits.record(error, self._status.wait_for)
-
-    def generation_begins(self) -> None:
-        """All tasks start (again)."""
-        self._failed.clear()
-        self._due_at = 0.0
-
-    def failed(self, task: int, failure: Failure, *, made_progress: bool) -> None:
-        """A task of the running generation has failed; said again, nothing changes.
-
-        Args:
-            made_progress: whether it had committed anything before: then it is its first failure in a row.
-        """
-        if task in self._failed:
-            return
-        self._failed.add(task)
-        before, now, window = self._status.of_task(task), self._clock.time(), self._config.restart_window_ms
-        lately = [at for at in before.failed_at if now - window / 1000 < at <= now]
-        # One more than it takes to give up tells all there is to tell.
-        kept = [*lately, now][-self._config.restart_max_attempts - 1 :]
-        in_a_row = 1 if made_progress else before.failures + 1
-        self._status.update_task(
-            TaskStatus(
-                task=task,
-                failures=in_a_row,
-                failed_at=tuple(kept),
-                error=failure.message,
-                trace=failure.trace,
-            )
-        )
-        self._status.save()
-        failures = max(in_a_row, len(kept) if window else 0)
-        if failures > self._config.restart_max_attempts:
-            self._fatal = self._fatal or self._given_up(task, failure)
-            return
-        delay = self._backoff.delay(failures)
-        self._due_at = max(self._due_at, self._clock.now() + delay)
-        log.warning(
-            "connector %s: task %d is started again in %.1f s (attempt %d of %d): %s",
-            self._config.name,
-            task,
-            delay,
-            failures,
-            self._config.restart_max_attempts,
-            failure.message,
-        )
-
-    def reset(self) -> bool:
-        """What failed starts again at once, with all its attempts; whether anything has failed."""
-        _forget_failures(self._status)
-        self._due_at = 0.0
-        return bool(self._failed)
-
-    def is_due(self) -> bool:
-        """Whether the next generation shall begin, or the connector has failed."""
-        return bool(self._failed) and (self._fatal is not None or not self.waiting())
-
-    def waiting(self) -> float:
-        """Seconds until the next generation may begin."""
-        return max(self._due_at - self._clock.now(), 0.0) if self._failed else 0.0
-
-    def given_up(self) -> ConnectException | None:
-        """What to raise when a task has failed too often."""
-        return self._fatal
-
-    def _given_up(self, task: int, failure: Failure) -> ConnectException:
-        most = self._config.restart_max_attempts
-        error = ConnectException(
-            f"connector {self._config.name} has FAILED: task {task} failed {most + 1} times in a row or "
-            f"within {self._config.restart_window_ms / 1000:g} s (restart.max.attempts is {most}): "
-            f"{failure.message}"
-        )
-        error.add_note(failure.trace)
-        return error

@@ -22,6 +22,8 @@ from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
 
+# More than twelve imports: a driver's hold on its connector has an end in each of them.
+
 log = logging.getLogger(__name__)
 
 _SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
@@ -64,6 +66,11 @@ class DriverSession:
     def __init__(
         self, environment: Environment, connector: Connector, config: Settings, raw: Mapping[str, Any]
     ) -> None:
+        self.name = config.name
+        self.graceful = config.graceful_timeout_ms / 1000
+        """Seconds that tasks have for closing."""
+        self.poll_interval = config.poll_interval_ms / 1000
+        """Seconds between two looks at what was not there."""
         self.environment = environment
         self.store, self.clock, self.signal = environment.store, environment.clock, environment.signal
         self.generations = Generations(self.store, config.name)
@@ -77,7 +84,7 @@ class DriverSession:
         self._source_waits = Waits(
             f"connector {config.name}",
             self.clock,
-            first=config.poll_interval_ms / 1000,
+            first=self.poll_interval,
             longest=_LONGEST,
             after=_SILENCE,
         )
@@ -97,7 +104,7 @@ class DriverSession:
             self._driver,
             clock=self.clock,
             wait=self._wait_for_turn,
-            graceful=config.graceful_timeout_ms / 1000,
+            graceful=self.graceful,
         )
 
     def run(self, drive: Drive, meanwhile: Callable[[], None] = lambda: None) -> ClosingReason | None:

@@ -61,7 +61,7 @@ class SinkPlanning:
         claim = self._begin(claim, record)
         offsets = {partition: entry.offset for partition, entry in claim.committed.items()}
         self._monitor.compare_with(Read(offsets, claim.topic_ids))
-        self._reporter.claimed(claim)
+        self._reporter.claimed(offsets, claim.visible())
         decision = self._await_work(claim)
         if decision is None:
             return None

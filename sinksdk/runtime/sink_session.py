@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from sinksdk.config import ConnectorConfig
 from sinksdk.context import ClosingReason
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import TopicPartition
 from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.outcomes import (
     Launcher,
@@ -35,7 +33,6 @@ class SinkSession:
     def __init__(
         self,
         session: DriverSession,
-        config: ConnectorConfig,
         launcher: Launcher,
         *,
         monitor: SourceMonitor,
@@ -44,7 +41,6 @@ class SinkSession:
         reporter: SinkReporter,
     ) -> None:
         self._session = session
-        self._config = config
         self._launcher = launcher
         self._monitor = monitor
         self._planning = planning
@@ -91,10 +87,10 @@ class SinkSession:
         topics = topics_read(planned for task in plan.tasks for planned in task.ranges)
         supervisor = Supervisor(
             session.store,
-            self._config.name,
+            self._session.name,
             session.generations,
             session.signal,
-            graceful=self._config.graceful_timeout_ms / 1000,
+            graceful=session.graceful,
             look=lambda rows: self._look(rows, topics),
             on_closing=lambda reason: self._reporter.closing(plan.generation, reason),
             clock=session.clock,
@@ -104,8 +100,8 @@ class SinkSession:
         except ConnectException as error:
             if not isinstance(error, RetriableException) and not self._monitor.gone_of(topics):
                 raise
-            log.info("connector %s: %s; planned again", self._config.name, error)
-            session.signal.wait(self._config.poll_interval_ms / 1000)
+            log.info("connector %s: %s; planned again", self._session.name, error)
+            session.signal.wait(session.poll_interval)
             return
         began = session.clock.now()
         ended = supervisor.run(running, plan)
@@ -116,14 +112,13 @@ class SinkSession:
         outcomes = partition_outcomes(ended, plan)
         self._planning.ended(session.clock.now() - began)
         self._reporter.measured(plan.generation, ended.measures, outcomes)
-        overtaken: set[TopicPartition] = set()
-        if any(outcome.failure for outcome in outcomes):
-            gone = self._monitor.gone_of(topics)
-            overtaken = self._monitor.overtaken(next_offsets(plan, outcomes))
-            if gone or overtaken:
-                outcomes = excused(outcomes, gone, overtaken)
+        has_failed = any(outcome.failure for outcome in outcomes)
+        gone = self._monitor.gone_of(topics) if has_failed else set()
+        overtaken = self._monitor.overtaken(next_offsets(plan, outcomes))
+        if gone or overtaken:
+            outcomes = excused(outcomes, gone, overtaken)
         if session.signal.is_final:
-            self._log_unclosed([outcome.partition for outcome in outcomes if outcome.failure is not None])
+            self._log_unclosed([str(outcome.partition) for outcome in outcomes if outcome.failure])
         session.signal.answered()
         self._failures.record(plan, outcomes, overtaken)
         self._reporter.ended(plan.generation, outcomes)
@@ -166,12 +161,12 @@ class SinkSession:
             return ClosingReason.DUE
         return ClosingReason.FAILURE if self._monitor.topics.must_close(topics) else None
 
-    def _log_unclosed(self, unclosed: list[TopicPartition]) -> None:
+    def _log_unclosed(self, unclosed: list[str]) -> None:
         """A stop that could not flush everything loses nothing, but whoever asked for it wants to know."""
         if unclosed:
             log.warning(
                 "connector %s: stopping, what was read of %s since its last commit was not committed; it "
                 "is read again at the next start",
-                self._config.name,
-                ", ".join(map(str, unclosed)),
+                self._session.name,
+                ", ".join(unclosed),
             )

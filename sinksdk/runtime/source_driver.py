@@ -10,13 +10,16 @@ from sinksdk.control.progress import Silent, SourceListener
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.failures import TaskFailures
 from sinksdk.runtime.outcomes import SourceLauncher
 from sinksdk.runtime.reporter import SourceReporter
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.source_session import SourceSession
+from sinksdk.runtime.task_failures import TaskFailures
+from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
+
+# More than twelve imports: a source is put together here, and nowhere else.
 
 
 class SourceDriver:
@@ -81,12 +84,9 @@ class SourceDriver:
         session = DriverSession(self._environment, self._connector, config, self._raw)
         source = SourceSession(
             session,
-            config,
             self._launcher,
-            target=self._target,
+            fencing=ZombieFencing(session, config, self._target),
             failures=TaskFailures(config, session.status, session.clock, self._environment.jitter),
-            reporter=SourceReporter(
-                session.store, config.name, self._listener, session.status, session.clock
-            ),
+            reporter=SourceReporter(session, self._listener),
         )
         return session.run(source.drive)

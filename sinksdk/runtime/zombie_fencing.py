@@ -25,17 +25,19 @@ Wait = Callable[[Callable[[], float]], bool]
 class ZombieFencing:
     """Fences the tasks before those that a driver is about to start."""
 
-    def __init__(
-        self, session: DriverSession, config: SourceConnectorConfig, target: Target, wait: Wait
-    ) -> None:
+    def __init__(self, session: DriverSession, config: SourceConnectorConfig, target: Target) -> None:
         self._session = session
         self._config = config
         self._target = target
         self._backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
-        self._wait = wait
 
-    def fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+    def fence(
+        self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]], wait: Wait
+    ) -> bool:
         """Until it is done nothing is planned.
+
+        Args:
+            wait: called between two attempts.
 
         Returns:
             False when the end was asked for meanwhile.
@@ -62,7 +64,7 @@ class ZombieFencing:
                 delay,
                 problem,
             )
-            if not self._wait(countdown(self._session.clock, delay)):
+            if not wait(countdown(self._session.clock, delay)):
                 return False
         return not self._session.is_unwanted()
 
