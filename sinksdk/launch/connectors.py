@@ -36,12 +36,9 @@ class Launchers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedSink:
-    """A sink.
+    """A sink whose configuration has no problems.
 
     Args:
-        checked: its configuration, which has no problems.
-        connector: what ``checked`` names.
-        config: its validated configuration.
         opened: where its records come from.
         dead_letters: the cluster that takes its dead letters, if it has any.
     """
@@ -71,14 +68,7 @@ class PreparedSink:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSource:
-    """A source.
-
-    Args:
-        checked: its configuration, which has no problems.
-        connector: what ``checked`` names.
-        config: its validated configuration.
-        target: where its records go.
-    """
+    """A source whose configuration has no problems."""
 
     checked: Checked
     connector: SourceConnector
@@ -110,9 +100,8 @@ def prepare_connector(
     """Open what a connector needs besides its store.
 
     Args:
-        topics: where its records come from or go.
-        checked: its configuration, which has no problems.
-        opened: where a sink's records come from, if that is opened already.
+        checked: has no problems.
+        opened: where a sink's records come from, if that is open already.
 
     Raises:
         ConfigException: something it needs is not there, or does not answer.

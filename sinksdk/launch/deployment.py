@@ -24,10 +24,7 @@ class Deployment:
     """Where connectors run, whatever their configurations.
 
     Args:
-        topics: where records come from, or go.
-        store: opened, created where it was missing.
-        store_url: its URL as executors need it: absolute; references unresolved, but of a file.
-        spark: which Spark, and how it is started.
+        store_url: the store's URL as executors need it: absolute; references unresolved, but of a file.
         providers: what configurations may refer to.
     """
 
@@ -49,12 +46,8 @@ class Deployment:
         """What runs a connector here as its operator wants.
 
         Args:
-            name: the connector's.
-            launchers: make what launches its generations.
-            listener: watches.
             first: the configuration that this process brings; None: the store has it, and the connector is
                 watched over when it has failed, too.
-            signal: asks for the end.
         """
         brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
 

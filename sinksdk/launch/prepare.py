@@ -34,9 +34,8 @@ class Place:
     """Where connectors are to run, not checked yet.
 
     Args:
-        topics: makes what says where topics are. Raises ConfigException.
+        topics: says where topics are. Raises ConfigException.
         store: the store's URL.
-        spark: which Spark.
     """
 
     topics: Callable[[], Topics]
@@ -52,12 +51,10 @@ class Prepared(NamedTuple):
 
 
 def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, warn: Warn) -> Prepared:
-    """Check everything, tell of warnings, and open the store.
+    """Check everything, warn, and open the store.
 
     Args:
         config: a mapping, a text of JSON, or a file's path.
-        place: where it is to run.
-        warn: takes warnings.
 
     Raises:
         ConfigException: every problem at once.
@@ -69,7 +66,7 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
     with _collecting(problems):
         checked = check_file(config)
         problems += checked.problems
-        _tell(checked, warn)
+        _warn_of(checked, warn)
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
     with _collecting(problems, away):
         topics = place.topics()
@@ -91,12 +88,8 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
 def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Deployment]:
     """Check where all connectors of a store are to run.
 
-    Args:
-        place: where.
-        providers: what configurations may refer to.
-
     Returns:
-        Opens the store.
+        What opens the store.
 
     Raises:
         ConfigException: every problem at once.
@@ -141,7 +134,7 @@ def _collecting(problems: list[str], away: list[RetriableException] | None = Non
         away.append(error)
 
 
-def _tell(checked: Checked, warn: Warn) -> None:
+def _warn_of(checked: Checked, warn: Warn) -> None:
     warn(checked.warnings)
     warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
     if ignored := checked.having(Meaning.IGNORED):

@@ -38,14 +38,12 @@ class RunningConnector:
     calls them with ``asyncio.to_thread``.
 
     Args:
-        prepared: the connector, and where it runs.
         until_caught_up: whether it ends when everything there is now is committed.
-        listener: watches it.
         python_path: folders that executors import the connector from, besides the installed packages; None:
             as this process does.
         logs: how its tasks log; None: as this process does.
         is_stopping: whether the end was asked for by other means; then Spark is not started any more.
-        tell: takes a line for the operator.
+        tell: called with a line for the operator.
     """
 
     def __init__(

@@ -23,7 +23,6 @@ class SparkSettings:
     """Which Spark connectors run on.
 
     Args:
-        master: its master URL.
         conf: Spark's own settings, for one that is started; they win over all others.
         context: somebody else's, which is used and left as it is.
         joins: whether one is used and left that is active in this process when one is needed.
@@ -61,11 +60,10 @@ class SparkOptions:
         """What they mean now.
 
         Args:
-            store_is_local_file: the store is a file on this host, which tasks elsewhere would not see.
+            store_is_local_file: tasks on other hosts would not see it.
 
         Raises:
-            ConfigException: every problem at once; what is said and what a session that runs already has
-                are among them where they differ.
+            ConfigException: every problem at once, among them where options and a running session differ.
         """
         problems, conf, master = list[str](), dict[str, str](), ""
         if importlib.util.find_spec("pyspark") is None:

@@ -27,16 +27,12 @@ _HANDOVER_POLL = 0.25  # seconds
 
 
 class Handover:
-    """Asks whoever drives a connector to close, and waits for it.
+    """Asks whoever drives a connector to close, and waits for it; later it gives way to the next driver.
 
     Args:
-        store: where both meet.
-        connector: the connector's name.
-        driver: the newcomer's name.
-        clock: time.
-        wait: waits so many seconds; True when the newcomer itself was asked to end meanwhile.
+        driver: this driver's name.
+        wait: waits so many seconds; True when the process was asked to end meanwhile.
         graceful: seconds the running tasks have for closing.
-        is_gone: whether a driver is known not to run any more.
     """
 
     def __init__(

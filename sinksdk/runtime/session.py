@@ -215,10 +215,7 @@ class DriverSession:
         return self.is_ended()
 
     def patiently(self, ask: Callable[[], T]) -> T | None:
-        """What a question is answered with, asked again for as long as the answer is to try later.
-
-        Args:
-            ask: the question.
+        """Ask the source, again for as long as the answer is to try later.
 
         Returns:
             None when the end, or a rebalance, was asked for meanwhile.
