@@ -21,7 +21,7 @@ from sinksdk.control.redaction import redacted, still_hidden, with_secrets
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
-from sinksdk.runtime.backoff import told
+from sinksdk.runtime.backoff import in_words
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
@@ -89,7 +89,7 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
     else:
         _show_sink(console, info)
     if info.waiting:
-        write(console, f"waits for what is away, and goes on by itself: {told(info.waiting)}", "yellow")
+        write(console, f"waits for what is away, and goes on by itself: {in_words(info.waiting)}", "yellow")
     if info.missing_topics:
         write(console, f"missing topics: {', '.join(info.missing_topics)}", "red")
     for row in info.unavailable:

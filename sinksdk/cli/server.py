@@ -26,7 +26,7 @@ from sinksdk.launch.prepare import Place, prepare_server
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import sink_source
-from sinksdk.runtime.backoff import told
+from sinksdk.runtime.backoff import in_words
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.references import ConfigProviders
@@ -221,4 +221,4 @@ def _why(waiting: Waiting | None) -> str:
     """What a server says that serves nothing yet."""
     if waiting is None:
         return "The server is opening its store."
-    return f"The server waits for its store, {told(waiting)}"
+    return f"The server waits for its store, {in_words(waiting)}"

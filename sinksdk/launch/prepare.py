@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -16,7 +15,7 @@ from sinksdk.control.checks import Checked, check_file
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.launch.connectors import PreparedConnector, prepare_connector
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.spark_options import SparkOptions, SparkSettings
+from sinksdk.launch.spark_options import SparkOptions, SparkSettings, collecting
 from sinksdk.launch.topics import Topics, open_source
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import open_store
@@ -63,12 +62,12 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
     """
     problems, away = list[str](), list[RetriableException]()
     checked, topics, opened = Checked({}), None, None
-    with _collecting(problems):
+    with collecting(problems):
         checked = check_file(config)
         problems += checked.problems
         _warn_of(checked, warn)
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
-    with _collecting(problems, away):
+    with collecting(problems, away):
         topics = place.topics()
         if sink is not None or checked.config is None:
             opened = open_source(topics, sink)
@@ -96,7 +95,7 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
     """
     problems: list[str] = []
     topics: Topics | None = None
-    with _collecting(problems):
+    with collecting(problems):
         topics = place.topics()
         open_source(topics, None)
     store_url, spark = _check(place, problems)
@@ -111,27 +110,15 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
 def _check(place: Place, problems: list[str]) -> tuple[str, SparkSettings | None]:
     """The store's URL as executors need it, and which Spark; what is wrong joins the problems."""
     store_url, spark = place.store, None
-    with _collecting(problems):
+    with collecting(problems):
         store_url = absolute_store_url(place.store)
-    with _collecting(problems):
+    with collecting(problems):
         spark = place.spark.settings(store_is_local_file=store_url.startswith("sqlite"))
     return store_url, spark
 
 
 def _has(packages: Sequence[str]) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in packages)
-
-
-@contextmanager
-def _collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
-    try:
-        yield
-    except ConfigException as error:
-        problems += error.problems
-    except RetriableException as error:
-        if away is None:
-            raise
-        away.append(error)
 
 
 def _warn_of(checked: Checked, warn: Warn) -> None:

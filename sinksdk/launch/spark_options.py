@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.spark.active import active_spark, context_of
 from sinksdk.spark.conf import check_conf, parse_conf
 from sinksdk.spark.configured import is_configured, master_to_start
@@ -16,6 +16,19 @@ from sinksdk.spark.master import check_master, is_same_master, with_places
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+
+@contextmanager
+def collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
+    """Collect what is wrong instead of raising it; likewise what is only away, if there is a list for it."""
+    try:
+        yield
+    except ConfigException as error:
+        problems += error.problems
+    except RetriableException as error:
+        if away is None:
+            raise
+        away.append(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +82,12 @@ class SparkOptions:
         if importlib.util.find_spec("pyspark") is None:
             problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
         given = running = None
-        with _collecting(problems):
+        with collecting(problems):
             given = context_of(self.session) if self.session is not None else None
             running = given or (active_spark() if self.joins else None)
             master = self._master(running)
             check_master(master, store_is_local_file=store_is_local_file)
-        with _collecting(problems):
+        with collecting(problems):
             conf = self._conf()
         if running is not None:
             problems += _differences(running, self.master, conf)
@@ -99,14 +112,6 @@ class SparkOptions:
         }
         check_conf(conf)
         return conf
-
-
-@contextmanager
-def _collecting(problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except ConfigException as error:
-        problems += error.problems
 
 
 def _differences(spark: SparkContext, master: str | None, conf: Mapping[str, str]) -> list[str]:

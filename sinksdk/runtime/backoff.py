@@ -84,7 +84,7 @@ class Backoff:
         self._open_at[partition] = self._clock.now() + _LONGEST
 
     def is_waiting(self, partition: TopicPartition) -> bool:
-        """Whether it shall not be opened yet."""
+        """Whether it must not be opened yet."""
         return self._open_at.get(partition, 0.0) > self._clock.now()
 
     def waiting(self, partition: TopicPartition) -> float:
@@ -222,7 +222,7 @@ class Waits:
         self._outage.worked()
 
 
-def told(waiting: Waiting) -> str:
+def in_words(waiting: Waiting) -> str:
     """Since when, how often it was tried, when it is tried next, and what is the matter; in one line."""
     tries = "once" if waiting.attempts == 1 else f"{waiting.attempts} times"
     since, then = _hour(waiting.since), _hour(waiting.next_attempt)

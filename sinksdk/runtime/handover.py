@@ -2,7 +2,7 @@
 
 The newest driver wins in any case; that is what fencing is for. But a generation that is fenced in
 its middle loses what it has not committed, and a rolling deploy would do that each time. So the
-newcomer writes into the running generation's plan that it shall close, with itself as successor. The
+newcomer writes into the running generation's plan that it must close, with itself as successor. The
 tasks see it and flush; the older driver answers when they have ended, and ends itself. A driver that
 is dead, or frozen, does not answer; its silence is noticed by its heartbeats, which are watched for change.
 """
@@ -135,7 +135,7 @@ class Handover:
         return True
 
     def _ask(self, running: GenerationPlan) -> None:
-        """Write into its plan that it shall close for us. A reason that stands there already stays."""
+        """Write into its plan that it must close for this driver. A reason that is there already stays."""
         closing = running.closing or Closing(
             reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
         )

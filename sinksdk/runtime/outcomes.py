@@ -11,7 +11,7 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.supervisor import Ended, Rows, RunningTasks, TaskReport
+from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, SourceProgress, TaskProgress
 from sinksdk.support.measures import TaskMeasures
@@ -44,20 +44,8 @@ RunningSourceGeneration = RunningTasks[SourceReport]
 """The job of a source's generation."""
 
 
-class Launcher(Protocol):
-    """Starts the jobs of a sink's generations."""
-
-    def launch(self, plan: GenerationPlan) -> RunningGeneration:
-        """Start one; it runs on its own."""
-        ...
-
-
-class SourceLauncher(Protocol):
-    """Starts the jobs of a source's generations."""
-
-    def launch(self, plan: GenerationPlan) -> RunningSourceGeneration:
-        """Start one; it runs on its own."""
-        ...
+Launcher = Launches[SinkReport]
+SourceLauncher = Launches[SourceReport]
 
 
 def partition_progress(rows: Rows) -> list[PartitionProgress]:

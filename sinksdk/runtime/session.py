@@ -203,7 +203,7 @@ class DriverSession:
         return configs
 
     def is_ended(self) -> bool:
-        """Whether the process shall end, or an operator wants the connector stopped."""
+        """Whether the process is to end, or an operator wants the connector stopped."""
         self.requests.look()
         return self.signal.is_final or self.requests.closing() is not None
 
@@ -249,7 +249,7 @@ class DriverSession:
         """Raise FencedException if a newer driver has claimed a generation.
 
         Args:
-            is_recent_enough: whether it does that none had a moment ago.
+            is_recent_enough: an answer of a moment ago will do.
         """
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from sinksdk.context import ClosingReason
-from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.outcomes import (
     Launcher,
@@ -86,31 +85,19 @@ class SinkSession:
         self._reporter.planned(plan)
         topics = topics_read(planned for task in plan.tasks for planned in task.ranges)
         supervisor = Supervisor(
-            session.store,
-            self._session.name,
-            session.generations,
-            session.signal,
-            graceful=session.graceful,
-            look=lambda rows: self._look(rows, topics),
-            on_closing=lambda reason: self._reporter.closing(plan.generation, reason),
-            clock=session.clock,
+            session,
+            lambda rows: self._look(rows, topics),
+            lambda reason: self._reporter.closing(plan.generation, reason),
         )
-        try:
-            running = self._launcher.launch(plan)
-        except ConnectException as error:
-            if not isinstance(error, RetriableException) and not self._monitor.gone_of(topics):
-                raise
-            log.info("connector %s: %s; planned again", self._session.name, error)
-            session.signal.wait(session.poll_interval)
+        ended = supervisor.run(self._launcher, plan, lambda: bool(self._monitor.gone_of(topics)))
+        if ended is None:
             return
-        began = session.clock.now()
-        ended = supervisor.run(running, plan)
         self._report_progress(ended.rows, is_away=ended.away is not None)
         if ended.closing_seconds is not None:
             trail = closing_trail(ended.closing_seconds, ended.measures)
             log.info("generation %d: closing took %s", plan.generation, trail)
         outcomes = partition_outcomes(ended, plan)
-        self._planning.ended(session.clock.now() - began)
+        self._planning.ended(session.clock.now() - ended.began)
         self._reporter.measured(plan.generation, ended.measures, outcomes)
         has_failed = any(outcome.failure for outcome in outcomes)
         gone = self._monitor.gone_of(topics) if has_failed else set()

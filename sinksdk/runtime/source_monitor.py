@@ -103,7 +103,7 @@ class TopicWatch:
         return MissingSourceTopicException(self._certain, f"connector {self.connector}: {self._reasons()}")
 
     def must_close(self, topics: set[str]) -> bool:
-        """Whether a generation that reads these topics shall close."""
+        """Whether a generation that reads these topics must close."""
         return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
 
     def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from sinksdk.context import ClosingReason
-from sinksdk.errors import RetriableException
 from sinksdk.runtime.outcomes import SourceLauncher, source_outcomes, source_progress
 from sinksdk.runtime.reporter import SourceReporter
 from sinksdk.runtime.session import DriverSession
@@ -16,8 +14,6 @@ from sinksdk.runtime.zombie_fencing import ZombieFencing, countdown
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
 from sinksdk.support.logs import logging_about
-
-log = logging.getLogger(__name__)
 
 
 class SourceSession:
@@ -72,22 +68,11 @@ class SourceSession:
         self._failures.generation_begins()
         self._reporter.planned(plan)
         supervisor = Supervisor(
-            session.store,
-            self._session.name,
-            session.generations,
-            session.signal,
-            graceful=session.graceful,
-            look=self._look,
-            on_closing=lambda reason: self._reporter.closing(plan.generation, reason),
-            clock=session.clock,
+            session, self._look, lambda reason: self._reporter.closing(plan.generation, reason)
         )
-        try:
-            running = self._launcher.launch(plan)
-        except RetriableException as error:
-            log.info("connector %s: %s; planned again", self._session.name, error)
-            session.signal.wait(session.poll_interval)
+        ended = supervisor.run(self._launcher, plan)
+        if ended is None:
             return
-        ended = supervisor.run(running, plan)
         outcomes = source_outcomes(ended, plan)
         self._reporter.measured(plan.generation, ended.measures, outcomes)
         session.signal.answered()

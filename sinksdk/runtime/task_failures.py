@@ -126,7 +126,7 @@ class TaskFailures:
         return bool(self._failed)
 
     def is_due(self) -> bool:
-        """Whether the next generation shall begin, or the connector has failed."""
+        """Whether the next generation is to begin, or the connector has failed."""
         return bool(self._failed) and (self._fatal is not None or not self.waiting())
 
     def waiting(self) -> float:

@@ -183,7 +183,7 @@ class Worker:
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:
-    """Whether its life here is over; why is told."""
+    """Whether it has ended here; why is logged."""
     try:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:

@@ -161,13 +161,13 @@ class WorkerConnector:
     def _await(self, error: Exception) -> None:
         """What passes by itself is tried again after a while, or as soon as the operator wants something."""
         delay, waiting = self._waits.failed(error)
-        if isinstance(error, StoreUnavailable):  # nothing can be told there
+        if isinstance(error, StoreUnavailable):  # nothing can be written there
             self._signal.wait(delay)
             return
         try:
             record = registry.find(self._environment.store, self._connector)
             if not self._stays and self._is_driven_elsewhere():
-                self._signal.wait(delay)  # what is told of it there is that driver's, until we take over
+                self._signal.wait(delay)  # the status is that driver's, until this one takes over
                 return
             trace = "".join(traceback.format_exception(error))
             self._idle.wait(record, "RESTARTING", trace, waiting, at_most=delay)

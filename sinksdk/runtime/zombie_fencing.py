@@ -1,4 +1,4 @@
-"""KIP-618's round of fencing before a source's tasks start: nobody who may still write does so any more."""
+"""KIP-618's round of fencing before a source's tasks start: tasks from before can write nothing more."""
 
 from __future__ import annotations
 

@@ -6,10 +6,19 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sinksdk import ClosingReason, ConfigException, ConnectException, FencedException, TopicPartition
+from sinksdk import (
+    ClosingReason,
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    TopicPartition,
+)
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
+from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.supervisor import Ended, Rows, Supervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
@@ -29,6 +38,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
+from tests.runtime.running_sinks import RAW, Connector
 
 TP = TopicPartition("t", 0)
 
@@ -44,6 +54,9 @@ class Running:
         self.tells: Callable[[], Sequence[TaskResult]] = lambda: [
             TaskResult(0, 1, [PartitionOutcome.unread(TP, 0, None)], 0)
         ]
+
+    def launch(self, plan: GenerationPlan) -> Running:
+        return self
 
     def wait(self, timeout: float) -> bool:
         self.clock.advance(timeout)
@@ -78,8 +91,11 @@ class Site:
     def __init__(self, looks: int) -> None:
         self.store = MoodyStore()
         self.clock = ManualClock()
-        self.generations = Generations(self.store, "c")
         self.signal = ClosingSignal()
+        raw = {**RAW, "task.shutdown.graceful.timeout.ms": "5000"}
+        environment = Environment(self.store, self.clock, signal=self.signal)
+        self.session = DriverSession(environment, Connector(), ConnectorConfig.parse(raw), raw)
+        self.generations = self.session.generations
         self.running = Running(self.clock, looks)
         ranges = (PlannedRange(topic="t", partition=0, start=0, end=10),)
         self.plan: GenerationPlan = self.generations.plan(
@@ -91,17 +107,9 @@ class Site:
         return partition_outcomes(self.ended(), self.plan)
 
     def ended(self) -> Ended[SinkReport]:
-        supervisor = Supervisor(
-            self.store,
-            "c",
-            self.generations,
-            self.signal,
-            graceful=5.0,
-            look=close_for_hanging,
-            on_closing=self.closed.append,
-            clock=self.clock,
-        )
-        return supervisor.run(self.running, self.plan)
+        ended = Supervisor(self.session, close_for_hanging, self.closed.append).run(self.running, self.plan)
+        assert ended is not None
+        return ended
 
 
 def close_for_hanging(rows: Rows) -> ClosingReason | None:
