@@ -24,6 +24,7 @@ from benchmarks.table import Row, show
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, run_tasks
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -210,7 +211,7 @@ def archive_once(
             )
         )
         ConnectorDriver(
-            store=store, source=source, connector=connector, config=config, raw=raw, launcher=launcher
+            Environment(store), source=source, connector=connector, config=config, raw=raw, launcher=launcher
         ).run(until_caught_up=True)
         store.close()
     return launcher.results

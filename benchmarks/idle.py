@@ -21,8 +21,9 @@ from benchmarks.table import Row, show
 from sinksdk import ConnectorConfig, TopicPartition
 from sinksdk.control import registry
 from sinksdk.control.info import connector_info
-from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
@@ -46,26 +47,22 @@ def make_topic(root: Path, files: int, partitions: int = PARTITIONS) -> None:
 
 
 def _worker(store: Store, root: Path, name: str) -> WorkerConnector:
-    signal = ClosingSignal()
-
-    def driver(record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
+    def driver(environment: Environment) -> ConnectorDriver:
+        record = environment.record
         assert record is not None
         return ConnectorDriver(
-            store=store,
+            environment,
             source=TopicDirectorySource(root),
             connector=Connector(),
             config=ConnectorConfig.parse(record.config),
             raw=record.config,
             launcher=InProcess(store, Task, name),
-            signal=signal,
-            requests=requests,
-            record=record,
         )
 
     def nothing(_record: ConnectorRecord) -> Any:
         raise AssertionError
 
-    return WorkerConnector(store, name, driver, nothing, stays=True, signal=signal)
+    return WorkerConnector(Environment(store), name, driver, Openers(nothing), stays=True)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from sinksdk import OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec, packed, unpacked
@@ -70,7 +71,7 @@ def archive(spark: SparkContext, bootstrap: str, endpoint: str) -> tuple[float, 
         launcher = KeepResults(SparkLauncher(spark, source, connector.columns(config), template))
         begun = time.perf_counter()
         ConnectorDriver(
-            store=store, source=source, connector=connector, config=config, raw=raw, launcher=launcher
+            Environment(store), source=source, connector=connector, config=config, raw=raw, launcher=launcher
         ).run(until_caught_up=True)
         took = time.perf_counter() - begun
         store.close()

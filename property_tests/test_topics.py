@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import ConnectorConfig, OffsetRange, TopicPartition
-from sinksdk.runtime.source_monitor import SourceMonitor
-from sinksdk.runtime.topics import Read, TopicWatch
+from sinksdk.runtime.source_monitor import Read, SourceMonitor, TopicWatch
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
 from sinksdk.topics.base import Snapshot
@@ -92,7 +91,7 @@ def test_who_waits_is_told_of_each_absence_once(looks: Sequence[Look]) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             told.append(record.getMessage())
 
-    logger, ear = logging.getLogger("sinksdk.runtime.topics"), Ear(logging.ERROR)
+    logger, ear = logging.getLogger("sinksdk.runtime.source_monitor"), Ear(logging.ERROR)
     logger.addHandler(ear)
     try:
         watch = TopicWatch("c", Subscription(tuple(NAMES)), grace=GRACE, waits=True)

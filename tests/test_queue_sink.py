@@ -26,8 +26,10 @@ from sinksdk import (
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.control.checks import check_file
 from sinksdk.control.herder import Herder
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import ConnectorRecord
@@ -154,24 +156,24 @@ class Process:
     def __init__(self, store: MemoryStore, folder: Path) -> None:
         self.store, self.folder, self.signal = store, folder, ClosingSignal()
 
-    def driver(self, record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
+    def driver(self, environment: Environment) -> ConnectorDriver:
+        record = environment.record
         assert record is not None
         connector, config = configured(record)
         return ConnectorDriver(
-            store=self.store,
+            environment,
             source=TopicDirectorySource(self.folder),
             connector=connector,
             config=config,
             raw=record.config,
-            launcher=None,  # type: ignore[arg-type] # there is nothing to launch
-            signal=self.signal,
-            requests=requests,
-            record=record,
+            launcher=None,
         )
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        worker = WorkerConnector(self.store, "queue", self.driver, configured, stays=True, signal=self.signal)
+        worker = WorkerConnector(
+            Environment(self.store, signal=self.signal), "queue", self.driver, Openers(configured), stays=True
+        )
         thread = threading.Thread(target=worker.run, daemon=True)
         thread.start()
         try:

@@ -247,6 +247,7 @@ def _archive(spark: SparkContext, bootstrap: str, endpoint: str, order: Mapping[
     from benchmarks.generation import KeepResults
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.runtime.driver import ConnectorDriver
+    from sinksdk.runtime.environment import Environment
     from sinksdk.spark.generation_job import SparkLauncher
     from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
@@ -275,7 +276,7 @@ def _archive(spark: SparkContext, bootstrap: str, endpoint: str, order: Mapping[
         launcher = KeepResults(SparkLauncher(spark, source, connector.columns(config), spec))
         rebalance = _RebalanceOnce(order["rebalance_at"])
         driver = ConnectorDriver(
-            store=store, source=source, connector=connector, config=config, raw=raw, launcher=launcher,
+            Environment(store), source=source, connector=connector, config=config, raw=raw, launcher=launcher,
             listener=rebalance, group=ConsumerGroup(source.cluster, f"connect-{name}"),
         )  # fmt: skip
         rebalance.driver = driver

@@ -12,14 +12,18 @@ from property_tests.simulation.world import Process, World
 from sinksdk.connector import Connector
 from sinksdk.context import ClosingReason
 from sinksdk.control.connector_calls import InlineExecutor
-from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.consumer_group import InlineSync, OffsetGroup
 from sinksdk.control.herder import Herder
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.runtime.runner import Driver
+from sinksdk.runtime.environment import Environment, Threads
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.session import Settings
-from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
+
+INLINE = Threads(InlineExecutor, lambda run: run(), InlineSync)
+"""None but the caller's."""
 
 _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
 
@@ -83,7 +87,7 @@ class SimulatedGeneration:
         self._cluster.on_end(world.current)
 
     def wait(self, timeout: float) -> bool:
-        """See :class:`~sinksdk.runtime.supervisor.RunningJob`. Here Spark notices what has ended."""
+        """See :class:`~sinksdk.runtime.supervisor.RunningTasks`. Here Spark notices what has ended."""
         if not self.is_over:
             self._world.sleep(timeout)
         for slot in self.slots:
@@ -147,21 +151,12 @@ class Cluster(ABC):
         """How each driver that has ended did so: ``well``, or what it raised."""
 
     @abstractmethod
-    def driver(
-        self,
-        raw: Mapping[str, str],
-        record: ConnectorRecord | None,
-        requests: PendingRequests,
-        signal: ClosingSignal,
-        launcher: SimulatedLauncher,
-    ) -> Driver:
+    def driver(self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher) -> Driver:
         """What drives the connector in one driver process.
 
         Args:
             raw: its configuration.
-            record: where that comes from, if it is the store's own.
-            requests: what an operator wants.
-            signal: asks to close.
+            environment: of that process.
             launcher: starts its generations.
         """
 
@@ -190,23 +185,14 @@ class Cluster(ABC):
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 
-        def driver(record: ConnectorRecord | None, requests: PendingRequests) -> Driver:
-            written = raw if record is None else record.config
-            return self.driver(written, record, requests, signal, SimulatedLauncher(self, name))
+        def driver(environment: Environment) -> Driver:
+            written = raw if environment.record is None else environment.record.config
+            return self.driver(written, environment, SimulatedLauncher(self, name))
 
         def run() -> None:
             try:
                 WorkerConnector(
-                    self.store(),
-                    self.name,
-                    driver,
-                    self.to_delete,
-                    groups=self.group_of,
-                    brings_config=True,
-                    signal=signal,
-                    clock=self.world,
-                    executors=InlineExecutor,
-                    jitter=lambda: 1.0,
+                    self._environment(signal), self.name, driver, self._openers, brings_config=True
                 ).run(until_caught_up=until_caught_up)
                 end = "well"
             except Exception as error:
@@ -226,17 +212,7 @@ class Cluster(ABC):
 
         def run() -> None:
             try:
-                WorkerConnector(
-                    self.store(),
-                    self.name,
-                    None,
-                    self.to_delete,
-                    groups=self.group_of,
-                    signal=signal,
-                    clock=self.world,
-                    executors=InlineExecutor,
-                    jitter=lambda: 1.0,
-                ).run()
+                WorkerConnector(self._environment(signal), self.name, None, self._openers).run()
                 end = "well"
             except ConnectException as error:
                 end = type(error).__name__
@@ -244,6 +220,14 @@ class Cluster(ABC):
             self.world.happened[f"deletion ended: {end}"] += 1
 
         return self._spawn(f"deletion {self.deletions}", run, signal)
+
+    def _environment(self, signal: ClosingSignal) -> Environment:
+        """Of one process: virtual time, no threads but the scheduler's, no chance but its dice."""
+        return Environment(self.store(), clock=self.world, threads=INLINE, jitter=lambda: 1.0, signal=signal)
+
+    @property
+    def _openers(self) -> Openers:
+        return Openers(self.to_delete, self.group_of)
 
     def _spawn(self, name: str, run: Callable[[], None], signal: ClosingSignal) -> Process:
         process = self.world.spawn(name, run)

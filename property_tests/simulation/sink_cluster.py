@@ -14,12 +14,11 @@ import pyarrow as pa
 from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
-from sinksdk.control.connector_calls import InlineExecutor
-from sinksdk.control.consumer_group import InlineSync, OffsetGroup
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.session import Settings
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -191,31 +190,18 @@ class SinkCluster(Cluster):
         return self._group
 
     def driver(
-        self,
-        raw: Mapping[str, str],
-        record: ConnectorRecord | None,
-        requests: PendingRequests,
-        signal: ClosingSignal,
-        launcher: SimulatedLauncher,
+        self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher
     ) -> ConnectorDriver:
         """See :meth:`Cluster.driver`."""
         connector = self._connector()
         return ConnectorDriver(
-            store=self.store(),
+            environment,
             source=self.log,
             connector=connector,
             config=connector.config_class.parse(raw),
             raw=raw,
             launcher=launcher,
-            clock=self.world,
-            signal=signal,
-            background=_at_once,
-            executors=InlineExecutor,
-            jitter=lambda: 1.0,
-            requests=requests,
-            record=record,
             group=self._group,
-            syncs=InlineSync,
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> TaskResult:
@@ -245,8 +231,3 @@ class SinkCluster(Cluster):
             return watch.request()
 
         yield request
-
-
-def _at_once(run: Callable[[], None]) -> None:
-    """The only thread is the scheduler's."""
-    run()

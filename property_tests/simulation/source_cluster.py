@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping
 from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.threads import SimulatedThreads
 from property_tests.simulation.world import Process, World
-from sinksdk.control.connector_calls import InlineExecutor
-from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.threads import Threads
 from sinksdk.engine.writer import Target
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source.connector import SourceConnector
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
-from sinksdk.store.records import ConnectorRecord, GenerationPlan
+from sinksdk.store.records import GenerationPlan
 
 
 class SourceCluster(Cluster):
@@ -46,28 +45,17 @@ class SourceCluster(Cluster):
         self._target = target
 
     def driver(
-        self,
-        raw: Mapping[str, str],
-        record: ConnectorRecord | None,
-        requests: PendingRequests,
-        signal: ClosingSignal,
-        launcher: SimulatedLauncher,
+        self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher
     ) -> SourceDriver:
         """See :meth:`Cluster.driver`."""
         connector = self._connector()
         return SourceDriver(
-            store=self.store(),
+            environment,
             connector=connector,
             config=connector.config_class.parse(raw),
             raw=raw,
             target=self._target,
             launcher=launcher,
-            clock=self.world,
-            signal=signal,
-            executors=InlineExecutor,
-            jitter=lambda: 1.0,
-            requests=requests,
-            record=record,
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> SourceTaskResult:

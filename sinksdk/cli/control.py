@@ -16,6 +16,8 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store
@@ -71,16 +73,16 @@ def delete(store: str, name: str, source: SourceOptions, *, force: bool, as_json
         UnpublishedException: no driver is alive, and what is committed could not be published here.
         ConnectException: a driver is alive, and has not done it.
     """
-    groups = partial(group_to_delete, source.topics() if source.bootstrap_servers else None)
+    openers = Openers(
+        connector_to_delete, partial(group_to_delete, source.topics() if source.bootstrap_servers else None)
+    )
     with herding(store) as (herder, opened):
         record = herder.delete(name, force=force)
         deadline = time.monotonic() + graceful_timeout(record) + _PATIENCE
         while _is_there(herder, name, record.incarnation):
             info = herder.info(name)
             if not info.driver:
-                WorkerConnector(
-                    opened, name, None, connector_to_delete, groups=groups, patience=_PATIENCE
-                ).run()
+                WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
             elif time.monotonic() > deadline:
                 why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
                 message = (

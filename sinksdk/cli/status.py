@@ -10,7 +10,7 @@ from sinksdk.cli.control import herding
 from sinksdk.cli.output import add_row, moment, number, print_json, stdout, table, warn, write, write_table
 from sinksdk.cli.progress import committed
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
-from sinksdk.runtime.backoff import told
+from sinksdk.runtime.backoff import in_words
 from sinksdk.source.positions import as_json as compact
 
 
@@ -56,7 +56,7 @@ def show_status(store: str, name: str, *, as_json: bool) -> None:
     else:
         _show_sink(console, info)
     if info.waiting:
-        write(console, f"waits for what is away, and goes on by itself: {told(info.waiting)}", "yellow")
+        write(console, f"waits for what is away, and goes on by itself: {in_words(info.waiting)}", "yellow")
     if info.missing_topics:
         write(console, f"missing topics: {', '.join(info.missing_topics)}", "red")
     for row in info.unavailable:

@@ -106,12 +106,12 @@ class StatusKeeper:
                 self._is_news = self._is_news or known != status
                 self._partitions[partition] = status
 
-    def forgive(self) -> None:
-        """After a restart, what has failed has all its attempts again."""
-        self.update(
-            p.model_copy(update={"failures": 0, "failed_at": (), "moved_at": (), "retry": None})
-            for p in list(self._partitions.values())
-        )
+    def partitions(self) -> list[PartitionStatus]:
+        """What is remembered of each partition."""
+        return list(self._partitions.values())
+
+    def forget_tasks(self) -> None:
+        """Remember nothing of a source's tasks; written when :meth:`save` is called next."""
         self._is_news = self._is_news or bool(self._tasks)
         self._tasks.clear()
 

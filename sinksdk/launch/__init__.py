@@ -9,7 +9,7 @@
     spark_options  which Spark: the user's own, or one as Spark is configured
     deployment     store, topics and Spark of all connectors of a process
     running        one connector in threads of this process
-    spark          Spark, started when the first generation needs it; launchers: what launches on it
+    spark          Spark, started when the first generation needs it; launchers: launching on it
     idle           connectors that do not run: their offsets, their deletion
 """
 

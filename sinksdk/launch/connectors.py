@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector
 from sinksdk.control.checks import Checked, check_config
@@ -12,12 +12,11 @@ from sinksdk.engine.writer import Target
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.sink_session import Launcher
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.outcomes import Launcher, SourceLauncher
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.runtime.source_session import SourceLauncher
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
-from sinksdk.store import Store
 
 if TYPE_CHECKING:
     from sinksdk.topics.kafka import KafkaClient
@@ -37,12 +36,9 @@ class Launchers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedSink:
-    """A sink.
+    """A sink whose configuration has no problems.
 
     Args:
-        checked: its configuration, which has no problems.
-        connector: what ``checked`` names.
-        config: its validated configuration.
         opened: where its records come from.
         dead_letters: the cluster that takes its dead letters, if it has any.
     """
@@ -56,10 +52,10 @@ class PreparedSink:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> ConnectorDriver:
-        """What runs it with this very configuration; ``more`` as :class:`ConnectorDriver` takes it."""
+    def driver(self, environment: Environment, launchers: Launchers, listener: Watcher) -> ConnectorDriver:
+        """What runs it with this very configuration."""
         return ConnectorDriver(
-            store=store,
+            environment,
             source=self.opened.source,
             group=self.opened.group,
             connector=self.connector,
@@ -67,20 +63,12 @@ class PreparedSink:
             raw=self.checked.raw,
             launcher=launchers.launcher(self),
             listener=listener,
-            **more,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedSource:
-    """A source.
-
-    Args:
-        checked: its configuration, which has no problems.
-        connector: what ``checked`` names.
-        config: its validated configuration.
-        target: where its records go.
-    """
+    """A source whose configuration has no problems."""
 
     checked: Checked
     connector: SourceConnector
@@ -90,17 +78,16 @@ class PreparedSource:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    def driver(self, store: Store, launchers: Launchers, listener: Watcher, **more: Any) -> SourceDriver:
-        """What runs it with this very configuration; ``more`` as :class:`SourceDriver` takes it."""
+    def driver(self, environment: Environment, launchers: Launchers, listener: Watcher) -> SourceDriver:
+        """What runs it with this very configuration."""
         return SourceDriver(
-            store=store,
+            environment,
             connector=self.connector,
             config=self.config,
             raw=self.checked.raw,
             target=self.target,
             launcher=launchers.source_launcher(self),
             listener=listener,
-            **more,
         )
 
 
@@ -113,9 +100,8 @@ def prepare_connector(
     """Open what a connector needs besides its store.
 
     Args:
-        topics: where its records come from or go.
-        checked: its configuration, which has no problems.
-        opened: where a sink's records come from, if that is opened already.
+        checked: has no problems.
+        opened: where a sink's records come from, if that is open already.
 
     Raises:
         ConfigException: something it needs is not there, or does not answer.

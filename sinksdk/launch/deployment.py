@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
 from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import Topics
 from sinksdk.runtime.backoff import Waits
-from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.store import Store
 
@@ -24,10 +24,7 @@ class Deployment:
     """Where connectors run, whatever their configurations.
 
     Args:
-        topics: where records come from, or go.
-        store: opened, created where it was missing.
-        store_url: its URL as executors need it: absolute; references unresolved, but of a file.
-        spark: which Spark, and how it is started.
+        store_url: the store's URL as executors need it: absolute; references unresolved, but of a file.
         providers: what configurations may refer to.
     """
 
@@ -49,34 +46,29 @@ class Deployment:
         """What runs a connector here as its operator wants.
 
         Args:
-            name: the connector's.
-            launchers: make what launches its generations.
-            listener: watches.
             first: the configuration that this process brings; None: the store has it, and the connector is
                 watched over when it has failed, too.
-            signal: asks for the end.
         """
-        signal = signal or ClosingSignal()
-        waits = Waits(f"connector {name}", SystemWallClock())
         brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
 
-        def ready(config: Mapping[str, str] | None) -> PreparedConnector:
-            if config is None and brought:
-                return brought.pop()
-            # What was started before, and failed, is not started again: another one is.
-            return prepare_written(self.topics, raw if config is None else config, self.providers)
+        def driver(environment: Environment) -> Driver:
+            record = environment.record
+            if record is None and brought:
+                ready = brought.pop()
+            else:  # what was started before, and failed, is not started again: another one is
+                ready = prepare_written(self.topics, record.config if record else raw, self.providers)
+            return ready.driver(environment, launchers, listener)
 
+        environment = Environment(self.store, signal=signal or ClosingSignal())
         return WorkerConnector(
-            self.store,
+            replace(environment, waits=Waits(f"connector {name}", environment.clock)),
             name,
-            lambda record, requests: ready(None if record is None else record.config).driver(
-                self.store, launchers, listener, signal=signal, requests=requests, record=record, waits=waits
+            driver,
+            Openers(
+                partial(connector_to_delete, providers=self.providers),
+                partial(group_to_delete, self.topics, providers=self.providers),
+                partial(source_ends, self.topics, providers=self.providers),
             ),
-            partial(connector_to_delete, providers=self.providers),
-            groups=partial(group_to_delete, self.topics, providers=self.providers),
             brings_config=first is not None,
             stays=first is None,
-            signal=signal,
-            ends=partial(source_ends, self.topics, providers=self.providers),
-            waits=waits,
         )

@@ -24,12 +24,7 @@ LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
 def source_target(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
 ) -> OpenedTarget:
-    """A source, and where its records go.
-
-    Args:
-        topics: where that is.
-        raw: its configuration as written.
-        providers: what that may refer to.
+    """A source, and where its records go; its configuration is as written.
 
     Raises:
         ConfigException: every problem at once.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from sinksdk.errors import RetriableException
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.runtime.sink_supervisor import RunningGeneration
-from sinksdk.runtime.source_supervisor import RunningSourceGeneration
-from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
-from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.runtime.supervisor import Report, RunningTasks
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
@@ -32,71 +28,34 @@ class Startable(Protocol):
         ...
 
 
-class LauncherOnDemand:
-    """Launches one connector's generations on a Spark that may have to be started first.
+Launch = Callable[["SparkContext", GenerationPlan], RunningTasks[Report]]
+"""Starts a generation's job on a Spark that runs."""
 
-    Args:
-        spark: which Spark.
-        ready: whose generations.
-        spec: what each of them has in common.
-    """
 
-    def __init__(self, spark: Startable, ready: PreparedSink, spec: GenerationSpec) -> None:
+class LauncherOnDemand(Generic[Report]):
+    """Launches one connector's generations on a Spark that may have to be started first."""
+
+    def __init__(self, spark: Startable, launch: Launch[Report]) -> None:
         self._spark = spark
-        self._ready = ready
-        self._spec = spec
+        self._launch = launch
 
-    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+    def launch(self, plan: GenerationPlan) -> RunningTasks[Report]:
         """Start a generation's job.
 
         Raises:
-            ConfigException: Spark could not be started.
+            ConfigException: Spark could not be started, or has no room for all tasks of a source at once.
             RetriableException: it has died meanwhile; the next launch starts another one.
         """
-        session = self._spark.context()
-        if session is None:
+        context = self._spark.context()
+        if context is None:
             return _NeverStarted()
-        source, columns = self._ready.opened.source, columns_read(self._ready)
-        with _telling_of_death(self._spark, plan):
-            return SparkLauncher(session, source, columns, self._spec).launch(plan)
-
-
-class SourceLauncherOnDemand:
-    """Launches one source's generations on a Spark that may have to be started first.
-
-    Args:
-        spark: which Spark.
-        spec: what each of them has in common.
-    """
-
-    def __init__(self, spark: Startable, spec: GenerationSpec) -> None:
-        self._spark = spark
-        self._spec = spec
-
-    def launch(self, plan: GenerationPlan) -> RunningSourceGeneration:
-        """Start a generation's job.
-
-        Raises:
-            ConfigException: Spark could not be started, or has no room for all tasks at once.
-            RetriableException: it has died meanwhile; the next launch starts another one.
-        """
-        session = self._spark.context()
-        if session is None:
-            return _NeverStarted()
-        with _telling_of_death(self._spark, plan):
-            return SparkSourceLauncher(session, self._spec).launch(plan)
-
-
-@contextmanager
-def _telling_of_death(spark: Startable, plan: GenerationPlan) -> Iterator[None]:
-    """What fails because Spark has died is tried again."""
-    try:
-        yield
-    except Exception as error:
-        if not spark.has_died():
-            raise
-        message = f"Spark has died while generation {plan.generation} was being launched"
-        raise RetriableException(message) from error
+        try:
+            return self._launch(context, plan)
+        except Exception as error:
+            if not self._spark.has_died():
+                raise
+            message = f"Spark has died while generation {plan.generation} was being launched"
+            raise RetriableException(message) from error
 
 
 def columns_read(ready: PreparedSink) -> Collection[str]:
@@ -110,7 +69,7 @@ class _NeverStarted:
     """A generation whose tasks never ran: all of it is read again."""
 
     def wait(self, timeout: float) -> bool:
-        """It is over, once the driver has heard as well that it shall end: else it would plan another one."""
+        """It is over once the driver, too, has seen that it must end: else it would plan another one."""
         time.sleep(timeout)
         return True
 

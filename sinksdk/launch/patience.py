@@ -24,14 +24,14 @@ def patiently(
     *,
     tell: Callable[[Waiting | None], None] = lambda _: None,
 ) -> T | None:
-    """What a question is answered with, asked again for as long as it fails with what passes by itself.
+    """Ask again for as long as it fails with what passes by itself.
 
     Args:
-        ask: the question. It is asked in a thread of its own, which is left behind at the end: a client that
-            waits for a broker hears of none.
+        ask: called in a thread of its own, which is left behind at the end: a client that waits for a broker
+            does not notice one.
         who: waits, for log lines.
         is_stopping: whether the end was asked for, which ends the waiting at once.
-        tell: takes what is waited for, each time anew.
+        tell: called with what is waited for, after each attempt.
 
     Returns:
         None when the end was asked for.
@@ -74,11 +74,7 @@ def _beside(ask: Callable[[], T]) -> Future[T]:
 
 
 class WarnedOnce:
-    """Warns of each thing once, however often it is said.
-
-    Args:
-        warn: takes what is new.
-    """
+    """Warns of each thing once, however often it is said."""
 
     def __init__(self, warn: Callable[[Sequence[str]], None]) -> None:
         self._warn = warn

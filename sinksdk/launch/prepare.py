@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -16,7 +15,7 @@ from sinksdk.control.checks import Checked, check_file
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.launch.connectors import PreparedConnector, prepare_connector
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.spark_options import SparkOptions, SparkSettings
+from sinksdk.launch.spark_options import SparkOptions, SparkSettings, collecting
 from sinksdk.launch.topics import Topics, open_source
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import absolute_store_url, open_store
@@ -33,9 +32,8 @@ class Place:
     """Where connectors are to run, not checked yet.
 
     Args:
-        topics: makes what says where topics are. Raises ConfigException.
+        topics: says where topics are. Raises ConfigException.
         store: the store's URL.
-        spark: which Spark.
     """
 
     topics: Callable[[], Topics]
@@ -51,12 +49,10 @@ class Prepared(NamedTuple):
 
 
 def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, warn: Warn) -> Prepared:
-    """Check everything, tell of warnings, and open the store.
+    """Check everything, warn, and open the store.
 
     Args:
         config: a mapping, a text of JSON, or a file's path.
-        place: where it is to run.
-        warn: takes warnings.
 
     Raises:
         ConfigException: every problem at once.
@@ -65,12 +61,12 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
     """
     problems, away = list[str](), list[RetriableException]()
     checked, topics, opened = Checked({}), None, None
-    with _collecting(problems):
+    with collecting(problems):
         checked = check_file(config)
         problems += checked.problems
-        _tell(checked, warn)
+        _warn_of(checked, warn)
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
-    with _collecting(problems, away):
+    with collecting(problems, away):
         topics = place.topics()
         if sink is not None or checked.config is None:
             opened = open_source(topics, sink)
@@ -90,19 +86,15 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
 def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Deployment]:
     """Check where all connectors of a store are to run.
 
-    Args:
-        place: where.
-        providers: what configurations may refer to.
-
     Returns:
-        Opens the store.
+        What opens the store.
 
     Raises:
         ConfigException: every problem at once.
     """
     problems: list[str] = []
     topics: Topics | None = None
-    with _collecting(problems):
+    with collecting(problems):
         topics = place.topics()
         open_source(topics, None)
     store_url, spark = _check(place, problems)
@@ -117,9 +109,9 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
 def _check(place: Place, problems: list[str]) -> tuple[str, SparkSettings | None]:
     """The store's URL as executors need it, and which Spark; what is wrong joins the problems."""
     store_url, spark = place.store, None
-    with _collecting(problems):
+    with collecting(problems):
         store_url = absolute_store_url(place.store)
-    with _collecting(problems):
+    with collecting(problems):
         spark = place.spark.settings(store_is_local_file=store_url.startswith("sqlite"))
     return store_url, spark
 
@@ -128,19 +120,7 @@ def _has(packages: Sequence[str]) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in packages)
 
 
-@contextmanager
-def _collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
-    try:
-        yield
-    except ConfigException as error:
-        problems += error.problems
-    except RetriableException as error:
-        if away is None:
-            raise
-        away.append(error)
-
-
-def _tell(checked: Checked, warn: Warn) -> None:
+def _warn_of(checked: Checked, warn: Warn) -> None:
     warn(checked.warnings)
     warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
     if ignored := checked.having(Meaning.IGNORED):

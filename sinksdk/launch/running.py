@@ -21,7 +21,8 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.summary import Summary, Tally, Watcher
-from sinksdk.runtime.runner import ConnectorRunner, Driver
+from sinksdk.runtime.worker import ConnectorRunner
+from sinksdk.runtime.worker_connector import Driver
 from sinksdk.support.logs import LogSettings
 
 log = logging.getLogger(__name__)
@@ -37,14 +38,12 @@ class RunningConnector:
     calls them with ``asyncio.to_thread``.
 
     Args:
-        prepared: the connector, and where it runs.
         until_caught_up: whether it ends when everything there is now is committed.
-        listener: watches it.
         python_path: folders that executors import the connector from, besides the installed packages; None:
             as this process does.
         logs: how its tasks log; None: as this process does.
         is_stopping: whether the end was asked for by other means; then Spark is not started any more.
-        tell: takes a line for the operator.
+        tell: called with a line for the operator.
     """
 
     def __init__(

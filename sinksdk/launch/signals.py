@@ -69,10 +69,9 @@ def close_on_signal(
     """Wait for the end of what runs; the first signal asks for it.
 
     Args:
-        running: what runs, in another thread: calls into Spark block, and a signal must be answered promptly
+        running: runs in another thread: calls into Spark block, and a signal must be answered promptly
             nevertheless.
-        signals: where the signal is seen.
-        tell: told of the signal.
+        tell: called with the signal.
 
     Raises:
         Exception: what has ended it.

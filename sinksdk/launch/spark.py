@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sinksdk.errors import ConnectException
 from sinksdk.launch.connectors import PreparedSink, PreparedSource
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.launchers import LauncherOnDemand, SourceLauncherOnDemand
+from sinksdk.launch.launchers import LauncherOnDemand, columns_read
 from sinksdk.spark import context
+from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
+from sinksdk.spark.task_result import SourceTaskResult, TaskResult
 from sinksdk.store import identify
 from sinksdk.support.logs import LogSettings
 
@@ -35,12 +37,11 @@ class SparkOnDemand:
     a second. A context manager: what was started here ends with it, once nobody else here uses it.
 
     Args:
-        deployment: where.
         name: of Spark's application, if it is started here.
         python_path: folders executors import the connector from, besides the installed packages.
         logs: how executors log.
         is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
-        tell: takes a line for the operator.
+        tell: called with a line for the operator.
     """
 
     def __init__(
@@ -76,14 +77,18 @@ class SparkOnDemand:
                 if self._is_alive(spark):
                     spark.stop()
 
-    def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
+    def launcher(self, ready: PreparedSink) -> LauncherOnDemand[TaskResult]:
         """Launches the generations of one sink with one configuration."""
         spec = self._spec(ready.config.name, kafka=ready.dead_letters, source=ready.opened.client)
-        return LauncherOnDemand(self, ready, spec)
+        source = ready.opened.source
+        return LauncherOnDemand(
+            self, lambda spark, plan: SparkLauncher(spark, source, columns_read(ready), spec).launch(plan)
+        )
 
-    def source_launcher(self, ready: PreparedSource) -> SourceLauncherOnDemand:
+    def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand[SourceTaskResult]:
         """Launches the generations of one source with one configuration."""
-        return SourceLauncherOnDemand(self, self._spec(ready.config.name, target=ready.target))
+        spec = self._spec(ready.config.name, target=ready.target)
+        return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec).launch(plan))
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
         """What the tasks of all its generations must know."""

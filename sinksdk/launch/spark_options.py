@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
 from sinksdk.spark.context import active_spark, context_of
 from sinksdk.spark.master import check_master, is_same_master, with_places
@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
+@contextmanager
+def collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
+    """Collect what is wrong instead of raising it; likewise what is only away, if there is a list for it."""
+    try:
+        yield
+    except ConfigException as error:
+        problems += error.problems
+    except RetriableException as error:
+        if away is None:
+            raise
+        away.append(error)
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """Which Spark connectors run on.
 
     Args:
-        master: its master URL.
         conf: Spark's own settings, for one that is started; they win over all others.
         context: somebody else's, which is used and left as it is.
         joins: whether one is used and left that is active in this process when one is needed.
@@ -60,22 +72,21 @@ class SparkOptions:
         """What they mean now.
 
         Args:
-            store_is_local_file: the store is a file on this host, which tasks elsewhere would not see.
+            store_is_local_file: tasks on other hosts would not see it.
 
         Raises:
-            ConfigException: every problem at once; what is said and what a session that runs already has
-                are among them where they differ.
+            ConfigException: every problem at once, among them where options and a running session differ.
         """
         problems, conf, master = list[str](), dict[str, str](), ""
         if importlib.util.find_spec("pyspark") is None:
             problems.append("Spark is not installed: pip install 'sinksdk[spark]'")
         given = running = None
-        with _collecting(problems):
+        with collecting(problems):
             given = context_of(self.session) if self.session is not None else None
             running = given or (active_spark() if self.joins else None)
             master = self._master(running)
             check_master(master, store_is_local_file=store_is_local_file)
-        with _collecting(problems):
+        with collecting(problems):
             conf = self._conf()
         if running is not None:
             problems += _differences(running, self.master, conf)
@@ -100,14 +111,6 @@ class SparkOptions:
         }
         check_conf(conf)
         return conf
-
-
-@contextmanager
-def _collecting(problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except ConfigException as error:
-        problems += error.problems
 
 
 def _differences(spark: SparkContext, master: str | None, conf: Mapping[str, str]) -> list[str]:

@@ -94,12 +94,7 @@ def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
 
 
 def address_problems(servers: str, what: str) -> Iterator[str]:
-    """Addresses that are none: librdkafka makes one up of them, and tries that for ever.
-
-    Args:
-        servers: as they were written.
-        what: where that is, for messages.
-    """
+    """Addresses that are none, in ``what``: librdkafka makes one up of them, and tries that for ever."""
     addresses = [address.strip() for address in servers.split(",") if address.strip()]
     if not addresses:
         yield f"{what} names no broker: HOST:PORT, several separated by commas"
@@ -114,8 +109,7 @@ class OpenedSource:
     """A source that answers.
 
     Args:
-        source: where records come from.
-        group: the consumer group of the connector; None where the source has none.
+        group: the connector's consumer group; None where the source has none.
         client: how executors reach the Kafka cluster, if it is one.
     """
 
@@ -180,11 +174,7 @@ def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
 
 
 def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | None:
-    """Find or make the topic of a connector's dead letters.
-
-    Args:
-        topics: where records come from: their cluster takes the dead letters, too.
-        config: of the connector.
+    """Find or make the topic of a connector's dead letters, in the cluster that its records come from.
 
     Returns:
         How its tasks reach the cluster; None where no dead letters are asked for.

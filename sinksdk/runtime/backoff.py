@@ -28,12 +28,11 @@ def random_jitter() -> float:
 
 
 class Backoff:
-    """Waiting times of one connector's partitions.
+    """Waiting times of one connector's partitions, in seconds.
 
     Args:
-        backoff: seconds before the first new attempt; doubled with each.
-        clock: time.
-        longest: seconds that an attempt waits at most.
+        backoff: before the first new attempt; doubled with each.
+        longest: before any attempt, at most.
         jitter: what each time is multiplied by.
     """
 
@@ -85,7 +84,7 @@ class Backoff:
         self._open_at[partition] = self._clock.now() + _LONGEST
 
     def is_waiting(self, partition: TopicPartition) -> bool:
-        """Whether it shall not be opened yet."""
+        """Whether it must not be opened yet."""
         return self._open_at.get(partition, 0.0) > self._clock.now()
 
     def waiting(self, partition: TopicPartition) -> float:
@@ -132,15 +131,13 @@ PASSING: Final = (RetriableException, StoreUnavailable)
 
 
 class Waits:
-    """How long is waited for one thing after the other that is away.
+    """How long to wait for one thing after the other that is away. Times are in seconds.
 
     Args:
         who: waits, for log lines.
-        clock: time.
-        first: seconds until the second attempt; doubled with each.
-        longest: seconds between two attempts at most.
-        after: seconds that something must be away for until it is told: until then there is no delay but the
-            first.
+        first: until the second attempt; doubled with each.
+        longest: between two attempts at most.
+        after: that something must be away for until it is shown: until then there is no delay but the first.
         jitter: what each delay is multiplied by.
     """
 
@@ -176,19 +173,18 @@ class Waits:
         """One more attempt has failed.
 
         Args:
-            error: how.
             since: when the first attempt was begun, on the clock; by default now.
 
         Returns:
-            Seconds until the next one; and what is waited for, unless that is not told yet.
+            Seconds until the next one; and what is waited for, unless that is not shown yet.
         """
         self.has_ended = False
         now = self._clock.now()
         if self._outage.since is None:
             self._failures = 0
             self._since = self._clock.time() - (now - since if since is not None else 0.0)
-        is_told = self._clock.time() - self._since >= self._after
-        self._failures += is_told
+        is_shown = self._clock.time() - self._since >= self._after
+        self._failures += is_shown
         delay = self._backoff.delay(max(self._failures, 1))
         self._outage.failed(
             "%s waits for what is away, and tries again by itself in %.1f s: %s",
@@ -197,7 +193,7 @@ class Waits:
             error,
             since=since,
         )
-        if not is_told:
+        if not is_shown:
             return delay, None
         return delay, Waiting(
             reason=SECRETS.hide(str(error)),
@@ -206,22 +202,18 @@ class Waits:
             attempts=self._failures,
         )
 
-    def heed(self, error: Exception | None, tell: Callable[[Waiting | None], None]) -> float:
-        """What the last attempt has come to: it has failed, or what it needs is there.
-
-        Args:
-            error: how it has failed; None: it has not.
-            tell: takes what is waited for.
+    def record(self, error: Exception | None, show: Callable[[Waiting | None], None]) -> float:
+        """The last attempt has failed, or (None) has not; what is waited for is shown.
 
         Returns:
             Seconds until the next one.
         """
         if error is None:
             self.over()
-            tell(None)
+            show(None)
             return 0.0
         delay, waiting = self.failed(error)
-        tell(waiting)
+        show(waiting)
         return delay
 
     def over(self) -> None:
@@ -230,7 +222,7 @@ class Waits:
         self._outage.worked()
 
 
-def told(waiting: Waiting) -> str:
+def in_words(waiting: Waiting) -> str:
     """Since when, how often it was tried, when it is tried next, and what is the matter; in one line."""
     tries = "once" if waiting.attempts == 1 else f"{waiting.attempts} times"
     since, then = _hour(waiting.since), _hour(waiting.next_attempt)

@@ -1,12 +1,12 @@
-"""What a driver learns from the end of a generation: who failed, who waits, and when enough is enough."""
+"""A sink's partitions that failed: which of them wait, and when the connector has failed."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.status import StatusKeeper
@@ -17,11 +17,9 @@ from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
 from sinksdk.runtime.planner import remember
-from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan, PlannedRange
-from sinksdk.store.reports import PartitionProgress, PartitionStatus, TaskStatus
+from sinksdk.store.reports import PartitionProgress, PartitionStatus
 from sinksdk.support.logs import Outage
-from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +29,15 @@ _LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
 
 class PartitionFailures:
-    """One connector's partitions that failed, or kept something back.
+    """One connector's partitions that failed, or kept something back. It starts with no failures.
 
     Args:
-        config: the connector's; ``restart.max.attempts`` says when it is given up.
-        status: remembers failures over restarts of the driver.
-        backoff: says who has to wait, and for how long.
-        clock: time.
+        config: ``restart.max.attempts`` says after how many failures the connector has failed.
+        status: remembers failures until the next start of the driver.
         jitter: what the delays are multiplied by while what the tasks need is away.
     """
 
+    # More than ten attributes: each kind of failure has a count of its own.
     def __init__(
         self,
         config: ConnectorConfig,
@@ -62,19 +59,16 @@ class PartitionFailures:
             log, f"connector {config.name}: what its partitions waited for", clock=clock.now
         )
         self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
+        forget_failures(status)
 
     def reset(self) -> None:
         """By order of the operator: what failed is opened again, at once and with all its attempts."""
-        self._status.forgive()
+        forget_failures(self._status)
         self.backoff.reset_all()
 
     def away(self, error: RetriableException | None) -> float:
-        """What the tasks need is away, or (None) is there.
-
-        Returns:
-            Seconds until the next attempt.
-        """
-        return self._waits.heed(error, self._status.wait_for)
+        """What the tasks need is away, or (None) is there; seconds until the next attempt."""
+        return self._waits.record(error, self._status.wait_for)
 
     def may_discard_before_the_end(self) -> bool:
         """Once before a run ends: the next one may be months away, and what is left takes up storage."""
@@ -93,11 +87,9 @@ class PartitionFailures:
         """A generation has ended: tails and failures are remembered, and what failed waits.
 
         Args:
-            plan: the generation's.
-            outcomes: what became of its partitions.
-            overtaken: of these retention has removed records before they were read. They are opened again
-                where their log begins by then. That is no failure, but each time it happens in a row they
-                wait longer, so that the others are read without them meanwhile.
+            overtaken: partitions of which retention has removed records before they were read. They are
+                opened again where their log begins by then. That is no failure, but each time it happens in a
+                row they wait longer, so that the others are read without them meanwhile.
         """
         self._record(plan, outcomes)
         for outcome in outcomes:
@@ -107,7 +99,8 @@ class PartitionFailures:
         planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
         for outcome in outcomes:
             before = self._status.of(outcome.partition)
-            status = remember(before, planned[outcome.partition], outcome)
+            status = count_failures(before, planned[outcome.partition], outcome)
+            status = remember(status, planned[outcome.partition], outcome)
             lately = self._lately(before)
             if outcome.failure is not None and outcome.failure.retry is None:
                 lately.append(self._clock.time())
@@ -125,7 +118,7 @@ class PartitionFailures:
                     self.backoff.refused(outcome.partition)
                 continue
             if outcome.failure.retry is not None:
-                self._await_retry(outcome.partition, outcome.failure, outcome.failure.retry)
+                self._await_retry(outcome.partition, outcome.failure)
                 continue
             failures = max(status.failures, len(kept))
             if failures > self._config.restart_max_attempts or outcome.failure.is_final:
@@ -137,11 +130,13 @@ class PartitionFailures:
             self._outage.worked()
         self._status.save()
 
-    def _await_retry(self, partition: TopicPartition, failure: Failure, retry: Retry) -> None:
+    def _await_retry(self, partition: TopicPartition, failure: Failure) -> None:
         """It may pass: it is tried again when its task has said. None of its attempts is spent.
 
         The task has said it by its executor's clock, which may be wrong by hours.
         """
+        retry = failure.retry
+        assert retry is not None  # noqa: S101 - else it is no wait
         timeout = self._config.errors_retry_timeout
         longest = timeout / 1000 if timeout >= 0 else _LONGEST_WAIT
         seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
@@ -223,6 +218,32 @@ class PartitionFailures:
         return _left_over(self._config, self._refused) if self._refused else None
 
 
+def forget_failures(status: StatusKeeper) -> None:
+    """What failed before has all its attempts again."""
+    forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
+    status.update(known.model_copy(update=forgotten) for known in status.partitions())
+    status.forget_tasks()
+
+
+def count_failures(
+    status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
+) -> PartitionStatus:
+    """How often in a row a partition has failed, without any progress in between, and why."""
+    status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    failure, failures = outcome.failure, 0
+    if failure:  # a wait is no failure, and no success either
+        made_progress = outcome.committed is not None and outcome.committed > planned.start
+        failures = (0 if made_progress else status.failures) + (failure.retry is None)
+    return status.model_copy(
+        update={
+            "failures": failures,
+            "error": failure.message if failure else None,
+            "trace": failure.trace if failure else None,
+            "retry": failure.retry if failure else None,
+        }
+    )
+
+
 def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
     """Whether a task kept something back though all was delivered and the end was closing."""
     return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
@@ -255,138 +276,3 @@ def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectExce
     if outcome.failure:
         error.add_note(outcome.failure.trace)
     return error
-
-
-class TaskFailures:
-    """One connector's tasks that failed.
-
-    A task does not start again by itself: all tasks of the next generation start together. That one begins
-    once every task that failed has waited for its back-off, so that a task which always fails does not
-    restart the others ever faster.
-
-    Args:
-        config: the connector's.
-        status: remembers failures.
-        clock: time.
-        jitter: what each back-off is multiplied by.
-    """
-
-    def __init__(
-        self,
-        config: SourceConnectorConfig,
-        status: StatusKeeper,
-        clock: WallClock,
-        jitter: Callable[[], float] = random_jitter,
-    ) -> None:
-        self._config = config
-        self._status = status
-        self._clock = clock
-        self._backoff = Backoff.of_restarts(config, clock, jitter)
-        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
-        self._failed: set[int] = set()
-        self._due_at = 0.0
-        self._fatal: ConnectException | None = None
-
-    def away(self, error: RetriableException | None) -> float:
-        """As :meth:`PartitionFailures.away`."""
-        return self._waits.heed(error, self._status.wait_for)
-
-    def generation_begins(self) -> None:
-        """All tasks start (again)."""
-        self._failed.clear()
-        self._due_at = 0.0
-
-    def failed(self, task: int, failure: Failure, *, made_progress: bool) -> None:
-        """A task of the running generation has failed; told again, nothing changes.
-
-        Args:
-            task: its number.
-            failure: why.
-            made_progress: whether it had committed anything before: then it is its first failure in a row.
-        """
-        if task in self._failed:
-            return
-        self._failed.add(task)
-        before, now, window = self._status.of_task(task), self._clock.time(), self._config.restart_window_ms
-        lately = [at for at in before.failed_at if now - window / 1000 < at <= now]
-        # One more than it takes to give up tells all there is to tell.
-        kept = [*lately, now][-self._config.restart_max_attempts - 1 :]
-        in_a_row = 1 if made_progress else before.failures + 1
-        self._status.update_task(
-            TaskStatus(
-                task=task,
-                failures=in_a_row,
-                failed_at=tuple(kept),
-                error=failure.message,
-                trace=failure.trace,
-            )
-        )
-        self._status.save()
-        failures = max(in_a_row, len(kept) if window else 0)
-        if failures > self._config.restart_max_attempts:
-            self._fatal = self._fatal or self._given_up(task, failure)
-            return
-        delay = self._backoff.delay(failures)
-        self._due_at = max(self._due_at, self._clock.now() + delay)
-        log.warning(
-            "connector %s: task %d is started again in %.1f s (attempt %d of %d): %s",
-            self._config.name,
-            task,
-            delay,
-            failures,
-            self._config.restart_max_attempts,
-            failure.message,
-        )
-
-    def reset(self) -> bool:
-        """What failed starts again at once, with all its attempts; whether anything has failed."""
-        self._status.forgive()
-        self._due_at = 0.0
-        return bool(self._failed)
-
-    def is_due(self) -> bool:
-        """Whether the next generation shall begin, or the connector has failed."""
-        return bool(self._failed) and (self._fatal is not None or not self.waiting())
-
-    def waiting(self) -> float:
-        """Seconds until the next generation may begin."""
-        return max(self._due_at - self._clock.now(), 0.0) if self._failed else 0.0
-
-    def given_up(self) -> ConnectException | None:
-        """What to raise when a task has failed too often."""
-        return self._fatal
-
-    def _given_up(self, task: int, failure: Failure) -> ConnectException:
-        most = self._config.restart_max_attempts
-        error = ConnectException(
-            f"connector {self._config.name} has FAILED: task {task} failed {most + 1} times in a row or "
-            f"within {self._config.restart_window_ms / 1000:g} s (restart.max.attempts is {most}): "
-            f"{failure.message}"
-        )
-        error.add_note(failure.trace)
-        return error
-
-
-def excused(
-    outcomes: Sequence[PartitionOutcome],
-    gone: Container[str],
-    overtaken: Container[TopicPartition] = (),
-) -> list[PartitionOutcome]:
-    """What became of a generation during which records vanished, without the failures that came of that.
-
-    A topic that vanishes while it is read, or records that retention removes before they are read, fail
-    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
-    nobody's attempts are spent, and the others are read again at once.
-
-    Args:
-        outcomes: as the tasks and the job report them.
-        gone: topics that are missing.
-        overtaken: partitions whose log begins behind what was to be read next.
-    """
-    return [
-        replace(outcome, failure=None)
-        if outcome.failure
-        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
-        else outcome
-        for outcome in outcomes
-    ]

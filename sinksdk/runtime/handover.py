@@ -2,7 +2,7 @@
 
 The newest driver wins in any case; that is what fencing is for. But a generation that is fenced in
 its middle loses what it has not committed, and a rolling deploy would do that each time. So the
-newcomer writes into the running generation's plan that it shall close, with itself as successor. The
+newcomer writes into the running generation's plan that it must close, with itself as successor. The
 tasks see it and flush; the older driver answers when they have ended, and ends itself. A driver that
 is dead, or frozen, does not answer; its silence is noticed by its heartbeats, which are watched for change.
 """
@@ -15,24 +15,24 @@ from collections.abc import Callable
 from sinksdk.context import ClosingReason
 from sinksdk.control.liveness import LOOK, MARGIN, Heartbeats, is_gone
 from sinksdk.engine.clock import WallClock
+from sinksdk.errors import FencedException
 from sinksdk.store import Conflict, Store, ask_to_close, table
 from sinksdk.store.keys import plan_key, task_count_key
 from sinksdk.store.records import Closing, GenerationPlan, TaskCountRecord
 
 log = logging.getLogger(__name__)
 
+_HANDOVER = 30.0  # seconds until a driver that asked to take over must have done so
+_HANDOVER_POLL = 0.25  # seconds
+
 
 class Handover:
-    """Asks whoever drives a connector to close, and waits for it.
+    """Asks whoever drives a connector to close, and waits for it; later it gives way to the next driver.
 
     Args:
-        store: where both meet.
-        connector: the connector's name.
-        driver: the newcomer's name.
-        clock: time.
-        wait: waits so many seconds; True when the newcomer itself was asked to end meanwhile.
+        driver: this driver's name.
+        wait: waits so many seconds; True when the process was asked to end meanwhile.
         graceful: seconds the running tasks have for closing.
-        is_gone: whether a driver is known not to run any more.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Handover:
         self._clock = clock
         self._wait = wait
         self._graceful = graceful
+        self._is_gone = is_gone
         self._heartbeats = Heartbeats(store, connector, clock, is_gone)
         self._is_logged = False
         self._plan: table.Row[GenerationPlan] | None = None  # as it was read last
@@ -78,6 +79,32 @@ class Handover:
                 self._withdraw()
                 return False
         return True
+
+    def yield_to(self, successor: str, is_newest: Callable[[], bool], on_wait: Callable[[], None]) -> None:
+        """Let a driver take over that has asked for it. One that does not come has died.
+
+        Args:
+            successor: its name.
+            is_newest: whether this driver's claim is still the newest.
+            on_wait: called again and again meanwhile.
+
+        Raises:
+            FencedException: it has taken over.
+        """
+        give_up = self._clock.now() + _HANDOVER
+        while self._clock.now() < give_up and not self._is_gone(successor):
+            if not is_newest():
+                raise FencedException(
+                    f"connector {self._connector}: driver {successor} has asked this one to give way, and "
+                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
+                )
+            on_wait()
+            self._clock.sleep(_HANDOVER_POLL)
+        log.warning(
+            "connector %s: driver %s asked to take over and never did; this one goes on",
+            self._connector,
+            successor,
+        )
 
     def _withdraw(self) -> None:
         """Nobody takes over after all: a driver that has not answered yet goes on."""
@@ -108,7 +135,7 @@ class Handover:
         return True
 
     def _ask(self, running: GenerationPlan) -> None:
-        """Write into its plan that it shall close for us. A reason that stands there already stays."""
+        """Write into its plan that it must close for this driver. A reason that is there already stays."""
         closing = running.closing or Closing(
             reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
         )

@@ -28,13 +28,7 @@ class PartitionLag:
     """One connector's partitions as the planner wants to know them.
 
     Args:
-        config: the connector's.
-        subscribed: tells the connector of topics it has not heard of.
-        status: remembers when records were first seen.
-        backoff: knows what may be discarded again.
-        tracker: told of ends, and of what was lost.
-        clock: time.
-        gaps: finds ranges that hold no record.
+        subscribed: tells the connector all its topics, whenever there is a new one.
         is_fixed: whether only what was there at the start is read.
     """
 
@@ -62,12 +56,7 @@ class PartitionLag:
         self._skipped: set[TopicPartition] = set()
 
     def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
-        """What waits, by partition.
-
-        Args:
-            claim: what is committed, and what is left to publish or discard.
-            available: what may be read.
-        """
+        """What waits, by partition, of what may be read."""
         self._subscribe({p.topic for p in available})
         if self._is_fixed:
             available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}

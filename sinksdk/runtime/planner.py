@@ -46,12 +46,7 @@ _SAME = 1 / 32  # densities that differ by less
 
 
 class Counted(NamedTuple):
-    """Records after the commit that were counted by reading them.
-
-    Args:
-        records: how many.
-        end: up to which offset.
-    """
+    """Records after the commit, up to ``end``, that were counted by reading them."""
 
     records: int
     end: int
@@ -62,11 +57,9 @@ class Backlog:
     """One partition as the planner sees it.
 
     Args:
-        partition: which.
         available: what the source holds.
         committed: next offset to read, None when nothing was ever committed.
         unsettled: tokens wait to be published or discarded.
-        status: what is remembered of it.
     """
 
     partition: TopicPartition
@@ -126,7 +119,6 @@ class Planner:
     """Decides by a connector's batch policy.
 
     Args:
-        policy: when waiting records are worth reading.
         max_records: most records one task reads in one generation, or one batch of each partition.
         skip_lost: go on where the source no longer has what follows the commit.
     """
@@ -200,8 +192,6 @@ class Planner:
         batch.
 
         Args:
-            ranges: the task's.
-            decision: what they are from.
             most: records that it should read now, if that is less than it may.
         """
         left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
@@ -328,32 +318,17 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
 def remember(
     status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
 ) -> PartitionStatus:
-    """What the next generation has to know of this one: the tail, and how often in a row it failed."""
+    """What the next plan has to know of a generation: the tail, and what was learned of gaps."""
     status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    if outcome.failure:
+        return status.model_copy(update={"tail": None})
     tail = None
-    committed = planned.start if outcome.committed is None else outcome.committed
-    if outcome.tail and not outcome.failure:
+    if outcome.tail:
+        committed = planned.start if outcome.committed is None else outcome.committed
         tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
-    density, in_vain = status.density, status.in_vain
-    if not outcome.failure:
-        density = _learned(status, planned, outcome)
-        in_vain = max(0, in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail)))
-    made_progress = committed > planned.start
-    failures = 0
-    retry = outcome.failure.retry if outcome.failure else None
-    if outcome.failure:  # what is only waited for is no failure, and no success either
-        failures = (0 if made_progress else status.failures) + (retry is None)
-    return status.model_copy(
-        update={
-            "tail": tail,
-            "density": density,
-            "in_vain": in_vain,
-            "failures": failures,
-            "error": outcome.failure.message if outcome.failure else None,
-            "trace": outcome.failure.trace if outcome.failure else None,
-            "retry": retry,
-        }
-    )
+    in_vain = status.in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail))
+    density = _learned(status, planned, outcome)
+    return status.model_copy(update={"tail": tail, "density": density, "in_vain": max(0, in_vain)})
 
 
 def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionOutcome) -> float | None:
@@ -389,8 +364,6 @@ def assign(
     for it.
 
     Args:
-        ranges: what a generation reads; a partition at most once.
-        max_tasks: ``tasks.max``.
         previous: task of each partition in the generation before.
 
     Returns:
@@ -417,11 +390,7 @@ _GROWTH: Final = 8  # times as many at most in the next turn: the first seconds 
 
 
 class Turns:
-    """One connector's generations, and how long they last.
-
-    Args:
-        seconds: that a generation should last at most, about; 0 for any time.
-    """
+    """How many records a generation may read, to last about so many seconds at most; 0 for any time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -433,10 +402,9 @@ class Turns:
         return self._most
 
     def record(self, seconds: float, *, is_cut: bool) -> None:
-        """A generation has ended.
+        """A generation has ended after so many seconds.
 
         Args:
-            seconds: how long it lasted.
             is_cut: whether it left records to the next one. One that did not says nothing of longer ones.
         """
         if not self._seconds or (seconds <= self._seconds and not is_cut):
@@ -446,12 +414,7 @@ class Turns:
 
 
 class GenerationPlanner:
-    """What a sink's next generation reads, and which of its tasks reads what.
-
-    Args:
-        planner: decides by the connector's batch policy.
-        seconds: as of :class:`Turns`.
-    """
+    """What a sink's next generation reads, and which task reads what; ``seconds`` as of :class:`Turns`."""
 
     def __init__(self, planner: Planner, seconds: float) -> None:
         self._planner = planner
@@ -479,7 +442,6 @@ class GenerationPlanner:
         """The tasks of a generation.
 
         Args:
-            decision: what it reads.
             configs: what each task's configuration differs in.
             previous: task of each partition in the generation before.
         """

@@ -9,61 +9,46 @@ from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
 from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
-from sinksdk.control.status import StatusKeeper
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.clock import WallClock
 from sinksdk.engine.source_outcome import SourceTaskOutcome
-from sinksdk.store import Store
-from sinksdk.store.generations import Claim
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.session import DriverSession
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress
 from sinksdk.support.measures import TaskMeasures
+
+# More than twelve imports: whatever is shown of a connector is written from here.
+
+Offsets = Mapping[TopicPartition, int]
 
 
 class SinkReporter:
     """Shows how one sink is doing. No decision rests on what it shows, and losing it costs no record.
 
     Args:
-        store: where history, totals and ends are kept.
-        connector: the connector's name.
-        listener: watches the driver.
-        status: written at each progress, if it is time.
-        ends: keeps where the source ends.
         sync: shows in a consumer group how far everything is published.
-        clock: time.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        connector: str,
-        *,
-        listener: Listener,
-        status: StatusKeeper,
-        ends: EndsKeeper,
-        sync: ConsumerGroupSync,
-        clock: WallClock,
-    ) -> None:
+    def __init__(self, session: DriverSession, listener: Listener, sync: ConsumerGroupSync) -> None:
         self.tracker = ProgressTracker()
         """What is shown of each partition."""
         self._listener = listener
-        self._status = status
-        self._ends = ends
+        self._status = session.status
+        self._ends = EndsKeeper(session.store, session.name, session.clock)
         self._sync = sync
-        self._history = HistoryKeeper(store, connector, clock)
-        self._totals = TotalsKeeper(store, connector)
+        self._history = HistoryKeeper(session.store, session.name, session.clock)
+        self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
         """Go on from what the drivers before have kept. Only after a claim has fenced them."""
         self._totals.catch_up()
         self._ends.catch_up()
 
-    def claimed(self, claim: Claim) -> None:
-        """These are the commits that the next generation begins with."""
-        committed = {p: entry.offset for p, entry in claim.committed.items()}
+    def claimed(self, committed: Offsets, visible: Offsets) -> None:
+        """These are the commits that the next generation begins with, and what of them is published."""
         self.tracker.committed(committed)
         self._ends.committed(committed)
-        self._sync.follow(claim.visible())
+        self._sync.follow(visible)
 
     def source_ends(self, ends: Ends) -> None:
         """The source ends there."""
@@ -111,23 +96,13 @@ class SinkReporter:
 
 
 class SourceReporter:
-    """Shows how one source is doing; as :class:`SinkReporter`.
+    """Shows how one source is doing; as :class:`SinkReporter`."""
 
-    Args:
-        store: where history and totals are kept.
-        connector: the connector's name.
-        listener: watches the driver.
-        status: written at each progress, if it is time.
-        clock: time.
-    """
-
-    def __init__(
-        self, store: Store, connector: str, listener: SourceListener, status: StatusKeeper, clock: WallClock
-    ) -> None:
+    def __init__(self, session: DriverSession, listener: SourceListener) -> None:
         self._listener = listener
-        self._status = status
-        self._history = HistoryKeeper(store, connector, clock)
-        self._totals = TotalsKeeper(store, connector)
+        self._status = session.status
+        self._history = HistoryKeeper(session.store, session.name, session.clock)
+        self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
         """Go on from what the drivers before have kept. Only after a claim has fenced them."""

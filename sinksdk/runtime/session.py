@@ -10,24 +10,22 @@ from typing import Any, Protocol, TypeVar
 
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.context import ClosingReason
-from sinksdk.control.connector_calls import CallExecutor, ConnectorCalls, ThreadExecutor
-from sinksdk.control.liveness import deregister, is_gone
-from sinksdk.control.liveness import register as register_driver
+from sinksdk.control import liveness
+from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.registry import deploy, register
-from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import StatusKeeper
-from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.runtime.backoff import PASSING, Waits
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
-from sinksdk.store import Store, identify
+from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
 
+# More than twelve imports: a driver's hold on its connector has an end in each of them.
+
 log = logging.getLogger(__name__)
 
-_HANDOVER = 30.0  # seconds until a driver that asked to take over must have done so
-_HANDOVER_POLL = 0.25  # seconds
 _SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
 _LONGEST = 15.0  # seconds between two attempts at a source that is away; Kafka's client waits as long itself
 _HEARD = 0.5  # seconds between two looks whether anybody needs the answer any more
@@ -58,88 +56,80 @@ class DriverSession:
     Making one registers the connector in the store, if it is not there yet, and reads its status.
 
     Args:
-        store: what must survive.
-        connector: the connector; its ``start`` and ``stop`` are called here.
+        environment: what the driver runs in.
+        connector: its ``start`` and ``stop`` are called here.
         config: its validated configuration.
         raw: the same as it was written.
-        clock: time.
-        signal: asks it to close.
-        requests: what an operator asks of it.
-        executors: make what runs the connector's own code.
-        record: where the configuration comes from, if it is the store's own; None: it becomes the store's
-            once the driver has claimed a generation.
-        meanwhile: called again and again while something is waited for; must not block.
-        waits: told once what the connector needed for its start is there.
     """
 
-    # More than eight parameters and ten attributes: whatever both kinds of drivers share meets here.
+    # More than ten attributes: whatever both kinds of drivers share meets here.
     def __init__(
-        self,
-        store: Store,
-        connector: Connector,
-        config: Settings,
-        raw: Mapping[str, Any],
-        *,
-        clock: WallClock,
-        signal: ClosingSignal,
-        requests: PendingRequests,
-        executors: Callable[[], CallExecutor] = ThreadExecutor,
-        record: ConnectorRecord | None = None,
-        meanwhile: Callable[[], None] = lambda: None,
-        waits: Waits | None = None,
+        self, environment: Environment, connector: Connector, config: Settings, raw: Mapping[str, Any]
     ) -> None:
-        self.store = store
-        self.clock = clock
-        self.signal = signal
-        self.generations = Generations(store, config.name)
+        self.name = config.name
+        self.graceful = config.graceful_timeout_ms / 1000
+        """Seconds that tasks have for closing."""
+        self.poll_interval = config.poll_interval_ms / 1000
+        """Seconds between two looks at what was not there."""
+        self.environment = environment
+        self.store, self.clock, self.signal = environment.store, environment.clock, environment.signal
+        self.generations = Generations(self.store, config.name)
         """The driver's hold on the connector's generations."""
-        self.requests = requests
+        self.requests = environment.requests_for(config.name)
         """What an operator asks."""
         self._connector = connector
         self._config = config
         self._raw = raw
-        self._record = record
-        self._meanwhile = meanwhile
-        self._waits = waits
+        self._meanwhile: Callable[[], None] = lambda: None
         self._source_waits = Waits(
             f"connector {config.name}",
-            clock,
-            first=config.poll_interval_ms / 1000,
+            self.clock,
+            first=self.poll_interval,
             longest=_LONGEST,
             after=_SILENCE,
         )
         self._is_source_away = False
-        self._calls = ConnectorCalls(connector, config.name, clock, executors)
-        known = record or register(store, config.name, raw)
-        connector.identity = ConnectorIdentity(identify(store), config.name, known.incarnation)
-        self._driver = register_driver()
+        self._calls = ConnectorCalls(connector, config.name, self.clock, environment.threads.calls)
+        known = environment.record or register(self.store, config.name, raw)
+        connector.identity = ConnectorIdentity(identify(self.store), config.name, known.incarnation)
+        self._driver = liveness.register()
         try:
-            self.status = StatusKeeper(store, config.name, self._driver, clock)
+            self.status = StatusKeeper(self.store, config.name, self._driver, self.clock)
         except BaseException:
-            deregister(self._driver)
+            liveness.deregister(self._driver)
             raise
+        self._handover = Handover(
+            self.store,
+            config.name,
+            self._driver,
+            clock=self.clock,
+            wait=self._wait_for_turn,
+            graceful=self.graceful,
+        )
 
-    def run(self, drive: Drive) -> ClosingReason | None:
-        """Start the connector, drive it once it is our turn, and stop it. Once.
+    def run(self, drive: Drive, meanwhile: Callable[[], None] = lambda: None) -> ClosingReason | None:
+        """Start the connector, drive it once it is this driver's turn, and stop it. Once.
 
         Args:
             drive: what a driver of its kind does.
+            meanwhile: called again and again while the session waits; must not block.
 
         Returns:
-            The same; None when he does not, or it never was our turn. STOP in place of DELETE: it cannot be
-            deleted yet, and was stopped only. REBALANCE: it is another connector by now, to be started.
+            What ``drive`` returns; None, too, if it never was this driver's turn. STOP in place of DELETE: it
+            cannot be deleted yet, and was stopped only. REBALANCE: another connector has its name by now, to
+            be started.
 
         Raises:
             FencedException: a newer driver has taken over.
             Exception: what ``start`` or ``drive`` raised; the status says FAILED.
         """
-        self.status.forgive()
-        if self._record is not None:
-            self.requests.follow(self._record)
+        self._meanwhile = meanwhile
+        if self.environment.record is not None:
+            self.requests.follow(self.environment.record)
         reason: ClosingReason | None = None
         try:
             self.call("start", lambda: self._connector.start(self._config))
-            if self._handover().await_turn():
+            if self._handover.await_turn():
                 reason = self._take_turn(drive)
                 if reason is ClosingReason.DELETE and self._has_unpublished():
                     reason = ClosingReason.STOP  # whoever deletes what does not run publishes first
@@ -152,7 +142,7 @@ class DriverSession:
                 self.status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
             raise
         finally:
-            deregister(self._driver)
+            liveness.deregister(self._driver)
             self._calls.stop(
                 is_deleted=reason is ClosingReason.DELETE,
                 timeout=self._config.connector_shutdown_timeout_ms / 1000,
@@ -213,7 +203,7 @@ class DriverSession:
         return configs
 
     def is_ended(self) -> bool:
-        """Whether the process shall end, or an operator wants the connector stopped."""
+        """Whether the process is to end, or an operator wants the connector stopped."""
         self.requests.look()
         return self.signal.is_final or self.requests.closing() is not None
 
@@ -225,10 +215,7 @@ class DriverSession:
         return self.is_ended()
 
     def patiently(self, ask: Callable[[], T]) -> T | None:
-        """What a question is answered with, asked again for as long as the answer is to try later.
-
-        Args:
-            ask: the question.
+        """Ask the source, again for as long as the answer is to try later.
 
         Returns:
             None when the end, or a rebalance, was asked for meanwhile.
@@ -262,7 +249,7 @@ class DriverSession:
         """Raise FencedException if a newer driver has claimed a generation.
 
         Args:
-            is_recent_enough: whether it does that none had a moment ago.
+            is_recent_enough: an answer of a moment ago will do.
         """
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
@@ -274,37 +261,27 @@ class DriverSession:
             FencedException: it has taken over.
         """
         successor = self.generations.yield_to_successor()
-        if successor is None:
-            return
-        give_up = self.clock.now() + _HANDOVER
-        while self.clock.now() < give_up and not is_gone(successor):
-            if not self.generations.is_newest():
-                raise FencedException(
-                    f"connector {self._config.name}: driver {successor} has asked this one to give way, and "
-                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
-                )
-            self.status.save_if_due()
-            self._meanwhile()
-            self.clock.sleep(_HANDOVER_POLL)
-        log.warning(
-            "connector %s: driver %s asked to take over and never did; this one goes on",
-            self._config.name,
-            successor,
-        )
+        if successor is not None:
+            self._handover.yield_to(successor, self.generations.is_newest, self._stay_alive)
+
+    def _stay_alive(self) -> None:
+        """Others see meanwhile that the driver lives."""
+        self.status.save_if_due()
+        self._meanwhile()
 
     def _take_turn(self, drive: Drive) -> ClosingReason | None:
         """Claim the first generation, make the configuration we bring the connector's, and drive."""
         claim = self.generations.claim()
-        if self._waits is not None:
-            self._waits.over()
-        if self._record is not None:
+        if self.environment.waits is not None:
+            self.environment.waits.over()
+        if self.environment.record is not None:
             # What was wanted while we started: a deletion that was finished before our claim, above all.
             self.requests.look_now()
             if (reason := self.requests.closing()) is not None:
                 return reason
         self.status.become("RUNNING")
         # Only after the claim: a driver that does not come to claim changes nothing.
-        record = self._record or deploy(self.store, self._config.name, self._raw, claim.generation)
+        record = self.environment.record or deploy(self.store, self._config.name, self._raw, claim.generation)
         log.info(
             "connector %s is RUNNING, configuration %d, from generation %d on",
             self._config.name,
@@ -319,16 +296,6 @@ class DriverSession:
             )
             return ClosingReason.REBALANCE
         return drive(claim, record)
-
-    def _handover(self) -> Handover:
-        return Handover(
-            self.store,
-            self._config.name,
-            self._driver,
-            clock=self.clock,
-            wait=self._wait_for_turn,
-            graceful=self._config.graceful_timeout_ms / 1000,
-        )
 
     def _wait_for_turn(self, timeout: float) -> bool:
         """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""

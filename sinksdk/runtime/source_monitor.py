@@ -1,30 +1,179 @@
-"""What a driver sees of its source: topics and partitions, how far they reach, and what is missing.
+"""What a driver sees of its source: topics and partitions, how far they reach, and what is missing (KIP-662).
 
-It is asked at once for whoever plans, and in the background while a generation runs.
+A topic is missing when it is not in the source. It is missing, too, when another one has its name: a topic
+that was deleted and created again begins at offset 0, and what follows the commit there is not what followed
+it before. One look is not enough to be certain, since what a broker says right after a topic's creation may
+be older than the topic: a topic must be missing in every look until the grace time is over.
+
+A regular expression may match nothing yet. Of the topics it matches, those that were read must stay.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Literal, Self
+from dataclasses import dataclass, field
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.ends import LOOK_INTERVAL
 from sinksdk.engine.clock import Clock
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.runtime.topics import Read, TopicWatch
 from sinksdk.support.threads import Background, in_a_thread
 from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import Snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
 
-Reset = Literal["earliest", "latest", "none"]
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the store says was read, before a look at the source began.
+
+    Args:
+        committed: next offset to read of each partition.
+        ids: id of each topic of which something was read.
+    """
+
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> set[str]:
+        """Topics of which something was read."""
+        return {*self.ids, *(partition.topic for partition in self.committed)}
+
+
+class TopicWatch:
+    """Knows which topics are missing as of the last look, and which for certain. Pure: it asks nothing.
+
+    Args:
+        grace: seconds for which a topic must be missing until that is certain.
+        waits: go on without it then (``missing.topic.policy=wait``), instead of failing.
+    """
+
+    def __init__(self, connector: str, subscription: Subscription, *, grace: float, waits: bool) -> None:
+        self.connector = connector
+        """The connector's name."""
+        self._subscription = subscription
+        self._grace = grace
+        self._waits = waits
+        self._problems: Mapping[str, str] = {}
+        self._since: dict[str, float] = {}
+        self._certain: frozenset[str] = frozenset()
+        self._has_warned_of_nothing = False
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Topics that were missing in the last look, certainly or not: nothing may be read of them."""
+        return frozenset(self._problems)
+
+    @property
+    def certain(self) -> frozenset[str]:
+        """Topics that have been missing for the grace time, in every look."""
+        return self._certain
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a topic is missing and may still turn out to be there."""
+        return self.gone != self._certain
+
+    @property
+    def recheck_at(self) -> float:
+        """When to look again at the latest, to be certain of what is in doubt; never: infinity."""
+        return min(
+            (self._since[topic] + self._grace for topic in self.gone - self._certain), default=math.inf
+        )
+
+    def see(self, snapshot: Snapshot, read: Read) -> None:
+        """Take in a look at the source. What was read must have been known before the look began."""
+        before, was_certain = self.gone, self._certain
+        self._problems = self._find(snapshot, read)
+        self._since = {topic: self._since.get(topic, snapshot.at) for topic in self._problems}
+        self._certain = frozenset(t for t, since in self._since.items() if snapshot.at - since >= self._grace)
+        self._log_changes(before, was_certain, is_nothing=not snapshot.partitions and not self._problems)
+
+    def alarm(self) -> MissingSourceTopicException | None:
+        """What ends the connector, once it is certain; None where it waits."""
+        if self._waits or not self._certain:
+            return None
+        return MissingSourceTopicException(self._certain, f"connector {self.connector}: {self._reasons()}")
+
+    def must_close(self, topics: set[str]) -> bool:
+        """Whether a generation that reads these topics must close."""
+        return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
+
+    def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:
+        """What is wrong with each topic that is missing."""
+        problems = dict(snapshot.absent)
+        there = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
+        for topic in sorted(read.topics - problems.keys()):
+            if not self._subscription.covers(topic):
+                continue
+            if self._subscription.regex and topic not in there:
+                problems[topic] = (
+                    f"the source no longer has topic {topic!r}, of which records were read: restore it, let "
+                    f"'topics.regex' not match it, or stop the connector and take back the topic's offsets"
+                )
+            elif (problem := _replaced(topic, snapshot, read)) is not None:
+                problems[topic] = problem
+        return problems
+
+    def _reasons(self) -> str:
+        """Of all that is certain; the source may say the same of several topics."""
+        return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self._certain)))
+
+    def _log_changes(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
+        for topic in sorted(self.gone - before):
+            log.warning(
+                "connector %s: topic %r is missing; it is looked for again for %g s (missing.topic.grace.ms)",
+                self.connector,
+                topic,
+                self._grace,
+            )
+        for topic in sorted(before - self.gone):
+            log.warning("connector %s: topic %r is back", self.connector, topic)
+        for topic in sorted(self._certain - was_certain if self._waits else ()):
+            log.error(
+                "connector %s goes on without topic %r until it is back, as missing.topic.policy says: %s",
+                self.connector,
+                topic,
+                self._problems[topic],
+            )
+        if is_nothing and self._subscription.regex and not self._has_warned_of_nothing:
+            self._has_warned_of_nothing = True
+            log.warning(
+                "connector %s: no topic with partitions matches 'topics.regex' yet; it is read once there is "
+                "one",
+                self.connector,
+            )
+
+
+def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
+    """Why a topic of this name is not the one that was read; None if nothing speaks against it."""
+    before, now = read.ids.get(topic), snapshot.ids.get(topic)
+    if before is not None and now is not None and before != now:
+        return (
+            f"topic {topic!r} was deleted and created again (its id is {now}, what was read had {before}): "
+            f"restore it, give the connector another name to read the new one from its start, or stop the "
+            f"connector and take back the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
+        )
+    for partition, committed in sorted(read.committed.items()):
+        if partition.topic != topic or partition in snapshot.unavailable:
+            continue
+        available = snapshot.partitions.get(partition)
+        end = available.end if available is not None else 0
+        if end < committed:
+            return (
+                f"{partition} is committed up to offset {committed}, but the source ends at {end}: the topic "
+                f"was deleted and created again, or its newest records were removed; restore it, give the "
+                f"connector another name to start afresh, or stop the connector and take back the topic's "
+                f"offsets ('sinksdk offsets alter NAME {partition}=')"
+            )
+    return None
 
 
 class EndOffsets:
@@ -36,7 +185,7 @@ class EndOffsets:
     """
 
     def __init__(self, *, is_fixed: bool) -> None:
-        self._is_fixed = is_fixed
+        self.is_fixed = is_fixed
         self._first: dict[TopicPartition, OffsetRange] | None = None
         self._awaited: frozenset[TopicPartition] = frozenset()
 
@@ -52,20 +201,14 @@ class EndOffsets:
         *,
         is_in_doubt: bool,
     ) -> dict[TopicPartition, OffsetRange]:
-        """What may be read of what is available; nothing while the first look has left a topic in doubt.
-
-        Args:
-            available: what the source holds.
-            unavailable: partitions that could not be asked for.
-            is_in_doubt: whether a topic is missing that may still turn out to be there.
-        """
+        """What may be read of what is available; nothing while the first look has left a topic in doubt."""
         if self._first is None:
             # A connector that is started again and again, and fails each time, must not leave a file of
             # the other topics' first records behind each time.
             if is_in_doubt:
                 return {}
             self._first, self._awaited = available, unavailable
-        if not self._is_fixed:
+        if not self.is_fixed:
             return available
         # What could not be asked at first is read up to where it ends once it can be.
         answering = self._awaited & (available.keys() - self._first.keys())
@@ -78,14 +221,9 @@ class EndOffsets:
 
 
 class SourceMonitor:
-    """One driver's view of its source. All methods are the driver thread's.
+    """One driver's view of its source, for its own thread; one thread at a time asks the source.
 
     Args:
-        source: is asked by one thread at a time.
-        subscription: for what.
-        topics: knows which topics are missing; told of each snapshot.
-        clock: time.
-        interval: seconds between two refreshes in the background.
         background: runs a refresh while the driver goes on.
         is_fixed: as of :class:`EndOffsets`.
     """
@@ -93,58 +231,32 @@ class SourceMonitor:
     # More than ten attributes: what is known, and what a refresh in the background needs, change together.
     def __init__(
         self,
-        source: Source,
-        subscription: Subscription,
-        topics: TopicWatch,
-        *,
-        clock: Clock,
-        interval: float,
-        background: Background,
-        is_fixed: bool = False,
-    ) -> None:
-        self.topics = topics
-        """Knows what is missing as of the last snapshot."""
-        self.end_offsets = EndOffsets(is_fixed=is_fixed)
-        """Up to which offsets the driver reads."""
-        self._source = source
-        self._subscription = subscription
-        self._clock = clock
-        self._interval = interval
-        self._background = background
-        self._read = Read()
-        self._snapshot = Snapshot(0.0, {})
-        self._next = 0.0
-        self._asking = threading.Lock()
-        self._refresh: Future[Snapshot] | None = None
-
-    @classmethod
-    def of(
-        cls,
         config: ConnectorConfig,
         source: Source,
         clock: Clock,
         background: Background = in_a_thread,
         *,
         is_fixed: bool = False,
-    ) -> Self:
-        """As a connector's configuration says."""
-        subscription = Subscription(config.topics, config.topics_regex)
-        topics = TopicWatch(
+    ) -> None:
+        self._subscription = Subscription(config.topics, config.topics_regex)
+        self.topics = TopicWatch(
             config.name,
-            subscription,
+            self._subscription,
             grace=config.missing_topic_grace_ms / 1000,
             waits=config.missing_topic_policy == "wait",
         )
-        interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
-        return cls(
-            source,
-            subscription,
-            topics,
-            clock=clock,
-            interval=interval,
-            background=background,
-            is_fixed=is_fixed,
-        )
+        """Knows what is missing as of the last snapshot."""
+        self.end_offsets = EndOffsets(is_fixed=is_fixed)
+        """Up to which offsets the driver reads."""
+        self._source = source
+        self._clock = clock
+        self._interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
+        self._background = background
+        self._read = Read()
+        self._snapshot = Snapshot(0.0, {})
+        self._next = 0.0
+        self._asking = threading.Lock()
+        self._refresh: Future[Snapshot] | None = None
 
     @property
     def ids(self) -> Mapping[str, str]:
@@ -190,7 +302,7 @@ class SourceMonitor:
         return self.end_offsets.limit(available, self.unavailable, is_in_doubt=is_in_doubt)
 
     def gone_of(self, topics: set[str]) -> set[str]:
-        """Ask now which of these topics are missing, certainly or not. None if the source cannot tell."""
+        """Ask now which of these topics are missing, certainly or not; empty if the source cannot tell."""
         try:
             self.refresh()
         except ConnectException as error:
@@ -199,11 +311,7 @@ class SourceMonitor:
         return topics & self.topics.gone
 
     def overtaken(self, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Partitions that began, in the last snapshot, only behind what was to be read of them next.
-
-        Args:
-            positions: the offset to be read next of each partition.
-        """
+        """Partitions that began, in the last snapshot, only behind the offset that was to be read next."""
         return {
             partition
             for partition, position in positions.items()
@@ -259,55 +367,3 @@ class SourceMonitor:
 
         self._refresh = refresh
         self._background(run)
-
-
-def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """What a group has committed of these partitions, if nobody can commit more to it.
-
-    Raises:
-        ConfigException: somebody still can.
-        RetriableException: nobody answers.
-    """
-    offsets = group.offsets(partitions)
-    if group.is_in_use(offsets):
-        raise ConfigException(
-            f"'offset.source' is 'group', but {group} is in use: does the connector still run in Kafka "
-            f"Connect? Records would be read twice: stop it first; nothing was read"
-        )
-    return offsets
-
-
-def first_positions(
-    available: Mapping[TopicPartition, OffsetRange],
-    reset: Reset,
-    group: Mapping[TopicPartition, int] | None = None,
-) -> dict[TopicPartition, int]:
-    """Offsets to begin at; a partition that is not named begins at its first record.
-
-    Args:
-        available: what the source holds of partitions without a commit.
-        reset: where to begin where ``group`` has nothing.
-        group: offsets another consumer has committed.
-
-    Raises:
-        ConfigException: a group's offset is beyond what the source holds, or ``reset`` is
-            ``none`` and a partition has no offset.
-    """
-    positions = {p: offset for p, offset in (group or {}).items() if p in available}
-    for partition, offset in positions.items():
-        end = available[partition].end
-        if offset > end:
-            raise ConfigException(
-                f"{partition}: the consumer group is at offset {offset}, but the source ends at {end}: the "
-                f"topic was deleted and created again; reset the group's offset, or take 'offset.source' out"
-            )
-    unknown = sorted(available.keys() - positions.keys())
-    if unknown and reset == "none":
-        raise ConfigException(
-            f"{', '.join(map(str, unknown))}: nothing is committed, and auto.offset.reset is 'none': set it "
-            f"to 'earliest' or 'latest', or give the connector the offsets of a consumer group with "
-            f"offset.source=group"
-        )
-    if reset == "latest":
-        positions |= {partition: available[partition].end for partition in unknown}
-    return positions

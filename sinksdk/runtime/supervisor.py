@@ -1,4 +1,4 @@
-"""Watches over one running generation, of a sink or a source: newer drivers, closing, its end."""
+"""Runs one generation, of a sink or a source, to its end: newer drivers, closing, its job."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.history import task_progress
-from sinksdk.control.requests import ClosingSignal
-from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
-from sinksdk.store import Store, StoreRefused, StoreUnavailable
-from sinksdk.store.generations import Generations
+from sinksdk.runtime.session import DriverSession
+from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.support.logs import Outage
@@ -25,9 +23,6 @@ _LOOK = 0.1  # seconds between looks whether the job has ended
 _ASK = 1.0  # seconds between looks into a near store: progress, newer drivers
 _GRACE = 2.0  # seconds beyond the tasks' own time-out until their job is cancelled
 _CANCELLED = 30.0  # seconds a cancelled job may take to end
-
-Look = Callable[[], ClosingReason | None]
-"""Says why the generation is to close, if it is."""
 
 Rows = Mapping[int, TaskProgress]
 """What the tasks of a generation have reported so far, by number; those that have not begun are missing."""
@@ -56,7 +51,7 @@ Report = TypeVar("Report", bound=TaskReport)
 Report_co = TypeVar("Report_co", bound=TaskReport, covariant=True)
 
 
-class RunningJob(Protocol):
+class RunningTasks(Protocol[Report_co]):
     """A generation's job."""
 
     def wait(self, timeout: float) -> bool:
@@ -67,97 +62,146 @@ class RunningJob(Protocol):
         """End it at once; nothing is cleaned up."""
         ...
 
-
-class RunningTasks(RunningJob, Protocol[Report_co]):
-    """A generation's job whose tasks report."""
-
     def results(self) -> Sequence[Report_co]:
         """What its tasks reported. Raises ConnectException when the job itself failed."""
         ...
 
 
-class GenerationWatch:
-    """Watches over one generation until its job has ended.
+class Launches(Protocol[Report_co]):
+    """Starts the jobs of a connector's generations."""
+
+    def launch(self, plan: GenerationPlan) -> RunningTasks[Report_co]:
+        """Start one; it runs on its own."""
+        ...
+
+
+class Ended(NamedTuple, Generic[Report]):
+    """What is known of a generation that has ended.
 
     Args:
-        store: how often it may be asked.
-        connector: the connector's name.
-        generations: the driver's hold on it.
-        signal: asks to close.
-        graceful: seconds the tasks have for closing.
-        on_closing: told that the tasks were asked to close.
-        clock: time.
+        reports: what its tasks reported; nothing when the job failed.
+        rows: their progress.
+        measures: what they have measured, by their numbers.
+        failure: why the job failed, if it did and was not cancelled.
+        away: what was away when the job failed, and comes back by itself: no task has failed then.
+        hung: where each task hangs whose author's code does not come back.
+        is_cancelled: whether the job was cancelled.
+        began: when its job had been launched, on the clock.
+        closing_seconds: from the request to close until the end; None if there was none.
+    """
+
+    reports: Sequence[Report]
+    rows: Rows
+    measures: Mapping[int, TaskMeasures]
+    failure: Failure | None
+    away: RetriableException | None
+    hung: Mapping[int, Failure]
+    is_cancelled: bool
+    began: float
+    closing_seconds: float | None
+
+
+class Supervisor:
+    """Runs one generation to its end.
+
+    Args:
+        look: why the generation is to close, if it is, given what its tasks report. Called every second or
+            so; must not block. What the store does not answer is asked again.
+        on_closing: called when the tasks were asked to close.
     """
 
     def __init__(
         self,
-        store: Store,
-        connector: str,
-        generations: Generations,
-        signal: ClosingSignal,
-        *,
-        graceful: float,
+        session: DriverSession,
+        look: Callable[[Rows], ClosingReason | None],
         on_closing: Callable[[ClosingReason], None],
-        clock: WallClock,
     ) -> None:
-        self._connector = connector
-        self._generations = generations
-        self._signal = signal
-        self._graceful = graceful
+        self._session = session
+        self._look_at_tasks = look
         self._on_closing = on_closing
-        self._clock = clock
         self._is_followed = False
-        self.asked: float | None = None
-        """When the tasks were asked to close, on the clock; None if they never were."""
-        self._outage = Outage(log, f"watching over the generation of connector {connector}")
-        self._ask = max(
-            _ASK, store.closing_poll / 2
-        )  # a store that is paid by the request is asked less often
+        self._asked: float | None = None
+        self._hung: dict[int, Failure] = {}
+        self._outage = Outage(log, f"watching over the generation of connector {session.name}")
+        # A store that is paid by the request is asked less often.
+        self._interval = max(_ASK, session.store.closing_poll / 2)
 
-    def run(self, running: RunningJob, plan: GenerationPlan, look: Look) -> bool:
-        """Wait for the end of the job.
+    def run(
+        self,
+        launcher: Launches[Report],
+        plan: GenerationPlan,
+        is_to_replan: Callable[[], bool] = lambda: False,
+    ) -> Ended[Report] | None:
+        """Launch the job, and wait for its end.
 
         Args:
-            running: the job.
-            plan: its generation's.
-            look: looks at the tasks. Called every second or so; must not block. What the store does not
-                answer is asked again.
+            is_to_replan: whether a launch that has failed is no failure of the connector.
 
         Returns:
-            Whether it had to be cancelled.
+            None where the job could not be launched: it is to be planned again.
 
         Raises:
             FencedException: a newer driver exists; the job was cancelled.
+            ConfigException: the executors cannot run its tasks.
         """
+        session = self._session
         try:
-            return self._watch(running, plan, look)
+            running = launcher.launch(plan)
+        except ConnectException as error:
+            if not isinstance(error, RetriableException) and not is_to_replan():
+                raise
+            log.info("connector %s: %s; planned again", session.name, error)
+            session.signal.wait(session.poll_interval)
+            return None
+        began = session.clock.now()
+        try:
+            is_cancelled = self._watch(running, plan)
         except BaseException:
             self._cancel(running)  # nobody watches it any more
             raise
+        reports: Sequence[Report] = ()
+        failure: Failure | None = None
+        away: RetriableException | None = None
+        try:
+            reports = running.results()
+        except ConfigException:
+            raise  # no attempt would do any better
+        except RetriableException as error:
+            away = error
+        except ConnectException as error:
+            if not is_cancelled:
+                log.warning("generation %d: %s", plan.generation, error, exc_info=True)
+                failure = Failure.of(error, shared=True)
+        rows = self._rows(plan)
+        measures = {task: row.measures for task, row in rows.items()}
+        measures |= {report.task: report.measures for report in reports if report.attempt}
+        took = None if self._asked is None else session.clock.now() - self._asked
+        return Ended(reports, rows, measures, failure, away, self._hung, is_cancelled, began, took)
 
-    def _watch(self, running: RunningJob, plan: GenerationPlan, look: Look) -> bool:
+    def _watch(self, running: RunningTasks[Report], plan: GenerationPlan) -> bool:
+        """Wait for the end of the job; whether it had to be cancelled."""
         cancel_at: float | None = None
         next_ask = next_closing = 0.0
         while not running.wait(_LOOK):
-            now = self._clock.now()
+            now = self._session.clock.now()
             if now >= next_ask:
-                next_ask = now + self._ask
-                self._patiently(plan, lambda: self._look(plan, look))
-            must_close = self._signal.reason is not None or self._is_followed
-            if must_close and self.asked is None and now >= next_closing:
-                next_closing = now + self._ask
+                next_ask = now + self._interval
+                self._patiently(plan, lambda: self._look(plan))
+            must_close = self._session.signal.reason is not None or self._is_followed
+            if must_close and self._asked is None and now >= next_closing:
+                next_closing = now + self._interval
                 self._patiently(plan, self._ask_to_close)
-                if self.asked is not None or self._signal.is_final:
+                if self._asked is not None or self._session.signal.is_final:
                     # The end of the process waits for no store. Any other closing does: the tasks have not
                     # heard of it, and what they do is not lost.
-                    cancel_at = cancel_at or now + self._graceful + _GRACE
+                    cancel_at = cancel_at or now + self._session.graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
                     "connector %s, generation %d did not close within %g s; its job is cancelled, what was "
                     "not committed is read again",
-                    self._connector,
+                    self._session.name,
                     plan.generation,
-                    self._graceful,
+                    self._session.graceful,
                 )
                 self._cancel(running)
                 return True
@@ -171,136 +215,42 @@ class GenerationWatch:
         except (StoreUnavailable, StoreRefused) as error:
             self._outage.failed("generation %d: %s; looking again", plan.generation, error)
 
-    def _look(self, plan: GenerationPlan, look: Look) -> None:
-        if not self._generations.is_newest():
+    def _look(self, plan: GenerationPlan) -> None:
+        if not self._session.generations.is_newest():
             raise FencedException(
-                f"connector {self._connector}: a newer driver took over while generation "
+                f"connector {self._session.name}: a newer driver took over while generation "
                 f"{plan.generation} ran"
             )
-        if not self._is_followed and (successor := self._generations.successor()) is not None:
+        if not self._is_followed and (successor := self._session.generations.successor()) is not None:
             log.warning(
                 "connector %s: driver %s takes over; generation %d closes, then this driver ends",
-                self._connector,
+                self._session.name,
                 successor,
                 plan.generation,
             )
             self._is_followed = True
-        reason = look()
-        if self._signal.reason is None and reason is not None:
-            self._signal.ask(reason, final=False)  # the driver decides what comes after
+        reason = self._look_at_tasks(self._rows(plan))
+        if self._session.signal.reason is None and reason is not None:
+            self._session.signal.ask(reason, final=False)  # the driver decides what comes after
 
     def _ask_to_close(self) -> None:
-        reason, now = self._signal.reason or ClosingReason.REBALANCE, self._clock.now()
-        self._generations.ask_to_close(
-            Closing(reason=reason, timeout=self._graceful, asked=self._clock.time())
+        reason, now = self._session.signal.reason or ClosingReason.REBALANCE, self._session.clock.now()
+        self._session.generations.ask_to_close(
+            Closing(reason=reason, timeout=self._session.graceful, asked=self._session.clock.time())
         )
-        self.asked = now
+        self._asked = now
         self._on_closing(reason)
 
-    def _cancel(self, running: RunningJob) -> None:
+    def _cancel(self, running: RunningTasks[Report]) -> None:
         running.cancel()
         running.wait(_CANCELLED)
 
-
-class Ended(NamedTuple, Generic[Report]):
-    """What is known of a generation that has ended.
-
-    Args:
-        reports: what its tasks reported; nothing when the job failed.
-        rows: their progress.
-        failure: why the job failed, if it did and was not cancelled.
-        is_cancelled: whether it was cancelled.
-    """
-
-    reports: Sequence[Report]
-    rows: Rows
-    failure: Failure | None
-    is_cancelled: bool
-
-
-class Supervisor(Generic[Report]):
-    """Runs one generation to its end.
-
-    Args:
-        store: where its tasks write their progress.
-        connector: the connector's name.
-        generations: the driver's hold on it.
-        signal: asks to close.
-        graceful: seconds the tasks have for closing.
-        look: why the generation is to close, if it is, given what its tasks report. Called every second or
-            so; must not block.
-        on_closing: told that the tasks were asked to close.
-        clock: time.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        connector: str,
-        generations: Generations,
-        signal: ClosingSignal,
-        *,
-        graceful: float,
-        look: Callable[[Rows], ClosingReason | None],
-        on_closing: Callable[[ClosingReason], None],
-        clock: WallClock,
-    ) -> None:
-        self._store = store
-        self._connector = connector
-        self._watch = GenerationWatch(
-            store,
-            connector,
-            generations,
-            signal,
-            graceful=graceful,
-            on_closing=on_closing,
-            clock=clock,
-        )
-        self._look = look
-        self._clock = clock
-        self.measures: Mapping[int, TaskMeasures] = {}
-        """What the tasks have measured, by their numbers, once the generation has ended."""
-        self.away: RetriableException | None = None
-        """What was away when the job failed, and comes back by itself: nobody has failed then."""
-        self.hung: dict[int, Failure] = {}
-        """Where each task hangs whose author's code does not come back."""
-
-    @property
-    def closing_seconds(self) -> float | None:
-        """Seconds since the tasks were asked to close; None if they never were."""
-        return None if self._watch.asked is None else self._clock.now() - self._watch.asked
-
-    def run(self, running: RunningTasks[Report], plan: GenerationPlan) -> Ended[Report]:
-        """Wait for the end.
-
-        Raises:
-            FencedException: a newer driver exists; the job was cancelled.
-            ConfigException: the executors cannot run its tasks.
-        """
-        is_cancelled = self._watch.run(running, plan, lambda: self._look(self._rows(plan)))
-        reports: Sequence[Report] = ()
-        failure: Failure | None = None
-        try:
-            reports = running.results()
-        except ConfigException:
-            raise  # no attempt would do any better
-        except RetriableException as error:
-            self.away = error
-        except ConnectException as error:
-            if not is_cancelled:
-                log.warning("generation %d: %s", plan.generation, error, exc_info=True)
-                failure = Failure.of(error, shared=True)
-        rows = self._rows(plan)
-        self.measures = {task: row.measures for task, row in rows.items()}
-        self.measures |= {report.task: report.measures for report in reports if report.attempt}
-        return Ended(reports, rows, failure, is_cancelled)
-
     def _rows(self, plan: GenerationPlan) -> Rows:
         """What the generation's tasks have reported so far; where one of them hangs is logged."""
-        rows = task_progress(self._store, self._connector, len(plan.tasks))
+        rows = task_progress(self._session.store, self._session.name, len(plan.tasks))
         found = {task: row for task, row in rows.items() if row.generation == plan.generation}
         for task, row in found.items():
-            if row.hangs is not None and task not in self.hung:
+            if row.hangs is not None and task not in self._hung:
                 log.error("%s", row.hangs)
-                self.hung[task] = Failure(ConnectException.__name__, row.hangs.splitlines()[0], row.hangs)
+                self._hung[task] = Failure(ConnectException.__name__, row.hangs.splitlines()[0], row.hangs)
         return found

@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
+from sinksdk.context import ClosingReason
 from sinksdk.control import registry
 from sinksdk.control.info import connector_info
 from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.runtime.runner import ConnectorRunner
-from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store import Store, StoreUnavailable
 from sinksdk.support.logs import Outage
 
@@ -33,27 +34,64 @@ Workers = Callable[[str], WorkerConnector]
 """Makes what runs a connector, by its name."""
 
 
+class ConnectorRunner:
+    """Runs one connector's driver in the background. A runner starts once."""
+
+    def __init__(self, driver: Driver, *, until_caught_up: bool = False) -> None:
+        self._driver = driver
+        self._until_caught_up = until_caught_up
+        self._ended: Future[None] = Future()
+        # A daemon: a process whose main thread ends does not wait for calls into Spark that hang.
+        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
+
+    def start(self) -> None:
+        """Start running. Raises RuntimeError when it was started before."""
+        self._thread.start()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the end.
+
+        Args:
+            timeout: seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            Whether it has ended, without an exception.
+
+        Raises:
+            MissingSourceTopicException: a subscribed topic is not there, or no longer: ``topics`` names it.
+            FencedException: a newer driver has taken over.
+            Exception: whatever else ended it; each time it is asked.
+        """
+        if timeout != 0:
+            wait([self._ended], timeout)
+        if not self._ended.done():
+            return False
+        self._ended.result()
+        return True
+
+    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+        """Ask for the end: what runs flushes, commits and closes first. Does not wait for it."""
+        self._driver.close(reason)
+
+    def _run(self) -> None:
+        try:
+            self._driver.run(until_caught_up=self._until_caught_up)
+        except BaseException as error:  # noqa: BLE001 - raised again where somebody waits for the end
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+
 @dataclass(slots=True)
 class _Life:
-    """A connector in this process.
-
-    Args:
-        runner: runs it.
-        ended_at: when that was found to have ended.
-    """
+    """A connector in this process, and when, on the clock, it was found to have ended."""
 
     runner: ConnectorRunner
     ended_at: float | None = None
 
 
 class Worker:
-    """Runs whatever connectors the store has, and those it gets, until it is closed.
-
-    Args:
-        store: whose connectors.
-        workers: make what runs them.
-        clock: time.
-    """
+    """Runs whatever connectors the store has, and those it gets, until it is closed."""
 
     def __init__(self, store: Store, workers: Workers, *, clock: WallClock | None = None) -> None:
         self._store = store
@@ -145,7 +183,7 @@ class Worker:
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:
-    """Whether its life here is over; why is told."""
+    """Whether it has ended here; why is logged."""
     try:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:

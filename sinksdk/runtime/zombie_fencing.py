@@ -1,4 +1,4 @@
-"""KIP-618's round of fencing before a source's tasks start: nobody who may still write does so any more."""
+"""KIP-618's round of fencing before a source's tasks start: tasks from before can write nothing more."""
 
 from __future__ import annotations
 
@@ -23,32 +23,21 @@ Wait = Callable[[Callable[[], float]], bool]
 
 
 class ZombieFencing:
-    """Fences the tasks before those that a driver is about to start.
+    """Fences the tasks before those that a driver is about to start."""
 
-    Args:
-        session: the driver's hold on the connector.
-        config: the connector's.
-        target: where its records go.
-        backoff: seconds between two attempts.
-        wait: waits between them.
-    """
-
-    def __init__(
-        self,
-        session: DriverSession,
-        config: SourceConnectorConfig,
-        target: Target,
-        backoff: Backoff,
-        wait: Wait,
-    ) -> None:
+    def __init__(self, session: DriverSession, config: SourceConnectorConfig, target: Target) -> None:
         self._session = session
         self._config = config
         self._target = target
-        self._backoff = backoff
-        self._wait = wait
+        self._backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
 
-    def fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+    def fence(
+        self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]], wait: Wait
+    ) -> bool:
         """Until it is done nothing is planned.
+
+        Args:
+            wait: called between two attempts.
 
         Returns:
             False when the end was asked for meanwhile.
@@ -75,7 +64,7 @@ class ZombieFencing:
                 delay,
                 problem,
             )
-            if not self._wait(countdown(self._session.clock, delay)):
+            if not wait(countdown(self._session.clock, delay)):
                 return False
         return not self._session.is_unwanted()
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sinksdk.control.sink_offsets import Sinks
 from sinksdk.control.source_offsets import Targets
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.runtime.backoff import told
+from sinksdk.runtime.backoff import in_words
 from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials, is_loopback
 from sinksdk.settings.references import ConfigProviders

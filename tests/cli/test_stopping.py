@@ -18,6 +18,7 @@ from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import absolute_store_url
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
@@ -101,7 +102,7 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand:
+def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand[TaskResult]:
     topics = TopicDirectory(here.topic())
     place = Place(lambda: topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
     deployment, ready = prepare(here.config(), place, lambda _: None)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sinksdk import ClosingReason
 from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.sink_supervisor import RunningGeneration
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.outcomes import RunningGeneration
 from sinksdk.settings.plugins import connector_class
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -80,7 +81,7 @@ def driver_of(
     spec = GenerationSpec(site.store, identify(store), config.name, 0)
     launcher = RecordingLauncher(SparkLauncher(spark, source, connector.columns(config), spec))
     driver = ConnectorDriver(
-        store=store,
+        Environment(store),
         source=source,
         connector=connector,
         config=config,

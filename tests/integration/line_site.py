@@ -12,8 +12,9 @@ from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_o
 from sinksdk.control.progress import PartitionView, Silent
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.runner import ConnectorRunner
-from sinksdk.runtime.sink_supervisor import RunningGeneration
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.outcomes import RunningGeneration
+from sinksdk.runtime.worker import ConnectorRunner
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store, table
@@ -122,7 +123,7 @@ class LineSite:
         spec = GenerationSpec(self._store, identify(store), config.name, 0, (str(_ROOT),))
         connector = LineSink()
         self.driver = ConnectorDriver(
-            store=store,
+            Environment(store, clock=self._clock),
             source=source,
             connector=connector,
             config=config,
@@ -132,7 +133,6 @@ class LineSite:
                 self.launched,
             ),
             listener=watcher,
-            clock=self._clock,
         )
         runner = ConnectorRunner(self.driver, until_caught_up=until_caught_up)
         runner.start()

@@ -15,6 +15,7 @@ import pytest
 from sinksdk import ClosingReason, OffsetRange, TopicPartition
 from sinksdk.control import registry
 from sinksdk.engine.source_outcome import End
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.spark.generation_job import SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -50,7 +51,7 @@ class Site:
         target = TopicDirectoryTarget(str(self.topics))
         spec = GenerationSpec(self.url, identify(self.store), "numbers", 0, (str(Path.cwd()),), target=target)
         self.driver = SourceDriver(
-            store=self.store,
+            Environment(self.store),
             connector=CountingSource(),
             config=CountingConfig.parse(raw),
             raw=raw,

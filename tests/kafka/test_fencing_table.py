@@ -11,6 +11,7 @@ from sinksdk import ConnectException, FencedException
 from sinksdk.engine import TaskName
 from sinksdk.engine.source_outcome import End
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.source.positions import SourcePosition
@@ -101,14 +102,19 @@ class Scene:
         fencing = Fencing(target or self.target)
         raw = {key: str(value) for key, value in self.raw.items()}
         driver = SourceDriver(
-            store=self.store, connector=connector, config=self.config, raw=raw, target=fencing, launcher=self
+            Environment(self.store),
+            connector=connector,
+            config=self.config,
+            raw=raw,
+            target=fencing,
+            launcher=self,
         )
         self._close = driver.close
         driver.run()
         return fencing.fenced
 
     def launch(self, plan: GenerationPlan) -> Ended:
-        """See :class:`~sinksdk.runtime.source_session.SourceLauncher`."""
+        """See :class:`~sinksdk.runtime.outcomes.SourceLauncher`."""
         self.plans.append(plan)
         self._close()
         return Ended()

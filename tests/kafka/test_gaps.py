@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from sinksdk import BatchPolicy, ConnectorConfig, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
 from sinksdk.store import MemoryStore, committed_offsets
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
@@ -73,7 +74,7 @@ def test_one_record_transactions_cost_few_jobs_per_file_and_are_hardly_ever_read
     launcher = FromKafka(MemoryStore(), Short)
     launcher.topic, launcher.bootstrap = topic, bootstrap
     launcher.driver = ConnectorDriver(
-        store=launcher.store,
+        Environment(launcher.store),
         source=KafkaSource(KafkaClient(bootstrap)),
         connector=Whole(),
         config=ConnectorConfig.parse(raw),

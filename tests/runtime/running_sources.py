@@ -13,6 +13,7 @@ from sinksdk import ClosingReason, ConnectException
 from sinksdk.control.progress import SourceTaskView
 from sinksdk.engine import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -214,7 +215,7 @@ class Running:
         self.error: BaseException | None = None
         self.reason: ClosingReason | None = None
         self.driver = SourceDriver(
-            store=store,
+            Environment(store),
             connector=self.connector,
             config=CountingConfig.parse(self.raw),
             raw=self.raw,

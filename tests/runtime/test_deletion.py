@@ -26,6 +26,8 @@ from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment, Threads
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.generations import Generations, UnpublishedException
@@ -149,30 +151,26 @@ class Scene:
         self.herder = Herder(self.store)
         self.source = Source({P0: 10})
         self.signal = HandSignal(self.clock)
+        self.environment = Environment(
+            self.store, self.clock, Threads(calls=InlineExecutor), lambda: 1.0, self.signal
+        )
         self.herder.create("c", RAW)
         self.run_a_while()
 
-    def driver(
-        self, record: ConnectorRecord | None, requests: Any = None, connector: Connector | None = None
-    ) -> ConnectorDriver:
-        raw = record.config if record else RAW
+    def driver(self, environment: Environment, connector: Connector | None = None) -> ConnectorDriver:
+        raw = environment.record.config if environment.record else RAW
         return ConnectorDriver(
-            store=self.store,
+            environment,
             source=self.source,
             connector=connector or Connector(),
             config=ConnectorConfig.parse(raw),
             raw=raw,
             launcher=InProcess(self.store, TwoPhase),
             group=self.group,
-            clock=self.clock,
-            signal=self.signal,
-            executors=InlineExecutor,
-            requests=requests,
-            record=record,
         )
 
     def run_a_while(self) -> None:
-        self.driver(None).run(until_caught_up=True)
+        self.driver(self.environment).run(until_caught_up=True)
 
     def leave_unpublished(self, end: int = 15) -> None:
         """More is read and committed, and then the outside world goes away."""
@@ -184,21 +182,11 @@ class Scene:
         self.outside.calls.clear()
 
     def worker(self, **options: Any) -> WorkerConnector:
-        return WorkerConnector(
-            self.store,
-            "c",
-            connectors=lambda record: (Connector(), ConnectorConfig.parse(record.config)),
-            **{
-                "drivers": self.driver,
-                "groups": lambda record: self.group,
-                "stays": True,
-                "signal": self.signal,
-                "clock": self.clock,
-                "executors": InlineExecutor,
-                "jitter": lambda: 1.0,
-                **options,
-            },
+        openers = Openers(
+            lambda record: (Connector(), ConnectorConfig.parse(record.config)), lambda record: self.group
         )
+        parts = {"drivers": self.driver, "openers": openers, "stays": True, **options}
+        return WorkerConnector(self.environment, "c", **parts)
 
     def is_gone(self) -> bool:
         return self.store.list("connectors/c/") == [task_count_key("c")]
@@ -256,8 +244,8 @@ def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scen
                 scene.worker(drivers=None, stays=False).run()
             started.append((self.identity.incarnation, config.name))
 
-    def driver(record: ConnectorRecord | None, requests: Any) -> ConnectorDriver:
-        return scene.driver(record, requests, Told())
+    def driver(environment: Environment) -> ConnectorDriver:
+        return scene.driver(environment, Told())
 
     scene.worker(drivers=driver, stays=False, brings_config=True).run(until_caught_up=True)
 
@@ -573,16 +561,15 @@ def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None
     scene.herder.create("c", again)
     made = InProcess(scene.store, TwoPhase)
     driver = ConnectorDriver(
-        store=scene.store,
+        Environment(
+            scene.store, clock=scene.clock, signal=scene.signal, threads=Threads(calls=InlineExecutor)
+        ),
         source=scene.source,
         connector=Connector(),
         config=ConnectorConfig.parse(again),
         raw=again,
         launcher=made,
         group=scene.group,
-        clock=scene.clock,
-        signal=scene.signal,
-        executors=InlineExecutor,
     )
     driver.run(until_caught_up=True)
 

@@ -504,7 +504,7 @@ def test_a_newcomer_that_dies_leaves_the_older_driver_running(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Asked to give way by somebody who never comes: somebody must go on, and it is the one that is there."""
-    monkeypatch.setattr("sinksdk.runtime.session._HANDOVER", 0.3)
+    monkeypatch.setattr("sinksdk.runtime.handover._HANDOVER", 0.3)
     source = Source({P0: 3})
     made, launcher, _ = driver(source)
     launch = launcher.launch

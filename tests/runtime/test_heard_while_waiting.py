@@ -9,18 +9,19 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, RetriableException, TopicPartition
 from sinksdk.control import registry
-from sinksdk.control.connector_calls import InlineExecutor
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import read_status
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore, committed_offsets
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
-from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
+from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2
 """When something is wanted of the connector: in the middle of a wait of nearly a minute, or of 16 s."""
@@ -127,41 +128,30 @@ class Scene:
         """Seconds since it began."""
         return self.clock.now() - self.began
 
-    def driver(
-        self, record: ConnectorRecord | None, requests: PendingRequests | None = None
-    ) -> ConnectorDriver:
+    def driver(self, environment: Environment) -> ConnectorDriver:
+        record = environment.record
         assert record is not None
         return ConnectorDriver(
-            store=self.store,
+            environment,
             source=self._source,
             connector=self._connector,
             config=ConnectorConfig.parse(record.config),
             raw=record.config,
             launcher=self.launcher,
-            clock=self.clock,
-            signal=self.signal,
             group=self._group,
-            background=lambda run: run(),
-            executors=InlineExecutor,
-            jitter=lambda: 1.0,
-            requests=requests,
-            record=record,
+        )
+
+    def environment(self, record: ConnectorRecord | None = None) -> Environment:
+        waits = Waits("connector c", self.clock, jitter=lambda: 1.0)
+        return Environment(
+            self.store, self.clock, INLINE, lambda: 1.0, self.signal, waits=waits, record=record
         )
 
     def run(self) -> None:
         """As a worker does, until the connector is deleted; the end is asked for after a while."""
         self.signal.at(HEARD + 0.1, lambda: self.signal.ask(ClosingReason.SHUTDOWN))
-        WorkerConnector(
-            self.store,
-            "c",
-            self.driver,
-            lambda record: (self._connector, ConnectorConfig.parse(record.config)),
-            stays=True,
-            signal=self.signal,
-            clock=self.clock,
-            executors=InlineExecutor,
-            waits=Waits("connector c", self.clock, jitter=lambda: 1.0),
-        ).run()
+        openers = Openers(lambda record: (self._connector, ConnectorConfig.parse(record.config)))
+        WorkerConnector(self.environment(), "c", self.driver, openers, stays=True).run()
 
 
 def for_the_source() -> Scene:
@@ -224,7 +214,7 @@ def test_a_rebalance_does_not_end_who_waits_to_catch_up() -> None:
     """Regression: asked for while the source was away, it had "everything" committed: nothing of it was read."""
     away = Away()
     scene = Scene(AwaySource(away))
-    driver = scene.driver(registry.find(scene.store, "c"))
+    driver = scene.driver(scene.environment(registry.find(scene.store, "c")))
 
     def come_back() -> None:
         away.is_away = False

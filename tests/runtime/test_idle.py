@@ -11,12 +11,12 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, TopicPartition
 from sinksdk.control import registry
-from sinksdk.control.connector_calls import InlineExecutor
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
 from sinksdk.store import MemoryStore, Store
 from sinksdk.testing.clock import ManualClock
-from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
+from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0
 
@@ -66,17 +66,18 @@ class Idle:
         record = registry.configure(self.store, "c", raw)
         self.launcher = InProcess(self.store, Task)
         self.driver = ConnectorDriver(
-            store=self.store,
+            Environment(
+                self.store,
+                clock=self.clock,
+                signal=self.signal,
+                record=record,
+                threads=INLINE,
+            ),
             source=self.source,
             connector=connector or Connector(),
             config=ConnectorConfig.parse(raw),
             raw=raw,
             launcher=self.launcher,
-            clock=self.clock,
-            signal=self.signal,
-            background=lambda run: run(),
-            executors=InlineExecutor,
-            record=record,
         )
 
     def at(self, seconds: float, event: Callable[[], object]) -> None:

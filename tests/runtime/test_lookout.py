@@ -17,8 +17,7 @@ from sinksdk import (
     RetriableException,
     TopicPartition,
 )
-from sinksdk.runtime.source_monitor import SourceMonitor
-from sinksdk.runtime.topics import Read
+from sinksdk.runtime.source_monitor import Read, SourceMonitor
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
 from sinksdk.topics.base import Snapshot, take_snapshot
@@ -63,7 +62,7 @@ class Scene:
         )
         self.clock = ManualClock()
         self.source = source
-        self.monitor = SourceMonitor.of(config, source, self.clock)
+        self.monitor = SourceMonitor(config, source, self.clock)
 
     def refresh(self) -> None:
         """Refresh, and let the background come to its end."""

@@ -8,7 +8,6 @@ import pytest
 
 from sinksdk import BatchPolicy, OffsetOutOfRangeException, OffsetRange, TopicPartition
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import Failure
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
 from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
@@ -203,19 +202,6 @@ def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> Non
     with pytest.raises(OffsetOutOfRangeException, match=r"on\.data\.loss=skip"):
         HUNDRED.decide([lost], 0.0)
     assert batches(replace(HUNDRED, skip_lost=True), lost) == [(80, 200)]
-
-
-def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:
-    """Only failures without any progress in between bring a connector to its end."""
-    planned = PlannedRange(topic="t", partition=0, start=10, end=50)
-    failure = Failure("E", "no", "")
-    once = remember(None, planned, outcome(None, 20, failure=failure))
-    twice = remember(once, planned, outcome(10, 20, failure=failure))
-    progressed = remember(twice, planned, outcome(15, 20, failure=failure))
-    well = remember(progressed, planned, outcome(50, 50))
-
-    assert [s.failures for s in (once, twice, progressed, well)] == [1, 2, 1, 0]
-    assert (twice.error, well.error) == ("no", None)
 
 
 def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:

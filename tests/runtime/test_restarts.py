@@ -1,4 +1,4 @@
-"""Which failures end a connector while its generation still runs."""
+"""Which failures count, and which end a connector while its generation still runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.runtime.backoff import Backoff
-from sinksdk.runtime.failures import PartitionFailures
+from sinksdk.runtime.failures import PartitionFailures, count_failures
 from sinksdk.runtime.planner import Backlog, Planner
 from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
@@ -128,3 +128,16 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
     failures = PartitionFailures(config, status, Backoff(1.0, clock), clock)
     assert not failures.would_give_up(progress)
     assert failures.would_give_up(progress.model_copy(update={"retry": None}))
+
+
+def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:
+    """Only failures without any progress in between bring a connector to its end."""
+    planned = PlannedRange(topic="t", partition=0, start=10, end=50)
+    failure = Failure("E", "no", "")
+    once = count_failures(None, planned, PartitionOutcome(P0, None, 20, 20, 0, 20, failure))
+    twice = count_failures(once, planned, PartitionOutcome(P0, 10, 20, 20, 0, 20, failure))
+    progressed = count_failures(twice, planned, PartitionOutcome(P0, 15, 20, 20, 0, 20, failure))
+    well = count_failures(progressed, planned, PartitionOutcome(P0, 50, 50, 50, 0, 50))
+
+    assert [s.failures for s in (once, twice, progressed, well)] == [1, 2, 1, 0]
+    assert (twice.error, well.error) == ("no", None)

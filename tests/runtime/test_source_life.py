@@ -9,7 +9,9 @@ import pytest
 
 from sinksdk import ClosingReason
 from sinksdk.control.herder import Herder
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.requests import ClosingSignal
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
@@ -45,7 +47,8 @@ class Life:
         self.target = MemoryTarget(self.topics)
         self.launcher = InThreads(self.store, self.target)
         self.signal = ClosingSignal()
-        worker = WorkerConnector(self.store, "c", self.driver, self.to_delete, stays=True, signal=self.signal)
+        environment = Environment(self.store, signal=self.signal)
+        worker = WorkerConnector(environment, "c", self.driver, Openers(self.to_delete), stays=True)
         self.thread = threading.Thread(target=worker.run, daemon=True)
 
     def connector(self) -> Counting:
@@ -55,18 +58,16 @@ class Life:
     def to_delete(self, record: ConnectorRecord) -> tuple[Counting, CountingConfig]:
         return self.connector(), CountingConfig.parse(record.config)
 
-    def driver(self, record: ConnectorRecord | None, requests: PendingRequests) -> SourceDriver:
+    def driver(self, environment: Environment) -> SourceDriver:
+        record = environment.record
         assert record is not None
         return SourceDriver(
-            store=self.store,
+            environment,
             connector=self.connector(),
             config=CountingConfig.parse(record.config),
             raw=record.config,
             target=self.target,
             launcher=self.launcher,
-            signal=self.signal,
-            requests=requests,
-            record=record,
         )
 
     def begin(self) -> None:

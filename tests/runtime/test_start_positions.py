@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConfigException, OffsetRange, TopicPartition
-from sinksdk.runtime.source_monitor import first_positions
+from sinksdk.runtime.sink_planning import first_positions
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 THERE = {P0: OffsetRange(10, 50), P1: OffsetRange(0, 7)}

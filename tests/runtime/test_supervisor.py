@@ -6,10 +6,20 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sinksdk import ClosingReason, ConfigException, ConnectException, FencedException, TopicPartition
+from sinksdk import (
+    ClosingReason,
+    ConfigException,
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    TopicPartition,
+)
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
-from sinksdk.runtime.sink_supervisor import SinkSupervisor
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
+from sinksdk.runtime.session import DriverSession
+from sinksdk.runtime.supervisor import Ended, Rows, Supervisor
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
 from sinksdk.store.base import Stored
@@ -28,6 +38,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
+from tests.runtime.running_sinks import RAW, Connector
 
 TP = TopicPartition("t", 0)
 
@@ -43,6 +54,9 @@ class Running:
         self.tells: Callable[[], Sequence[TaskResult]] = lambda: [
             TaskResult(0, 1, [PartitionOutcome.unread(TP, 0, None)], 0)
         ]
+
+    def launch(self, plan: GenerationPlan) -> Running:
+        return self
 
     def wait(self, timeout: float) -> bool:
         self.clock.advance(timeout)
@@ -77,8 +91,11 @@ class Site:
     def __init__(self, looks: int) -> None:
         self.store = MoodyStore()
         self.clock = ManualClock()
-        self.generations = Generations(self.store, "c")
         self.signal = ClosingSignal()
+        raw = {**RAW, "task.shutdown.graceful.timeout.ms": "5000"}
+        environment = Environment(self.store, self.clock, signal=self.signal)
+        self.session = DriverSession(environment, Connector(), ConnectorConfig.parse(raw), raw)
+        self.generations = self.session.generations
         self.running = Running(self.clock, looks)
         ranges = (PlannedRange(topic="t", partition=0, start=0, end=10),)
         self.plan: GenerationPlan = self.generations.plan(
@@ -87,20 +104,16 @@ class Site:
         self.closed: list[ClosingReason] = []
 
     def run(self) -> list[PartitionOutcome]:
-        return self.supervisor().outcomes(self.running, self.plan)
+        return partition_outcomes(self.ended(), self.plan)
 
-    def supervisor(self) -> SinkSupervisor:
-        return SinkSupervisor(
-            self.store,
-            "c",
-            self.generations,
-            self.signal,
-            graceful=5.0,
-            is_hopeless=lambda row: False,
-            on_progress=lambda rows: None,
-            on_closing=self.closed.append,
-            clock=self.clock,
-        )
+    def ended(self) -> Ended[SinkReport]:
+        ended = Supervisor(self.session, close_for_hanging, self.closed.append).run(self.running, self.plan)
+        assert ended is not None
+        return ended
+
+
+def close_for_hanging(rows: Rows) -> ClosingReason | None:
+    return ClosingReason.FAILURE if any(row.hangs for row in rows.values()) else None
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("down"), StoreRefused("no permission")])
@@ -167,10 +180,10 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     row = TaskProgress(generation=1, attempt=1, partitions=(partition,), measures=measures)
     table.write(site.store, progress_key("c", 0), row, None)
     site.signal.ask(ClosingReason.SHUTDOWN)
-    supervisor = site.supervisor()
 
-    (outcome,) = supervisor.outcomes(site.running, site.plan)
-    assert supervisor.measures == {0: measures}
+    ended = site.ended()
+    (outcome,) = partition_outcomes(ended, site.plan)
+    assert ended.measures == {0: measures}
     assert (outcome.committed, outcome.counts) == (5, {"files": 2})
 
 
@@ -182,10 +195,8 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
     site.running.tells = lambda: [TaskResult(0, 1, outcomes, measures=measures)]
     row = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
     table.write(site.store, progress_key("c", 0), row, None)
-    supervisor = site.supervisor()
-    supervisor.outcomes(site.running, site.plan)
 
-    assert supervisor.measures == {0: measures}
+    assert site.ended().measures == {0: measures}
 
 
 def test_tasks_are_told_when_closing_was_asked_for() -> None:

@@ -11,8 +11,8 @@ import pytest
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import Failure
-from sinksdk.runtime.failures import excused
-from sinksdk.runtime.topics import Read, TopicWatch
+from sinksdk.runtime.outcomes import excused
+from sinksdk.runtime.source_monitor import Read, TopicWatch
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
 from sinksdk.topics.base import Snapshot

@@ -11,10 +11,11 @@ import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, committed_offsets
 from sinksdk.control.herder import Herder
-from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore
@@ -48,25 +49,20 @@ class Scene:
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def make(self, name: str) -> WorkerConnector:
-        signal = ClosingSignal()
-
         def connector() -> Connector:
             return Connector(self.hanging.get(name))
 
-        def driver(record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
+        def driver(environment: Environment) -> ConnectorDriver:
+            record = environment.record
             assert record is not None
             if name in self.cannot_be_made:
                 raise self.cannot_be_made[name]
-            return ConnectorDriver(
-                store=self.store, source=Source({P0: 10}), connector=connector(),
-                config=ConnectorConfig.parse(record.config), raw=record.config,
-                launcher=InProcess(self.store, Task, name), signal=signal, requests=requests, record=record,
-            )  # fmt: skip
+            return ConnectorDriver(environment, source=Source({P0: 10}), connector=connector(), config=ConnectorConfig.parse(record.config), raw=record.config, launcher=InProcess(self.store, Task, name))  # fmt: skip
 
         def deleted(record: ConnectorRecord) -> tuple[SinkConnector, ConnectorConfig]:
             return connector(), ConnectorConfig.parse(record.config)
 
-        return WorkerConnector(self.store, name, driver, deleted, stays=True, signal=signal)
+        return WorkerConnector(Environment(self.store), name, driver, Openers(deleted), stays=True)
 
     def _run(self) -> None:
         self.left = self.worker.run()

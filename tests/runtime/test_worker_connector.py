@@ -23,11 +23,13 @@ from sinksdk import (
 from sinksdk.control.deletion import remove
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, mark_deleted
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
+from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
@@ -83,30 +85,24 @@ class Scene:
     ) -> WorkerConnector:
         waits = Waits("connector c", SystemWallClock(), first=0.01) if is_patient else None
 
-        def driver(record: ConnectorRecord | None, requests: PendingRequests) -> ConnectorDriver:
-            raw = record.config if record else RAW
+        def driver(environment: Environment) -> ConnectorDriver:
+            raw = environment.record.config if environment.record else RAW
             return ConnectorDriver(
-                store=self.store,
+                environment,
                 source=self.source,
                 connector=Connector(self.outside),
                 config=ConnectorConfig.parse(raw),
                 raw=raw,
                 launcher=self.launcher,
-                signal=self.signal,
-                requests=requests,
-                record=record,
-                waits=waits,
             )
 
         return WorkerConnector(
-            self.store,
+            Environment(self.store, signal=self.signal, waits=waits),
             "c",
             driver,
-            lambda record: (Connector(self.outside), self.config(record)),
+            Openers(lambda record: (Connector(self.outside), self.config(record))),
             brings_config=brings_config,
             stays=stays,
-            signal=self.signal,
-            waits=waits,
         )
 
     @contextmanager

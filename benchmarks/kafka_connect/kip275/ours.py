@@ -90,6 +90,7 @@ def _drive(spark: SparkContext, bootstrap: str, s3: NullS3, raw: Mapping[str, st
     """Archive the topic, with one rebalance; where the generation after it began."""
     from benchmarks.kafka_connect.kip275.paced import PacedArchiver
     from sinksdk.runtime.driver import ConnectorDriver
+    from sinksdk.runtime.environment import Environment
     from sinksdk.spark.generation_job import SparkLauncher
     from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
@@ -102,9 +103,9 @@ def _drive(spark: SparkContext, bootstrap: str, s3: NullS3, raw: Mapping[str, st
         store = open_store(url, create=True)
         spec = GenerationSpec(url, identify(store), _NAME, 0)
         director.driver = ConnectorDriver(
-            store=store, source=source, connector=connector, config=config, raw=raw,
-            launcher=SparkLauncher(spark, source, connector.columns(config), spec),
-            listener=director, group=ConsumerGroup(source.cluster, f"connect-{_NAME}"),
+            Environment(store), source=source, connector=connector, config=config, raw=raw,
+            launcher=SparkLauncher(spark, source, connector.columns(config), spec), listener=director,
+            group=ConsumerGroup(source.cluster, f"connect-{_NAME}"),
         )  # fmt: skip
         director.driver.run(until_caught_up=True)
         store.close()

@@ -1,0 +1,168 @@
+"""What became of a generation's partitions, or of its tasks: as they reported, or as their progress says."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport
+from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.reports import PartitionProgress, SourceProgress, TaskProgress
+from sinksdk.support.measures import TaskMeasures
+
+_LEAST = 0.05  # seconds that are worth a word
+
+
+class SinkReport(TaskReport, Protocol):
+    """What one task of a sink reported."""
+
+    @property
+    def outcomes(self) -> Sequence[PartitionOutcome]:
+        """What became of its partitions."""
+        ...
+
+
+class SourceReport(TaskReport, Protocol):
+    """What one task of a source reported."""
+
+    @property
+    def outcome(self) -> SourceTaskOutcome:
+        """How it ended."""
+        ...
+
+
+RunningGeneration = RunningTasks[SinkReport]
+"""The job of a sink's generation."""
+
+RunningSourceGeneration = RunningTasks[SourceReport]
+"""The job of a source's generation."""
+
+
+Launcher = Launches[SinkReport]
+SourceLauncher = Launches[SourceReport]
+
+
+def partition_progress(rows: Rows) -> list[PartitionProgress]:
+    """How far the partitions of a sink's tasks are."""
+    return [partition for row in rows.values() for partition in row.partitions]
+
+
+def source_progress(rows: Rows) -> Mapping[int, SourceProgress]:
+    """How far the tasks of a source are, by number; those that have not begun are missing."""
+    return {task: row.source for task, row in rows.items() if row.source is not None}
+
+
+def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[PartitionOutcome]:
+    """What became of every planned partition.
+
+    Those of a task that reported nothing, because it was cancelled or the job failed, failed with that cause;
+    cancelled, and where what it needs is away, without one.
+    """
+    known = {row.topic_partition: row for row in partition_progress(ended.rows)}
+    outcomes = [outcome for report in ended.reports for outcome in report.outcomes]
+    reported = {outcome.partition for outcome in outcomes}
+    return outcomes + [
+        _unreported(planned, known.get(planned.topic_partition), ended.hung.get(task, ended.failure))
+        for task, share in enumerate(plan.tasks)
+        for planned in share.ranges
+        if planned.topic_partition not in reported
+    ]
+
+
+def _unreported(
+    planned: PlannedRange, known: PartitionProgress | None, failure: Failure | None
+) -> PartitionOutcome:
+    """Of a task that reported nothing; what it had committed and counted is known from its progress."""
+    outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
+    if known is None:
+        return outcome
+    return replace(outcome, committed=known.committed, visible=known.visible, counts=known.counts)
+
+
+def source_outcomes(ended: Ended[SourceReport], plan: GenerationPlan) -> list[SourceTaskOutcome]:
+    """How each task ended, by number.
+
+    One that reported nothing was cancelled, failed with the job, or never began.
+    """
+    reported = {report.task: report.outcome for report in ended.reports}
+    return [
+        reported.get(task) or _unreported_task(ended, ended.rows.get(task)) for task in range(len(plan.tasks))
+    ]
+
+
+def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> SourceTaskOutcome:
+    """Of a task that reported nothing: what is known from its progress, and what became of the job."""
+    known = row.source if row is not None and row.source is not None else SourceProgress(state="")
+    failure = ended.failure
+    if known.failure is not None:
+        failure = Failure(ConnectException.__name__, known.failure, known.trace or known.failure)
+    has_ended = known.state == SourceTaskState.STOPPED and row is not None and row.hangs is None
+    if failure is not None:
+        end = End.FAILED
+    elif not ended.is_cancelled:
+        end = End.ABANDONED
+    else:
+        end = End.STOPPED if has_ended else End.CANCELLED  # what it reported was lost with the job
+    return SourceTaskOutcome(end, known.records, known.transactions, failure)
+
+
+def next_offsets(plan: GenerationPlan, outcomes: Iterable[PartitionOutcome]) -> dict[TopicPartition, int]:
+    """Where partitions that failed would be read next."""
+    committed = {outcome.partition: outcome.committed for outcome in outcomes if outcome.failure}
+    return {
+        planned.topic_partition: max(planned.start, committed[planned.topic_partition] or 0)
+        for task in plan.tasks
+        for planned in task.ranges
+        if planned.start < planned.end and planned.topic_partition in committed
+    }
+
+
+def excused(
+    outcomes: Sequence[PartitionOutcome],
+    gone: Container[str],
+    overtaken: Container[TopicPartition] = (),
+) -> list[PartitionOutcome]:
+    """What became of a generation during which records vanished, without the failures that came of that.
+
+    A topic that vanishes while it is read, or records that retention removes before they are read, fail
+    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
+    no attempts are spent, and the others are read again at once.
+
+    Args:
+        gone: topics that are missing.
+        overtaken: partitions whose log begins behind what was to be read next.
+    """
+    return [
+        replace(outcome, failure=None)
+        if outcome.failure
+        and (outcome.failure.shared or outcome.partition.topic in gone or outcome.partition in overtaken)
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def closing_trail(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
+    """What a generation's closing was spent with, by the phases of its slowest task.
+
+    Args:
+        seconds: from the request to close until the job had ended.
+        tasks: what each task has measured; those that had ended before have no closing.
+    """
+    spent = {
+        task: sum(measures.closing_seconds.values()) for task, measures in tasks.items() if measures.closings
+    }
+    if not spent:
+        return f"{seconds:.1f} s; no task was open any more"
+    slowest = max(spent, key=lambda task: spent[task])
+    phases = tasks[slowest].closing_seconds
+    told = [f"{phase} {took:.1f} s" for phase, took in phases.items() if took >= _LEAST]
+    rest = seconds - spent[slowest]
+    if rest >= _LEAST:
+        told.append(f"Spark and the driver {rest:.1f} s")
+    return f"{seconds:.1f} s; the slowest, task {slowest}: {', '.join(told) or 'nothing that took long'}"
