@@ -34,6 +34,7 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskRecord,
 )
+from sinksdk.store.tokens import Tokens
 
 Patch = pytest.MonkeyPatch
 
@@ -124,7 +125,12 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
     def ignore(self: Committer, partition: TopicPartition, deadline: float | None = None) -> None:
         self._second_phase.publish(partition, deadline)
 
-    patch.setattr(Ledger, "_refuse_to_overwrite", lambda self, partition, offset: None)
+    commit = Tokens.commit
+
+    def overwrite(self: Tokens, partition: TopicPartition, offset: OffsetAndMetadata) -> Tokens:
+        return commit(self.publish(partition), partition, offset)
+
+    patch.setattr(Tokens, "commit", overwrite)
     patch.setattr(Committer, "publish", ignore)
 
 
@@ -206,6 +212,7 @@ def older_driver_configures(patch: Patch) -> None:
 def tokens_not_noted(patch: Patch) -> None:
     """An upload is fed though no successor could know of it."""
     patch.setattr(Ledger, "prepare", lambda self, tokens: None)
+    patch.setattr(Tokens, "_refuse_unknown", lambda self, partition, offset: None)
     patch.setattr("sinksdk.engine.committer.committable", lambda returned, **rest: dict(returned))
 
 

@@ -105,7 +105,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 f"and close"
             )
         for partition, given in tokens.items():
-            flaw = token_flaw(given)
+            flaw = token_flaw(given) or self._committed_already(partition, given)
             if flaw:
                 raise ConnectException(
                     f"{self._label}: what was noted for {partition} cannot be kept: {flaw}"
@@ -113,6 +113,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
         named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
         if named:
             self._commits.prepare(named)
+
+    def _committed_already(self, partition: TopicPartition, given: Sequence[Token | str]) -> str | None:
+        committed = self._commits.committed(partition)
+        waiting = {token.id for token in committed.tokens} if committed else set()
+        again = [token.id for token in map(as_token, given) if token.id in waiting]
+        return f"token {again[0]} is committed, and not published yet" if again else None
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`SinkTaskContext.offset`."""
