@@ -123,7 +123,7 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
     """A commit follows though the one before could not be published."""
 
     def ignore(self: Committer, partition: TopicPartition, deadline: float | None = None) -> None:
-        self._second_phase.publish(partition, deadline)
+        self._publisher.publish(partition, deadline)
 
     commit = Tokens.commit
 
@@ -226,12 +226,12 @@ def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
     """The engine's open, without the second phase of predecessors."""
 
     def without(self: WorkerSinkTask, *arguments: Any) -> None:
-        publish = self._second_phase.publish
-        self._second_phase.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]  # of this task only
+        publish = self._publisher.publish
+        self._publisher.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]  # of this task only
         try:
             begin(self, *arguments)
         finally:
-            self._second_phase.publish = publish  # type: ignore[method-assign]  # of this task only
+            self._publisher.publish = publish  # type: ignore[method-assign]  # of this task only
 
     return without
 

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 from sinksdk.control.progress import Report, partition_of
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.engine.outcome import Failure, SourceTaskOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table

@@ -17,9 +17,8 @@ from sinksdk.control.herder import ConnectorRunsException
 from sinksdk.control.liveness import await_end
 from sinksdk.control.sink_offsets import ask_connector
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.engine.fencing import fence
 from sinksdk.engine.options import TaskName
-from sinksdk.engine.writer import CommittedOffsets, Target
+from sinksdk.engine.writer import CommittedOffsets, Target, fence
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.source.positions import SourcePosition, partition_key

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.engine.ceiling import Ceiling
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.settings.converters import RegistryAddress
+from sinksdk.source.config import SourceConnectorConfig
+
+_LEAST: Final = 100  # records: a share of fewer says little
+
+CONSECUTIVE_KEY: Final = "errors.deadletterqueue.max.consecutive"
+SHARE_KEY: Final = "errors.deadletterqueue.max.share"
 
 
 class TaskName(NamedTuple):
@@ -21,6 +26,27 @@ class TaskName(NamedTuple):
 
     def __str__(self) -> str:
         return f"connector {self.connector}, task {self.task}"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLimit:
+    """How many records of one partition may fail in one generation.
+
+    Args:
+        max_consecutive: most in a row; None for any number.
+        max_share: largest share of all, looked at from the 100th record on; 1 for any.
+    """
+
+    max_consecutive: int | None = 1_000
+    max_share: float = 0.5
+
+    def excess(self, *, in_a_row: int, failed: int, of: int) -> str | None:
+        """What is exceeded, if anything, with the key that limits it."""
+        if self.max_consecutive is not None and in_a_row > self.max_consecutive:
+            return f"{in_a_row:,} in a row, and {CONSECUTIVE_KEY} allows {self.max_consecutive:,}"
+        if of >= _LEAST and failed > self.max_share * of:
+            return f"a larger share than the {self.max_share:g} that {SHARE_KEY} allows"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +72,7 @@ class EngineOptions:
     log_errors: bool = False
     log_messages: bool = False
     context_headers: bool = False
-    ceiling: Ceiling = field(default_factory=Ceiling)
+    ceiling: ErrorLimit = field(default_factory=ErrorLimit)
     key_converter: Converter | None = None
     value_converter: Converter | None = None
     max_poll_records: int | None = None
@@ -80,8 +106,38 @@ class EngineOptions:
             log_errors=config.errors_log_enable,
             log_messages=config.errors_log_include_messages,
             context_headers=config.dead_letter_context_headers,
-            ceiling=Ceiling(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
+            ceiling=ErrorLimit(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
             key_converter=converter_of(config.converter_spec(is_key=True), registry),
             value_converter=converter_of(config.converter_spec(is_key=False), registry),
             max_poll_records=config.max_poll_records,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How the engine behaves towards one source task.
+
+    Args:
+        boundary: where its transactions end.
+        interval: seconds between two ends, with boundary ``interval``.
+        retry: delays and budget of what the writer may yet do. ``poll`` has the delays, and no end.
+    """
+
+    boundary: Literal["poll", "interval", "connector"] = "poll"
+    interval: float = 60.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    @classmethod
+    def of(cls, config: SourceConnectorConfig) -> SourceOptions:
+        """The options a connector's configuration asks for."""
+        timeout = config.errors_retry_timeout
+        return cls(
+            config.transaction_boundary,
+            config.transaction_interval_ms / 1000,
+            RetryPolicy(None if timeout < 0 else timeout / 1000, config.errors_retry_delay_max_ms / 1000),
+        )
+
+    @property
+    def poll_retry(self) -> RetryPolicy:
+        """Of ``poll``, which Connect calls again for ever too."""
+        return RetryPolicy(None, self.retry.max_delay)

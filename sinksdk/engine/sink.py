@@ -15,24 +15,24 @@ from concurrent.futures import Future
 from typing import Any, SupportsIndex
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.ceiling import Tallies, TooManyErrorsException
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.commits import CommitLog
-from sinksdk.engine.committer import Committer
+from sinksdk.engine.commits import CommitLog, GuardedCommitLog, TopicIdCheck, always_valid
+from sinksdk.engine.committer import Committer, Publisher
 from sinksdk.engine.context import WorkerSinkTaskContext
-from sinksdk.engine.conversion import Conversion
-from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
-from sinksdk.engine.failures import Failures
-from sinksdk.engine.guard import GuardedCommitLog
+from sinksdk.engine.errant import (
+    Conversion,
+    DeadLetters,
+    ErrorCounters,
+    Origin,
+    TooManyErrorsException,
+    WorkerErrantRecordReporter,
+)
+from sinksdk.engine.failures import Failures, Reports
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, TaskName
-from sinksdk.engine.order import OrderViolation
 from sinksdk.engine.outcome import PartitionOutcome
-from sinksdk.engine.partition import PartitionState, offsets_of
+from sinksdk.engine.partition import OrderViolation, PartitionState, offsets_of
 from sinksdk.engine.redelivery import Redelivery
-from sinksdk.engine.reports import Reports
-from sinksdk.engine.two_phase import SecondPhase
-from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.support.measures import Phase, TaskMeasures
@@ -74,7 +74,7 @@ class WorkerSinkTask:
         raw_config: Mapping[str, str] | None = None,
         options: EngineOptions | None = None,
         dead_letters: DeadLetters | None = None,
-        vouch: Vouch = no_doubt,
+        vouch: TopicIdCheck = always_valid,
     ) -> None:
         self._task = task
         self._label = f"{name}, generation {generation}"
@@ -86,7 +86,7 @@ class WorkerSinkTask:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._pending: Redelivery | None = None
         self._reports = Reports()
-        self._tallies = Tallies(self._options.ceiling)
+        self._tallies = ErrorCounters(self._options.ceiling)
         self._next_commit = clock.now() + self._options.commit_interval
         self._initialized = False
         self._reporter = WorkerErrantRecordReporter(
@@ -107,7 +107,7 @@ class WorkerSinkTask:
             reporter=self._reporter,
             label=self._label,
         )
-        self._second_phase = SecondPhase(
+        self._publisher = Publisher(
             task,
             self._commits,
             clock,
@@ -129,7 +129,7 @@ class WorkerSinkTask:
             self._states,
             context=self._context,
             reports=self._reports,
-            second_phase=self._second_phase,
+            publisher=self._publisher,
             vouch=vouch,
             failures=self._failures,
             measures=self._measures,
@@ -138,7 +138,7 @@ class WorkerSinkTask:
 
     def heed(self, closing_asked: Callable[[], bool]) -> None:
         """Ask this while anything is tried again, but in a closing commit: closing cannot wait for it."""
-        self._second_phase.closing_asked = closing_asked
+        self._publisher.closing_asked = closing_asked
 
     # -- what the runtime calls ------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class WorkerSinkTask:
             self._committer.publish(partition)
             if committed and offsets and offsets.start > committed.offset:
                 self._refuse_gap(partition, committed.offset, offsets.start)
-            self._second_phase.discard(
+            self._publisher.discard(
                 partition, (*self._commits.stale(partition), *self._commits.prepared(partition))
             )
         self._open([p for p in ranges if self._states[p].failure is None])
@@ -556,7 +556,7 @@ class WorkerSinkTask:
             failure = self._states[partition].failure
             if failure is not None and failure.retry is not None:
                 continue
-            self._second_phase.discard(partition, self._commits.prepared(partition))
+            self._publisher.discard(partition, self._commits.prepared(partition))
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
         """``close``; each partition exactly once, whatever it raises."""

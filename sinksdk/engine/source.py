@@ -11,25 +11,23 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sinksdk.engine.boundaries import (
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.known_positions import KnownPositions
+from sinksdk.engine.measures import SourceTaskMeasures
+from sinksdk.engine.options import SourceOptions, TaskName
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.outside import AuthorsCode, Persistence, PersistentOffsets
+from sinksdk.engine.retry import Attempts
+from sinksdk.engine.threads import OneThread, Threads
+from sinksdk.engine.transactions import (
     Boundaries,
     ConnectorBoundaries,
     Decision,
     IntervalBoundaries,
     PollBoundaries,
+    SourceTransactions,
     WorkerTransactionContext,
 )
-from sinksdk.engine.clock import Clock
-from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.options import TaskName
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.outside import AuthorsCode, Persistence, PersistentOffsets
-from sinksdk.engine.retry import Attempts
-from sinksdk.engine.source_measures import SourceTaskMeasures
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
-from sinksdk.engine.threads import OneThread, Threads
-from sinksdk.engine.transactions import SourceTransactions
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
 from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext

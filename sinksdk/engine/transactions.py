@@ -1,22 +1,268 @@
-"""A source task's transactions: what is sent, how far the source was read by it, and who is told."""
+"""A source task's transactions: what may be sent, where they end, and who is told.
+
+A record that no reader could read must end its task here: committed, it would end every reader of its topic.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum, auto
+from typing import Any, Final, Protocol
 
 from sinksdk.engine.known_positions import KnownPositions
+from sinksdk.engine.measures import SourceTaskMeasures
 from sinksdk.engine.outside import AuthorsCode, Persistence
-from sinksdk.engine.record_checks import checked_position
-from sinksdk.engine.source_measures import SourceTaskMeasures
 from sinksdk.engine.writer import TransactionalWriter
-from sinksdk.errors import FencedException
-from sinksdk.source.positions import SourcePosition, as_json
+from sinksdk.errors import ConnectException, DataException, FencedException
+from sinksdk.records import Header
+from sinksdk.source.context import TransactionContext
+from sinksdk.source.positions import SourcePosition, as_json, is_utf8
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
 from sinksdk.support.measures import Phase
 
 log = logging.getLogger(__name__)
+
+
+class Decision(Enum):
+    """What becomes of the open transaction."""
+
+    CONTINUE = auto()
+    """It stays open."""
+    COMMIT = auto()
+    """It is committed here."""
+    ABORT = auto()
+    """It is aborted here, and none of it is read again."""
+
+
+class Boundaries(Protocol):
+    """Decides at each place where a transaction could end."""
+
+    def after_record(self, record: SourceRecord) -> Decision:
+        """A record has been sent."""
+        ...
+
+    def after_batch(self, now: float) -> Decision:
+        """Everything of a poll has been sent."""
+        ...
+
+    def while_polling(self, now: float) -> Decision:
+        """The task has been polling for a while, with a transaction open or not."""
+        ...
+
+    def at_the_end(self) -> Decision:
+        """The task ends in good order, with a transaction open. CONTINUE: it is aborted, and read again."""
+        ...
+
+
+class PollBoundaries:
+    """Every poll is a transaction."""
+
+    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - part of the protocol
+        """Never."""
+        return Decision.CONTINUE
+
+    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - the same
+        """Always."""
+        return Decision.COMMIT
+
+    def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
+        """None is open."""
+        return Decision.CONTINUE
+
+    def at_the_end(self) -> Decision:
+        """None is open."""
+        return Decision.COMMIT
+
+
+class IntervalBoundaries:
+    """A transaction ends when so much time has passed since the last one did, between two polls or in one.
+
+    Args:
+        interval: seconds.
+        now: when the first one begins.
+    """
+
+    def __init__(self, interval: float, now: float) -> None:
+        self._interval = interval
+        self._due = now + interval
+
+    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - part of the protocol
+        """Never: a poll is not torn apart."""
+        return Decision.CONTINUE
+
+    def after_batch(self, now: float) -> Decision:
+        """If it is due."""
+        if now < self._due:
+            return Decision.CONTINUE
+        self._due = now + self._interval
+        return Decision.COMMIT
+
+    def while_polling(self, now: float) -> Decision:
+        """If it is due: what was polled before need not wait for what may never come."""
+        return self.after_batch(now)
+
+    def at_the_end(self) -> Decision:
+        """It is committed, due or not."""
+        return Decision.COMMIT
+
+
+class ConnectorBoundaries:
+    """A transaction ends where the task asks for it.
+
+    Args:
+        context: what it asks.
+    """
+
+    def __init__(self, context: WorkerTransactionContext) -> None:
+        self._context = context
+
+    def after_record(self, record: SourceRecord) -> Decision:
+        """As was asked for this record."""
+        return self._context.take(record)
+
+    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - part of the protocol
+        """As was asked for the batch."""
+        return self._context.take_batch()
+
+    def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
+        """Never: what is asked meanwhile holds for the next batch."""
+        return Decision.CONTINUE
+
+    def at_the_end(self) -> Decision:
+        """Half of what the task means to be one transaction must not be seen."""
+        return Decision.CONTINUE
+
+
+class WorkerTransactionContext(TransactionContext):
+    """Remembers what a task asked for until it is done.
+
+    Args:
+        label: connector and task, for messages.
+        lock: makes a lock.
+    """
+
+    def __init__(self, label: str, lock: Callable[[], AbstractContextManager[object]]) -> None:
+        self._label = label
+        self._lock = lock()
+        self._batch = Decision.CONTINUE
+        self._records: list[tuple[SourceRecord, Decision]] = []
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """See :meth:`TransactionContext.commit_transaction`."""
+        self._ask(record, Decision.COMMIT)
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """See :meth:`TransactionContext.abort_transaction`."""
+        self._ask(record, Decision.ABORT)
+
+    def take(self, record: SourceRecord) -> Decision:
+        """What was asked for this very record, once."""
+        with self._lock:
+            for at, (asked_for, decision) in enumerate(self._records):
+                if asked_for is record:
+                    del self._records[at]
+                    return decision
+        return Decision.CONTINUE
+
+    def take_batch(self) -> Decision:
+        """What was asked for the batch, once. Records that were asked for and not in it are forgotten."""
+        with self._lock:
+            decision, self._batch = self._batch, Decision.CONTINUE
+            strangers, self._records = self._records, []
+        for record, asked in strangers:
+            log.warning(
+                "%s: the task asked to %s its transaction after a record of %s that the next poll did not "
+                "return; ignored",
+                self._label,
+                asked.name.lower(),
+                dict(record.source_partition),
+            )
+        return decision
+
+    def _ask(self, record: SourceRecord | None, decision: Decision) -> None:
+        with self._lock:
+            before = self._batch if record is None else self._asked_for(record)
+            if before not in (decision, Decision.CONTINUE):
+                where = "this batch" if record is None else "this record"
+                message = (
+                    f"{self._label}: the transaction shall both be committed and be aborted after {where}; "
+                    f"ask for one of the two"
+                )
+                raise ValueError(message)
+            if record is None:
+                self._batch = decision
+            elif before is Decision.CONTINUE:
+                self._records.append((record, decision))
+
+    def _asked_for(self, record: SourceRecord) -> Decision:
+        return next((asked for known, asked in self._records if known is record), Decision.CONTINUE)
+
+
+_PARTITIONS: Final = range(2**31)  # Kafka's numbers of partitions have 32 bits
+_TIMESTAMPS: Final = range((2**63 - 1) // 1000 + 1)  # Spark has microseconds in 64 bits
+
+
+def checked_position(record: Any, label: str) -> SourcePosition:
+    """How far the source is read with a record.
+
+    Args:
+        record: what a task's ``poll`` gave as one.
+        label: connector and task, for messages.
+
+    Raises:
+        ConnectException: it is no record.
+        DataException: it is one that no writer could write, or no reader read.
+    """
+    if not isinstance(record, SourceRecord):
+        raise ConnectException(
+            f"{label}: poll returned a {type(record).__name__} among its records; it must return a "
+            f"sequence of SourceRecord"
+        )
+    for problem in _problems(record):
+        raise DataException(f"{label}: a record for topic {_shown(record.topic)}: {problem}")
+    try:
+        return SourcePosition.of(record.source_partition, record.source_offset)
+    except DataException as error:
+        raise DataException(f"{label}: a record for topic {record.topic}: {error}") from error
+
+
+def _problems(record: Any) -> Iterator[str]:
+    topic, partition, timestamp = record.topic, record.partition, record.timestamp
+    if not isinstance(topic, str) or not topic or "\0" in topic or not is_utf8(topic):
+        yield "its topic must be a text of at least one character, without NUL and lone surrogates"
+    for what, content in (("key", record.key), ("value", record.value)):
+        if content is not None and not isinstance(content, bytes):
+            yield f"its {what} is of type {type(content).__name__}; encode it to bytes"
+    # The type first: 1.0 and True are in a range of integers, too.
+    if partition is not None and (type(partition) is not int or partition not in _PARTITIONS):
+        yield f"its partition is {partition!r}; give it an int from 0 to {_PARTITIONS[-1]}, or None"
+    if timestamp is not None and (type(timestamp) is not int or timestamp not in _TIMESTAMPS):
+        yield f"its timestamp is {timestamp!r}; give it milliseconds since the epoch as an int, or None"
+    if record.headers != ():
+        yield from _problems_of_headers(record.headers)
+
+
+def _problems_of_headers(headers: Any) -> Iterator[str]:
+    if not isinstance(headers, (tuple, list)):
+        yield f"its headers are of type {type(headers).__name__}; give it a tuple of Header"
+        return
+    for header in headers:
+        if not isinstance(header, Header):
+            yield f"among its headers is a {type(header).__name__}; give it a tuple of Header"
+            continue
+        key: Any = header.key
+        value: Any = header.value
+        if not isinstance(key, str) or not is_utf8(key):
+            yield f"a header's key is {key!r}; it must be a text without lone surrogates"
+        if value is not None and not isinstance(value, bytes):
+            yield f"the value of its header {key!r} is of type {type(value).__name__}; encode it to bytes"
+
+
+def _shown(topic: Any) -> str:
+    return topic if isinstance(topic, str) and topic.isprintable() and topic else repr(topic)
 
 
 class SourceTransactions:

@@ -20,7 +20,7 @@ from sinksdk.control.requests import ClosingSignal
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
-from sinksdk.launch.summary import Summary, Tally, Watcher
+from sinksdk.launch.summary import ErrorCounter, Summary, Watcher
 from sinksdk.runtime.runner import ConnectorRunner, Driver
 from sinksdk.support.logs import LogSettings
 
@@ -61,7 +61,7 @@ class RunningConnector:
         deployment, connector = prepared
         self._name = connector.config.name
         self._signal = ClosingSignal()
-        self._tally = Tally(listener)
+        self._tally = ErrorCounter(listener)
         spark = SparkOnDemand(
             deployment,
             self._name,

@@ -13,7 +13,7 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.control.totals import TotalsKeeper
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.store import Store
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import GenerationPlan

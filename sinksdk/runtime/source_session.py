@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.runtime.backoff import Backoff

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
 from sinksdk.runtime.supervisor import Rows, RunningTasks, Supervisor, TaskReport
 from sinksdk.store.records import GenerationPlan

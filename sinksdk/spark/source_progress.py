@@ -8,9 +8,8 @@ from typing import Final
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outcome import Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressRow
 from sinksdk.store import Store

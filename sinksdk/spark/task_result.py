@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.support.measures import TaskMeasures
 
 

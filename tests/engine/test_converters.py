@@ -11,7 +11,6 @@ import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, DataException, Header, RetriableException, SinkRecord
 from sinksdk.engine import EngineOptions
-from sinksdk.engine.ceiling import Ceiling
 from sinksdk.engine.converters import (
     AvroConverter,
     JsonConverter,
@@ -21,6 +20,7 @@ from sinksdk.engine.converters import (
     boolean_converter,
     converter_of,
 )
+from sinksdk.engine.options import ErrorLimit
 from sinksdk.records import SinkRecords
 from sinksdk.settings.converters import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.testing import SinkTaskHarness
@@ -294,7 +294,7 @@ def test_options_come_from_the_configuration() -> None:
     assert (options.retry.timeout, options.retry.max_delay) == (None, 0.25)
     assert (options.tolerate_errors, options.log_errors, options.log_messages) == (True, True, True)
     assert options.context_headers
-    assert options.ceiling == Ceiling(7, 0.25)
+    assert options.ceiling == ErrorLimit(7, 0.25)
     assert (options.key_converter, options.value_converter) == (StringConverter(), JsonConverter())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sinksdk import RetriableException
 from sinksdk.engine.known_positions import LONGEST, MOST, KnownPositions
-from sinksdk.engine.source_options import SourceOptions
+from sinksdk.engine.options import SourceOptions
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import SourceRecord
 from sinksdk.support.measures import Phase, Sizes, SourceMeasures, TaskMeasures, Timing

@@ -11,7 +11,7 @@ import pytest
 
 from sinksdk import ClosingReason
 from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.closing_watch import ClosingWatch

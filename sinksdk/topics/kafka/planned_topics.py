@@ -13,7 +13,7 @@ Overrides = tuple[tuple[str, str], ...]
 
 
 class PlannedTopics:
-    """Vouches for topics by their ids (:data:`~sinksdk.engine.vouching.Vouch`).
+    """Vouches for topics by their ids (:data:`~sinksdk.engine.commits.TopicIdCheck`).
 
     Kafka's readers know names only: they go on in whatever has the name.
 
