@@ -9,7 +9,7 @@ from property_tests.simulation.threads import SimulatedThreads
 from property_tests.simulation.world import Process, World
 from sinksdk.control.connector_calls import InlineExecutor
 from sinksdk.control.requests import ClosingSignal, PendingRequests
-from sinksdk.engine.threads import Threads
+from sinksdk.engine.clock import Threads
 from sinksdk.engine.writer import Target
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source.connector import SourceConnector

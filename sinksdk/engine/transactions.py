@@ -6,18 +6,15 @@ A record that no reader could read must end its task here: committed, it would e
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from enum import Enum, auto
-from typing import Any, Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.measures import SourceTaskMeasures
-from sinksdk.engine.outside import AuthorsCode, Persistence
+from sinksdk.engine.retry import AuthorsCode, Persistence
+from sinksdk.engine.source_context import Decision, KnownPositions, WorkerTransactionContext
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.errors import ConnectException, DataException, FencedException
 from sinksdk.records import Header
-from sinksdk.source.context import TransactionContext
 from sinksdk.source.positions import SourcePosition, as_json, is_utf8
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
@@ -26,95 +23,47 @@ from sinksdk.support.measures import Phase
 log = logging.getLogger(__name__)
 
 
-class Decision(Enum):
-    """What becomes of the open transaction."""
+class Boundaries:
+    """Where transactions end: this one ends them after each poll (``transaction.boundary=poll``)."""
 
-    CONTINUE = auto()
-    """It stays open."""
-    COMMIT = auto()
-    """It is committed here."""
-    ABORT = auto()
-    """It is aborted here, and none of it is read again."""
-
-
-class Boundaries(Protocol):
-    """Decides at each place where a transaction could end."""
-
-    def after_record(self, record: SourceRecord) -> Decision:
+    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - for overriding
         """A record has been sent."""
-        ...
-
-    def after_batch(self, now: float) -> Decision:
-        """Everything of a poll has been sent."""
-        ...
-
-    def while_polling(self, now: float) -> Decision:
-        """The task has been polling for a while, with a transaction open or not."""
-        ...
-
-    def at_the_end(self) -> Decision:
-        """The task ends in good order, with a transaction open. CONTINUE: it is aborted, and read again."""
-        ...
-
-
-class PollBoundaries:
-    """Every poll is a transaction."""
-
-    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - part of the protocol
-        """Never."""
         return Decision.CONTINUE
 
     def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - the same
-        """Always."""
+        """Everything of a poll has been sent."""
         return Decision.COMMIT
 
     def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
-        """None is open."""
+        """The task has been polling for a while, with a transaction open or not."""
         return Decision.CONTINUE
 
     def at_the_end(self) -> Decision:
-        """None is open."""
+        """The task ends in good order, with a transaction open. CONTINUE: it is aborted, and read again."""
         return Decision.COMMIT
 
 
-class IntervalBoundaries:
-    """A transaction ends when so much time has passed since the last one did, between two polls or in one.
-
-    Args:
-        interval: seconds.
-        now: when the first one begins.
-    """
+class IntervalBoundaries(Boundaries):
+    """A transaction ends ``interval`` seconds after the last one did, between two polls or during one."""
 
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval
         self._due = now + interval
 
-    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - part of the protocol
-        """Never: a poll is not torn apart."""
-        return Decision.CONTINUE
-
     def after_batch(self, now: float) -> Decision:
-        """If it is due."""
+        """A poll is not torn apart."""
         if now < self._due:
             return Decision.CONTINUE
         self._due = now + self._interval
         return Decision.COMMIT
 
     def while_polling(self, now: float) -> Decision:
-        """If it is due: what was polled before need not wait for what may never come."""
+        """What was polled before need not wait for what may never come."""
         return self.after_batch(now)
 
-    def at_the_end(self) -> Decision:
-        """It is committed, due or not."""
-        return Decision.COMMIT
 
-
-class ConnectorBoundaries:
-    """A transaction ends where the task asks for it.
-
-    Args:
-        context: what it asks.
-    """
+class ConnectorBoundaries(Boundaries):
+    """A transaction ends where the task asks for it; what it asks during a poll holds for the next batch."""
 
     def __init__(self, context: WorkerTransactionContext) -> None:
         self._context = context
@@ -123,82 +72,13 @@ class ConnectorBoundaries:
         """As was asked for this record."""
         return self._context.take(record)
 
-    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - part of the protocol
+    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - it is the task that decides
         """As was asked for the batch."""
         return self._context.take_batch()
-
-    def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
-        """Never: what is asked meanwhile holds for the next batch."""
-        return Decision.CONTINUE
 
     def at_the_end(self) -> Decision:
         """Half of what the task means to be one transaction must not be seen."""
         return Decision.CONTINUE
-
-
-class WorkerTransactionContext(TransactionContext):
-    """Remembers what a task asked for until it is done.
-
-    Args:
-        label: connector and task, for messages.
-        lock: makes a lock.
-    """
-
-    def __init__(self, label: str, lock: Callable[[], AbstractContextManager[object]]) -> None:
-        self._label = label
-        self._lock = lock()
-        self._batch = Decision.CONTINUE
-        self._records: list[tuple[SourceRecord, Decision]] = []
-
-    def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """See :meth:`TransactionContext.commit_transaction`."""
-        self._ask(record, Decision.COMMIT)
-
-    def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """See :meth:`TransactionContext.abort_transaction`."""
-        self._ask(record, Decision.ABORT)
-
-    def take(self, record: SourceRecord) -> Decision:
-        """What was asked for this very record, once."""
-        with self._lock:
-            for at, (asked_for, decision) in enumerate(self._records):
-                if asked_for is record:
-                    del self._records[at]
-                    return decision
-        return Decision.CONTINUE
-
-    def take_batch(self) -> Decision:
-        """What was asked for the batch, once. Records that were asked for and not in it are forgotten."""
-        with self._lock:
-            decision, self._batch = self._batch, Decision.CONTINUE
-            strangers, self._records = self._records, []
-        for record, asked in strangers:
-            log.warning(
-                "%s: the task asked to %s its transaction after a record of %s that the next poll did not "
-                "return; ignored",
-                self._label,
-                asked.name.lower(),
-                dict(record.source_partition),
-            )
-        return decision
-
-    def _ask(self, record: SourceRecord | None, decision: Decision) -> None:
-        with self._lock:
-            before = self._batch if record is None else self._asked_for(record)
-            if before not in (decision, Decision.CONTINUE):
-                where = "this batch" if record is None else "this record"
-                message = (
-                    f"{self._label}: the transaction shall both be committed and be aborted after {where}; "
-                    f"ask for one of the two"
-                )
-                raise ValueError(message)
-            if record is None:
-                self._batch = decision
-            elif before is Decision.CONTINUE:
-                self._records.append((record, decision))
-
-    def _asked_for(self, record: SourceRecord) -> Decision:
-        return next((asked for known, asked in self._records if known is record), Decision.CONTINUE)
 
 
 _PARTITIONS: Final = range(2**31)  # Kafka's numbers of partitions have 32 bits
@@ -206,11 +86,7 @@ _TIMESTAMPS: Final = range((2**63 - 1) // 1000 + 1)  # Spark has microseconds in
 
 
 def checked_position(record: Any, label: str) -> SourcePosition:
-    """How far the source is read with a record.
-
-    Args:
-        record: what a task's ``poll`` gave as one.
-        label: connector and task, for messages.
+    """How far the source is read with what a task's ``poll`` returned as a record.
 
     Raises:
         ConnectException: it is no record.
@@ -266,16 +142,7 @@ def _shown(topic: Any) -> str:
 
 
 class SourceTransactions:
-    """One transaction after the other through one writer; begun with its first record, not before.
-
-    Args:
-        task: told what is committed.
-        writer: where records go.
-        label: connector and task, for messages.
-        persist: tries again what may yet succeed.
-        measures: counts and times transactions.
-        known: learns how far the source was read.
-    """
+    """One transaction after the other through one writer; begun with its first record, not before."""
 
     def __init__(
         self,
@@ -316,8 +183,18 @@ class SourceTransactions:
         self._sent.append(record)
         self._positions[self._key(record.source_partition, position)] = position
 
+    def end(self, decision: Decision) -> None:
+        """End the open transaction, or let it go on."""
+        match decision:
+            case Decision.COMMIT:
+                self.commit()
+            case Decision.ABORT:
+                self.abort()
+            case Decision.CONTINUE:
+                pass
+
     def commit(self) -> None:
-        """Commit what is open, if anything is; then tell the task of each record, and of the whole."""
+        """Commit what is open, if anything is; then report each record to the task, and the whole."""
         if not self._is_open:
             return
         positions = self._positions
@@ -326,7 +203,7 @@ class SourceTransactions:
         sent = self._close()
         self._measures.committed(len(sent))
         self._known.committed(positions)
-        self._tell(sent, written)
+        self._report(sent, written)
 
     def abort(self) -> None:
         """Abort what is open as the task asked for: its records are never seen, and never read again."""
@@ -342,7 +219,7 @@ class SourceTransactions:
         self._close()
         self._measures.aborted(len(sent))
         self._known.committed(positions)
-        self._tell(sent, [None] * len(sent))
+        self._report(sent, [None] * len(sent))
 
     def give_up(self) -> None:
         """Abort what is open, if it can be: the next task reads it again."""
@@ -357,8 +234,7 @@ class SourceTransactions:
             # What readers see does not change: whoever has the id next aborts it before it writes.
             log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
 
-    def _tell(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
-        """Let the task know what became of its records."""
+    def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
         with self._measures.phase(Phase.TELL):
             for record, metadata in zip(sent, written, strict=True):
                 self._call(self._task.commit_record, record, metadata)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sinksdk.engine import SystemClock, TaskName
-from sinksdk.engine.clock import Clock
+from sinksdk.engine.clock import Clock, Threads
 from sinksdk.engine.options import SourceOptions
 from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.threads import Threads
 from sinksdk.settings.plugins import source_class
 from sinksdk.spark.attempts import fenced, leaves_closing_alone, opened_store, peak_memory, settle_in
 from sinksdk.spark.closing_watch import ClosingWatch

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.known_positions import KnownPositions
 from sinksdk.engine.outcome import Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.source_context import KnownPositions
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressRow
 from sinksdk.store import Store

@@ -9,10 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sinksdk.engine.clock import Clock
+from sinksdk.engine.clock import Clock, Threads
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.threads import Threads
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.spark.closing_watch import ClosingWatch
 from sinksdk.spark.hanging import whereabouts

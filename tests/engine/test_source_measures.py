@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import RetriableException
-from sinksdk.engine.known_positions import LONGEST, MOST, KnownPositions
 from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.source_context import LONGEST, MOST, KnownPositions
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import SourceRecord
 from sinksdk.support.measures import Phase, Sizes, SourceMeasures, TaskMeasures, Timing
