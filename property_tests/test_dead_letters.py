@@ -130,7 +130,7 @@ class Run:
         options = EngineOptions(
             tolerate_errors=True,
             value_converter=world.convert,
-            ceiling=ceiling,
+            error_limit=ceiling,
             retry=RetryPolicy(timeout=2.0, max_delay=1.0),
         )
         self.harness = SinkTaskHarness(self._task, options=options, dead_letters=world, log=log)

@@ -123,7 +123,9 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
     """A commit follows though the one before could not be published."""
 
     def ignore(self: Committer, partition: TopicPartition, deadline: float | None = None) -> None:
-        self._publisher.publish(partition, deadline)
+        committed = self._commits.committed(partition)
+        if committed is not None and committed.tokens:
+            self._publish(partition, committed, deadline)
 
     commit = Tokens.commit
 
@@ -226,12 +228,12 @@ def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
     """The engine's open, without the second phase of predecessors."""
 
     def without(self: WorkerSinkTask, *arguments: Any) -> None:
-        publish = self._publisher.publish
-        self._publisher.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]  # of this task only
+        publish = self._committer.publish
+        self._committer.publish = lambda partition, deadline=None: None  # type: ignore[method-assign]  # of this task only
         try:
             begin(self, *arguments)
         finally:
-            self._publisher.publish = publish  # type: ignore[method-assign]  # of this task only
+            self._committer.publish = publish  # type: ignore[method-assign]  # of this task only
 
     return without
 

@@ -1,12 +1,20 @@
-"""Where the engine's commits go, and whether they still may."""
+"""What a sink task's worker is given (where commits and dead letters go), and what its parts share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.failures import Failures
+from sinksdk.engine.measures import Measures
+from sinksdk.engine.options import EngineOptions, RangeTerms
+from sinksdk.engine.partition import PartitionState
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, Token, TopicPartition
+from sinksdk.task import SinkTask
 
 
 class CommitLog(Protocol):
@@ -70,6 +78,27 @@ class CommitLog(Protocol):
         ...
 
 
+class DeadLetters(Protocol):
+    """Where undeliverable records are kept."""
+
+    def send(self, record: SinkRecord) -> Future[None]:
+        """Begin writing a record; the future is done once it is durable."""
+        ...
+
+
+TopicIdCheck = Callable[[Collection[str]], Mapping[str, ConnectException]]
+"""Asked about topics after their records were delivered and before anything of them is committed.
+
+Returns those whose records may not be what was planned, each with why: a RetriableException where it cannot
+be told now, any other where it is certain that the topic is another one.
+"""
+
+
+def always_valid(topics: Collection[str]) -> Mapping[str, ConnectException]:  # noqa: ARG001 - asked as every TopicIdCheck is
+    """For sources whose topics cannot be replaced."""
+    return {}
+
+
 T = TypeVar("T")
 
 
@@ -106,6 +135,8 @@ class GuardedCommitLog:
         except BaseException as error:
             self._failure = error
             raise
+
+    # Each answers as :class:`CommitLog` does; a write that fails is the last one.
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """See :class:`CommitLog`."""
@@ -154,14 +185,54 @@ class GuardedCommitLog:
         self._write(self._commits.flush)
 
 
-TopicIdCheck = Callable[[Collection[str]], Mapping[str, ConnectException]]
-"""Asked about topics after their records were delivered and before anything of them is committed.
+@dataclass(frozen=True, slots=True)
+class TaskScope:
+    """What all parts of one sink task's worker share; ``label`` names it in messages."""
 
-Returns those whose records may not be what was planned, each with why: a RetriableException where it cannot
-be told now, any other where it is certain that the topic is another one.
-"""
+    task: SinkTask
+    label: str
+    commits: GuardedCommitLog
+    clock: Clock
+    options: EngineOptions
+    states: dict[TopicPartition, PartitionState]
+    measures: Measures
+    failures: Failures
 
+    @classmethod
+    def of(
+        cls, task: SinkTask, label: str, commits: CommitLog, clock: Clock, options: EngineOptions
+    ) -> TaskScope:
+        """What the parts of a new worker share."""
+        states: dict[TopicPartition, PartitionState] = {}
+        measures = Measures(clock)
+        failures = Failures(states, clock, policy=options.retry, measures=measures, label=label)
+        return cls(task, label, GuardedCommitLog(commits), clock, options, states, measures, failures)
 
-def always_valid(topics: Collection[str]) -> Mapping[str, ConnectException]:  # noqa: ARG001 - asked as every TopicIdCheck is
-    """For sources whose topics cannot be replaced."""
-    return {}
+    def begin(
+        self, partition: TopicPartition, offsets: OffsetRange | None, terms: RangeTerms
+    ) -> PartitionState:
+        """Begin a range, at the commit if an earlier attempt has committed some of it."""
+        committed = self.commits.committed(partition)
+        begin = offsets.start if offsets else 0
+        # The commit may also be behind: the source may have lost records.
+        start = max(committed.offset if committed else 0, begin)
+        state = PartitionState(
+            partition,
+            start,
+            offsets.end if offsets else None,
+            position=start,
+            begin=begin,
+            limit=terms.records,
+            retry=terms.retry,
+        )
+        self.states[partition] = state
+        return state
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Partitions that are open."""
+        return frozenset(p for p, state in self.states.items() if state.is_open)
+
+    def floor(self, partition: TopicPartition) -> int:
+        """The offset up to which a partition is committed, or its range began."""
+        committed, start = self.commits.committed(partition), self.states[partition].start
+        return max(committed.offset, start) if committed else start

@@ -4,118 +4,211 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.clock import Clock
-from sinksdk.engine.commits import GuardedCommitLog, TopicIdCheck
+from sinksdk.engine.commits import TaskScope, TopicIdCheck
 from sinksdk.engine.context import WorkerSinkTaskContext
-from sinksdk.engine.failures import Failures, Reports
-from sinksdk.engine.measures import Measures
-from sinksdk.engine.partition import PartitionState
-from sinksdk.engine.retry import Attempts, RetryPolicy
+from sinksdk.engine.failures import Ending
+from sinksdk.engine.retry import Attempts
 from sinksdk.engine.validation import committable
 from sinksdk.errors import ConnectException, RetriableException, UnpublishableException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.support.measures import Phase
-from sinksdk.support.retry import Retry
-from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
 
 _LONGEST_WAIT: Final = 1.0  # seconds between two looks whether to close
 
 
-class Unpublished(NamedTuple):
-    """Why the tokens of a commit are not published.
+class Committer:
+    """Commits what a task has accepted, and makes visible or takes back what it has begun outside."""
 
-    Args:
-        error: what ``publish`` raised last.
-        retry: what is left to a later generation, where it may pass and there is time for it.
-    """
-
-    error: Exception
-    retry: Retry | None = None
-
-
-class Publisher:
-    """Calls the task's ``publish`` and ``discard``, and has the commit log remember what they did.
-
-    Args:
-        task: the author's task.
-        commits: where the tokens stand.
-        clock: lets time pass between attempts.
-        retry: delays and budget of ``publish``.
-        label: connector, task and generation, for messages.
-        measures: times both, and counts attempts made again.
-    """
-
-    def __init__(
-        self,
-        task: SinkTask,
-        commits: GuardedCommitLog,
-        clock: Clock,
-        *,
-        retry: RetryPolicy,
-        label: str,
-        measures: Measures,
-    ) -> None:
-        self._task = task
-        self._commits = commits
-        self._clock = clock
-        self._retry = retry
-        self._label = label
-        self._measures = measures
+    def __init__(self, scope: TaskScope, context: WorkerSinkTaskContext, check_topics: TopicIdCheck) -> None:
+        self._scope = scope
+        self._task = scope.task
+        self._commits = scope.commits
+        self._states = scope.states
+        self._failures = scope.failures
+        self._measures = scope.measures
+        self._label = scope.label
+        self._context = context
+        self._check_topics = check_topics
         self.closing_asked: Callable[[], bool] = lambda: False
         """Whether closing was asked for meanwhile: then nothing is tried again that can wait."""
 
-    def publish(
-        self, partition: TopicPartition, deadline: float | None = None, earlier: Retry | None = None
-    ) -> Unpublished | None:
+    # -- the first phase -------------------------------------------------------------------------
+
+    def commit(
+        self,
+        partitions: Collection[TopicPartition],
+        closing: ClosingReason | None,
+        deadline: float | None,
+        *,
+        is_last: bool,
+    ) -> Collection[TopicPartition]:
+        """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit.
+
+        Returns:
+            Partitions whose topics are still the ones that were planned: their ends may be committed too.
+        """
+        partitions = self._of_planned_topics(partitions, is_last=is_last)
+        offered = {
+            partition: OffsetAndMetadata(self._states[partition].position)
+            for partition in sorted(partitions)
+            if self._states[partition].position > self._scope.floor(partition)
+            and self._await_letters(partition)
+        }
+        if offered:
+            with self._measures.offset_commit():
+                changed = self._write(self._pre_commit(offered, closing, deadline))
+            for partition in changed:
+                self.publish(partition, deadline)
+        return partitions
+
+    def _of_planned_topics(
+        self, partitions: Collection[TopicPartition], *, is_last: bool
+    ) -> Collection[TopicPartition]:
+        """Those of which something may be committed: their topics are still the ones that were planned.
+
+        Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
+        commit is read again.
+        """
+        asked = {p.topic for p in partitions if self._states[p].has_news(self._scope.floor(p))}
+        with self._measures.phase(Phase.VOUCH):
+            doubts = self._check_topics(asked) if asked else {}
+        for partition in partitions:
+            error = doubts.get(partition.topic)
+            if error is not None and (is_last or not isinstance(error, RetriableException)):
+                self._failures.note(partition, error)
+        return [p for p in partitions if p.topic not in doubts]
+
+    def _pre_commit(
+        self,
+        offered: Mapping[TopicPartition, OffsetAndMetadata],
+        closing: ClosingReason | None,
+        deadline: float | None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        began = self._scope.clock.now()
+        try:
+            with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
+                returned = self._commits.call(self._task.pre_commit, dict(offered))
+        except Exception as error:
+            self._commits.raise_failure()
+            self._measures.commit_failed()
+            for partition in offered:
+                self._failures.note(partition, error, began=began)
+            return {}
+        sound = committable(
+            returned,
+            offered=offered,
+            floor={partition: self._scope.floor(partition) for partition in offered},
+            prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
+            label=self._label,
+        )
+        return {p: offset for p, offset in sound.items() if self._await_letters(p)}
+
+    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
+        """Commit what is news; the partitions of which something was."""
+        changed = {
+            partition: self._states[partition].to_range_end(offset)
+            for partition, offset in accepted.items()
+            if self._is_news(partition, offset)
+        }
+        if changed:
+            with self._measures.commit_write():
+                self._commits.commit(changed)
+        for partition, offset in changed.items():
+            self._states[partition].committed(offset.offset)
+        return changed
+
+    def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        committed = self._commits.committed(partition)
+        metadata = committed.metadata if committed else ""
+        return bool(
+            offset.offset > self._scope.floor(partition) or offset.tokens or offset.metadata != metadata
+        )
+
+    def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
+        """Where no record is: ends of ranges that end in gaps, and positions that were skipped to."""
+        ends = {}
+        for partition in partitions:
+            state, committed = self._states[partition], self._commits.committed(partition)
+            if state.failure:
+                continue
+            metadata = committed.metadata if committed else ""
+            end = state.range_end(self._scope.floor(partition))
+            if end is not None:
+                ends[partition] = OffsetAndMetadata(end, metadata)
+            elif state.has_skipped and (committed.offset if committed else state.begin) < state.start:
+                ends[partition] = OffsetAndMetadata(state.start, metadata)
+            state.has_skipped = False
+        if ends:
+            with self._measures.commit_write():
+                self._commits.commit(ends)
+        for partition, offset in ends.items():
+            self._states[partition].reach(offset.offset)
+
+    def _await_letters(self, partition: TopicPartition) -> bool:
+        """Dead letters are durable before the commit that covers them, and what was refused is in none."""
+        try:
+            with self._measures.phase(Phase.REPORT):
+                self._failures.await_letters(partition)
+        except Exception as error:
+            lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
+            lost.__cause__ = error
+            self._failures.note(partition, lost)
+            return False
+        return not self._failures.is_refused(partition)
+
+    # -- the second phase ------------------------------------------------------------------------
+
+    def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
         """Publish the tokens of a partition's last commit, if it has any left.
+
+        Failing that, the partition ends: its next commit would lose them.
 
         Args:
             partition: whose.
             deadline: when to stop trying, on the clock; what is not published then waits for the
                 next generation.
-            earlier: attempts of earlier generations.
-
-        Returns:
-            Why they are not; None when all is published.
         """
         committed = self._commits.committed(partition)
         if committed is None or not committed.tokens:
-            return None
+            return
         with self._measures.phase(Phase.PUBLISH):
-            return self._publish(partition, committed, deadline, earlier)
+            failed = self._publish(partition, committed, deadline)
+        if failed is not None:
+            self._failures.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
 
     def _publish(
         self,
         partition: TopicPartition,
         committed: OffsetAndMetadata,
         deadline: float | None,
-        earlier: Retry | None,
-    ) -> Unpublished | None:
-        attempts = Attempts(self._retry, self._clock.now(), earlier)
+    ) -> Ending | None:
+        """Why the tokens are not published; None when they are."""
+        clock = self._scope.clock
+        attempts = Attempts(self._scope.options.retry, clock.now(), self._states[partition].retry)
         while True:
             try:
                 self._commits.call(self._task.publish, partition, committed.tokens)
             except RetriableException as error:
                 self._commits.raise_failure()
-                now = self._clock.now()
+                now = clock.now()
                 delay = attempts.failed(now, error.retry_after)
                 if delay is None or (deadline is not None and now + delay > deadline):
-                    return Unpublished(error)
+                    return Ending(error)
                 if deadline is None and attempts.holds_up(now, delay):
-                    return Unpublished(error, attempts.left(now, delay))
+                    return Ending(error, attempts.left(now, delay))
                 if not self._waited(delay, deadline):
-                    return Unpublished(error)
+                    return Ending(error)
             except UnpublishableException as error:
                 self._commits.raise_failure()
-                return Unpublished(self._withdrawn(partition, committed, error))
+                return Ending(self._withdrawn(partition, committed, error))
             except Exception as error:
                 self._commits.raise_failure()
-                return Unpublished(error)
+                return Ending(error)
             else:
                 self._commits.published(partition)
                 return None
@@ -153,7 +246,7 @@ class Publisher:
         while delay > 0:
             if deadline is None and self.closing_asked():
                 return False
-            self._clock.sleep(min(delay, _LONGEST_WAIT))
+            self._scope.clock.sleep(min(delay, _LONGEST_WAIT))
             delay -= _LONGEST_WAIT
         self._measures.retried()
         return True
@@ -195,175 +288,3 @@ class Publisher:
             return error
         self._commits.discarded(partition, tokens)
         return None
-
-
-class Committer:
-    """Commits what one task has taken.
-
-    Args:
-        task: the author's task.
-        commits: where commits go.
-        clock: time.
-        states: what is known of each partition.
-        context: says to the task whether it is closing.
-        reports: dead letters that must be durable first.
-        publisher: publishes what a commit carries.
-        vouch: whether topics are still those that were planned.
-        failures: told of every partition that cannot go on.
-        measures: counts commits, and times what they consist of.
-        label: connector, task and generation, for messages.
-    """
-
-    def __init__(
-        self,
-        task: SinkTask,
-        commits: GuardedCommitLog,
-        clock: Clock,
-        states: Mapping[TopicPartition, PartitionState],
-        *,
-        context: WorkerSinkTaskContext,
-        reports: Reports,
-        publisher: Publisher,
-        vouch: TopicIdCheck,
-        failures: Failures,
-        measures: Measures,
-        label: str,
-    ) -> None:
-        self._task = task
-        self._commits = commits
-        self._clock = clock
-        self._states = states
-        self._context = context
-        self._reports = reports
-        self._publisher = publisher
-        self._vouch = vouch
-        self._failures = failures
-        self._measures = measures
-        self._label = label
-
-    def commit(
-        self,
-        partitions: Collection[TopicPartition],
-        closing: ClosingReason | None,
-        deadline: float | None,
-        *,
-        is_last: bool,
-    ) -> Collection[TopicPartition]:
-        """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit.
-
-        Returns:
-            Partitions whose topics are still the ones that were planned: their ends may be committed too.
-        """
-        partitions = self._vouched(partitions, is_last=is_last)
-        offered = {
-            partition: OffsetAndMetadata(self._states[partition].position)
-            for partition in sorted(partitions)
-            if self._states[partition].position > self.floor(partition) and self._is_reported(partition)
-        }
-        if offered:
-            with self._measures.offset_commit():
-                changed = self._write(self._pre_commit(offered, closing, deadline))
-            for partition in changed:
-                self.publish(partition, deadline)
-        return partitions
-
-    def _vouched(
-        self, partitions: Collection[TopicPartition], *, is_last: bool
-    ) -> Collection[TopicPartition]:
-        """Those of which something may be committed: their topics are still the ones that were planned.
-
-        Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
-        commit is read again.
-        """
-        asked = {p.topic for p in partitions if self._states[p].has_news(self.floor(p))}
-        with self._measures.phase(Phase.VOUCH):
-            doubts = self._vouch(asked) if asked else {}
-        for partition in partitions:
-            error = doubts.get(partition.topic)
-            if error is not None and (is_last or not isinstance(error, RetriableException)):
-                self._failures.note(partition, error)
-        return [p for p in partitions if p.topic not in doubts]
-
-    def _pre_commit(
-        self,
-        offered: Mapping[TopicPartition, OffsetAndMetadata],
-        closing: ClosingReason | None,
-        deadline: float | None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        began = self._clock.now()
-        try:
-            with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
-                returned = self._commits.call(self._task.pre_commit, dict(offered))
-        except Exception as error:
-            self._commits.raise_failure()
-            self._measures.commit_failed()
-            for partition in offered:
-                self._failures.note(partition, error, began=began)
-            return {}
-        sound = committable(
-            returned,
-            offered=offered,
-            floor={partition: self.floor(partition) for partition in offered},
-            prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
-            label=self._label,
-        )
-        return {p: offset for p, offset in sound.items() if self._is_reported(p)}
-
-    def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
-        """Commit what is news; the partitions of which something was."""
-        changed = {
-            partition: self._states[partition].up_to_range_end(offset)
-            for partition, offset in accepted.items()
-            if self._is_news(partition, offset)
-        }
-        if changed:
-            with self._measures.commit_write():
-                self._commits.commit(changed)
-        for partition, offset in changed.items():
-            self._states[partition].committed(offset.offset)
-        return changed
-
-    def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
-        committed = self._commits.committed(partition)
-        metadata = committed.metadata if committed else ""
-        return bool(offset.offset > self.floor(partition) or offset.tokens or offset.metadata != metadata)
-
-    def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Where no record is: ends of ranges that end in gaps, and positions that were skipped to."""
-        ends = {}
-        for partition in partitions:
-            state, committed = self._states[partition], self._commits.committed(partition)
-            if state.failure:
-                continue
-            metadata = committed.metadata if committed else ""
-            if state.take_range_end(self.floor(partition)):
-                ends[partition] = OffsetAndMetadata(state.position, metadata)
-            elif state.has_skipped and (committed.offset if committed else state.begin) < state.start:
-                ends[partition] = OffsetAndMetadata(state.start, metadata)
-            state.has_skipped = False
-        if ends:
-            with self._measures.commit_write():
-                self._commits.commit(ends)
-
-    def floor(self, partition: TopicPartition) -> int:
-        """The offset up to which a partition is committed, or its range began."""
-        committed, start = self._commits.committed(partition), self._states[partition].start
-        return max(committed.offset, start) if committed else start
-
-    def _is_reported(self, partition: TopicPartition) -> bool:
-        """Dead letters are durable before the commit that covers them, and what was refused is in none."""
-        try:
-            with self._measures.phase(Phase.REPORT):
-                self._reports.wait(partition)
-        except Exception as error:
-            lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
-            lost.__cause__ = error
-            self._failures.note(partition, lost)
-            return False
-        return not self._reports.refused(partition)
-
-    def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
-        """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
-        failed = self._publisher.publish(partition, deadline, self._states[partition].retry)
-        if failed is not None:
-            self._failures.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)

@@ -7,16 +7,18 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk.context import ErrantRecordReporter
+from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.converters import Converter
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, ErrorLimit
+from sinksdk.engine.partition import InDoubt
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.support.confidential import SECRETS
@@ -26,14 +28,6 @@ log = logging.getLogger(__name__)
 _LOGGED = 1_000  # bytes of a key or value
 
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TASK_PUT"]
-
-
-class DeadLetters(Protocol):
-    """Where undeliverable records are kept."""
-
-    def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; the future is done once it is durable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +90,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         origin: connector and task that report.
         dead_letters: where they go; None only logs.
         options: what is tolerated, logged and told.
-        on_report: told of each report's partition, its future, and the error it must fail with where
+        on_report: gets each report's partition, its future, and the error it must fail with where
             bad records are not tolerated.
-        count: counts a failed record, by partition, offset and cause; gives the error its partition must
-            fail with when there are too many.
         measures: counts what becomes of reported records.
     """
 
@@ -110,15 +102,24 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         *,
         options: EngineOptions,
         on_report: Callable[[TopicPartition, Future[None], ConnectException | None], None],
-        count: Callable[[TopicPartition, int, str], ConnectException | None],
         measures: Measures,
     ) -> None:
         self._origin = origin
         self._dead_letters = dead_letters
         self._options = options
         self._on_report = on_report
-        self._count = count
         self._measures = measures
+        self._counters: dict[TopicPartition, ErrorCounter] = {}
+
+    def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
+        """A partition's next batch, by its offsets: its failed records are counted."""
+        if partition not in self._counters:
+            self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
+        self._counters[partition].begin(offsets)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition has ended: reports of its records that still come are not counted."""
+        self._counters.pop(partition, None)
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Report a record the task could not deliver. See :class:`~sinksdk.ErrantRecordReporter`."""
@@ -163,7 +164,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         return dead_letter(read, error, stage, self._origin, failed_class)
 
     def _too_many(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException | None:
-        excess = self._count(record.topic_partition, record.offset, f"{stage}: {error}")
+        counter = self._counters.get(record.topic_partition)
+        excess = counter.failed(record.offset, f"{stage}: {error}") if counter else None
         if excess is not None:
             excess.__cause__ = error
         return excess
@@ -206,7 +208,7 @@ def _class_of(converter: object) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-class TooManyErrorsException(ConnectException):
+class TooManyErrorsException(InDoubt):
     """More of a partition's records failed than may; what was not committed yet is read again."""
 
 
@@ -215,12 +217,12 @@ class ErrorCounter:
 
     Args:
         partition: whose, for messages.
-        ceiling: what it must not exceed.
+        limit: what it must not exceed.
     """
 
-    def __init__(self, partition: TopicPartition, ceiling: ErrorLimit) -> None:
+    def __init__(self, partition: TopicPartition, limit: ErrorLimit) -> None:
         self._partition = partition
-        self._ceiling = ceiling
+        self._limit = limit
         self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._before = 0
         self._seen = 0
@@ -245,7 +247,7 @@ class ErrorCounter:
             cause: where and why, in words.
 
         Returns:
-            What its partition must fail with; None while the ceiling is not exceeded.
+            What its partition must fail with; None while the limit is not exceeded.
         """
         place = self._place(offset)
         if place in self._counted:
@@ -253,7 +255,7 @@ class ErrorCounter:
         self._failed += 1
         self._first = self._first or f"offset {offset}: {cause}"
         in_a_row = 1 if place is None else self._join(place)
-        excess = self._ceiling.excess(in_a_row=in_a_row, failed=self._failed, of=self._seen)
+        excess = self._limit.excess(in_a_row=in_a_row, failed=self._failed, of=self._seen)
         if excess is None:
             return None
         return TooManyErrorsException(
@@ -279,31 +281,6 @@ class ErrorCounter:
         length = left + 1 + right
         self._runs[place] = self._runs[place - left] = self._runs[place + right] = length
         return length
-
-
-class ErrorCounters:
-    """Failed records of every partition that is open.
-
-    Args:
-        ceiling: what each must not exceed.
-    """
-
-    def __init__(self, ceiling: ErrorLimit) -> None:
-        self._ceiling = ceiling
-        self._of: dict[TopicPartition, ErrorCounter] = {}
-
-    def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
-        """A partition's next batch, by its offsets."""
-        self._of.setdefault(partition, ErrorCounter(partition, self._ceiling)).begin(offsets)
-
-    def failed(self, partition: TopicPartition, offset: int, cause: str) -> TooManyErrorsException | None:
-        """See :meth:`ErrorCounter.failed`; a partition that is not read here any more is not counted."""
-        tally = self._of.get(partition)
-        return tally.failed(offset, cause) if tally else None
-
-    def forget(self, partition: TopicPartition) -> None:
-        """The partition is not ours any more."""
-        self._of.pop(partition, None)
 
 
 class Conversion:

@@ -11,6 +11,7 @@ from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.settings.converters import RegistryAddress
 from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.support.retry import Retry
 
 _LEAST: Final = 100  # records: a share of fewer says little
 
@@ -49,6 +50,18 @@ class ErrorLimit:
         return None
 
 
+class RangeTerms(NamedTuple):
+    """How far a generation goes with a range.
+
+    Args:
+        records: most records it takes of it; one with more ends there, before its range does.
+        retry: what earlier generations have left to this one to try again, on the task's clock.
+    """
+
+    records: int | None = None
+    retry: Retry | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How the engine behaves towards one task.
@@ -60,7 +73,7 @@ class EngineOptions:
         log_errors: log each of them.
         log_messages: and its key and value.
         context_headers: tell in headers of a dead letter what was wrong with it.
-        ceiling: how many records may be skipped.
+        error_limit: how many records may be skipped.
         key_converter: what keys become; None leaves the bytes.
         value_converter: what values become; None leaves the bytes.
         max_poll_records: most records that one ``put`` gets; None for what the task's class says.
@@ -72,7 +85,7 @@ class EngineOptions:
     log_errors: bool = False
     log_messages: bool = False
     context_headers: bool = False
-    ceiling: ErrorLimit = field(default_factory=ErrorLimit)
+    error_limit: ErrorLimit = field(default_factory=ErrorLimit)
     key_converter: Converter | None = None
     value_converter: Converter | None = None
     max_poll_records: int | None = None
@@ -106,7 +119,7 @@ class EngineOptions:
             log_errors=config.errors_log_enable,
             log_messages=config.errors_log_include_messages,
             context_headers=config.dead_letter_context_headers,
-            ceiling=ErrorLimit(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
+            error_limit=ErrorLimit(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
             key_converter=converter_of(config.converter_spec(is_key=True), registry),
             value_converter=converter_of(config.converter_spec(is_key=False), registry),
             max_poll_records=config.max_poll_records,

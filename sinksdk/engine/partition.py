@@ -18,7 +18,11 @@ from sinksdk.support.retry import Retry
 _LISTED: Final = 20  # offsets that a message names one by one
 
 
-class OrderViolation(ConnectException):
+class InDoubt(ConnectException):
+    """A failure after which nothing may be committed of what the task has accepted."""
+
+
+class OrderViolation(InDoubt):
     """A source delivers offsets out of order. Trying again is in vain, and what was accepted is in doubt.
 
     Which of the offsets that are missing so far come later nobody knows, so nothing of this generation
@@ -97,6 +101,7 @@ class _Accepted:
         return self.count - int(np.searchsorted(self.offsets, offset))
 
 
+# More than ten attributes: its range, how far it got, and its fate are changed together, and only here.
 @dataclass(slots=True)
 class PartitionState:
     """Position and fate of one partition in this generation.
@@ -146,14 +151,12 @@ class PartitionState:
         return records[int(np.searchsorted(offsets, self.start)) :]
 
     def within_limit(self, records: SinkRecords) -> SinkRecords:
-        """The rows of a batch that the limit leaves room for."""
-        if self.limit is None or len(records) <= self.limit - self.records:
-            return records
-        self.is_cut = True
-        return records[: self.limit - self.records]
+        """The rows of a batch that the limit leaves room for; with fewer than all, the range is cut."""
+        room = len(records) if self.limit is None else self.limit - self.records
+        return records if len(records) <= room else records[:room]
 
     def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
-        """What is wrong with a batch's offsets, if anything; else they have been seen.
+        """What is wrong with a batch's offsets, if anything.
 
         Args:
             records: as the source delivers them, with rows that an earlier attempt has committed.
@@ -173,8 +176,11 @@ class PartitionState:
                 f"{label}: {self.partition}: the source delivers offset {offsets[-1]}, beyond the range that "
                 f"ends at {self.end}"
             )
-        self.seen = int(offsets[-1])
         return None
+
+    def see(self, records: SinkRecords) -> None:
+        """The source has delivered a batch without a flaw."""
+        self.seen = records.next_offset - 1
 
     def accept(self, records: SinkRecords) -> None:
         """The task has taken these records: their offsets may be committed from now on."""
@@ -188,10 +194,15 @@ class PartitionState:
             self.retry, self.stays = None, True
 
     def committed(self, offset: int) -> None:
-        """Forget what a commit covers."""
+        """A commit covers what is below this offset, which may be the end of a range that ends in gaps."""
         self.retry, self.stays = None, False  # there was progress
+        self.reach(offset)
         while self._uncommitted and self._uncommitted[0].next <= offset:
             self._uncommitted.popleft()
+
+    def reach(self, offset: int) -> None:
+        """There is no record between the position and this offset."""
+        self.position = max(self.position, offset)
 
     def has_news(self, floor: int) -> bool:
         """Whether there is more to commit than this offset, which is committed."""
@@ -210,19 +221,16 @@ class PartitionState:
         """The next generation begins here; in this one nothing is read."""
         self.start = self.position = self.moved_to = offset
 
-    def up_to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+    def to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
         """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
-        if self.exhausted and self.end is not None and offset.offset == self.position < self.end:
-            self.position = self.end
-            return OffsetAndMetadata(self.end, offset.metadata, offset.publish)
-        return offset
+        end = self.range_end(offset.offset)
+        return offset if end is None else OffsetAndMetadata(end, offset.metadata, offset.publish)
 
-    def take_range_end(self, floor: int) -> bool:
-        """Go to the end of a range that ended in gaps, if all before is committed; whether that is news."""
-        if not self.exhausted or self.end is None or floor < self.position or self.end <= self.position:
-            return False
-        self.position = self.end
-        return True
+    def range_end(self, committed: int) -> int | None:
+        """The end of an exhausted range that ends in gaps, if all before these is committed."""
+        if not self.exhausted or self.end is None or committed < self.position or self.end <= self.position:
+            return None
+        return self.end
 
     def tail(self, committed: int) -> int:
         """How many accepted records lie above a commit: counted, since offsets have gaps."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
+from sinksdk.engine.options import RangeTerms
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
@@ -107,7 +108,7 @@ class SinkTaskRun:
         """
         if self._closing() is not None:
             return ()
-        self._worker.heed(lambda: self._closing() is not None)
+        self._worker.set_interrupt(lambda: self._closing() is not None)
         try:
             self._worker.start()
         except Exception as error:  # noqa: BLE001 - the author's start may raise anything
@@ -122,13 +123,12 @@ class SinkTaskRun:
         try:
             self._worker.open(
                 {item.partition: item.offsets for item in self._assigned},
-                {item.partition: item.records for item in self._assigned},
-                {item.partition: item.retry for item in self._assigned},
+                {item.partition: RangeTerms(item.records, item.retry) for item in self._assigned},
             )
             request = self._read()
             if request is not None:
                 self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
-            self._worker.settle()
+            self._worker.flush()
         except BaseException:
             self._worker.lose()  # not ours any more, or we cannot know: a successor decides what stands
             raise

@@ -222,7 +222,7 @@ class _Attempt:
             raw_config=raw,
             options=EngineOptions.of(config, schema_registry, patience=_PATIENCE),
             dead_letters=stack.enter_context(open_dead_letters(config, self._spec.kafka)),
-            vouch=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
+            check_topics=vouch_for(config, self._spec.source, self._taken.plan.topic_ids),
         )
         self._hang_timeout = config.task_hang_timeout_ms / 1000
         self._overrides = config.overrides(CONSUMER_OVERRIDES)

@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
-from sinksdk.engine.commits import TopicIdCheck, always_valid
+from sinksdk.engine.commits import DeadLetters, TopicIdCheck, always_valid
 from sinksdk.engine.converters import SchemaOf
-from sinksdk.engine.errant import DeadLetters
 from sinksdk.errors import ConfigException
 from sinksdk.settings.converters import RegistryAddress
 

@@ -152,7 +152,7 @@ def started(
         tolerate_errors=True,
         log_errors=log,
         value_converter=unreadable,
-        ceiling=ErrorLimit(max_consecutive=3, max_share=NO_SHARE),
+        error_limit=ErrorLimit(max_consecutive=3, max_share=NO_SHARE),
     )
     harness = SinkTaskHarness(sink, options=options, dead_letters=letters)
     harness.start()

@@ -294,7 +294,7 @@ def test_options_come_from_the_configuration() -> None:
     assert (options.retry.timeout, options.retry.max_delay) == (None, 0.25)
     assert (options.tolerate_errors, options.log_errors, options.log_messages) == (True, True, True)
     assert options.context_headers
-    assert options.ceiling == ErrorLimit(7, 0.25)
+    assert options.error_limit == ErrorLimit(7, 0.25)
     assert (options.key_converter, options.value_converter) == (StringConverter(), JsonConverter())
 
 
@@ -309,7 +309,7 @@ def test_the_defaults_are_connects() -> None:
 def test_any_number_may_fail_where_that_is_asked_for() -> None:
     """EngineOptions.of: errors.deadletterqueue.max.consecutive=-1 means any number."""
     raw = {"name": "c", "topics": "t", "errors.deadletterqueue.max.consecutive": "-1"}
-    assert EngineOptions.of(ConnectorConfig.parse(raw)).ceiling.max_consecutive is None
+    assert EngineOptions.of(ConnectorConfig.parse(raw)).error_limit.max_consecutive is None
 
 
 # -- what the task sees ------------------------------------------------------------------------------
