@@ -93,11 +93,7 @@ class Threads(Protocol):
 
 
 class OneThread:
-    """No threads at all: for simulations, which call what others would when they like.
-
-    Args:
-        clock: passes while something is waited for.
-    """
+    """No threads at all: for simulations, which call what others would when they like."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -169,7 +169,6 @@ class Committer:
         Failing that, the partition ends: its next commit would lose them.
 
         Args:
-            partition: whose.
             deadline: when to stop trying, on the clock; what is not published then waits for the
                 next generation.
         """

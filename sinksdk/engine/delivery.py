@@ -26,11 +26,8 @@ class PendingBatch:
     """A batch that ``put`` has not taken, or not all of it. Kafka Connect offers what one poll returned.
 
     Args:
-        records: as they were read.
         most: records that one ``put`` gets; None for all of them.
-        policy: delays and budget of each portion.
         now: the moment; the first portion is due.
-        label: task and generation, for messages.
     """
 
     def __init__(
@@ -125,8 +122,6 @@ class PendingBatch:
         """An attempt failed in a way that may pass.
 
         Args:
-            now: the moment.
-            error: what was raised.
             asked: seconds the task asked to be left alone for (``context.timeout``).
             earlier: attempts of earlier generations.
             stays: nothing is left to a later generation.

@@ -87,12 +87,9 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     """Logs, sends to the dead letters, and refuses where bad records are not tolerated.
 
     Args:
-        origin: connector and task that report.
         dead_letters: where they go; None only logs.
-        options: what is tolerated, logged and told.
         on_report: gets each report's partition, its future, and the error it must fail with where
             bad records are not tolerated.
-        measures: counts what becomes of reported records.
     """
 
     def __init__(
@@ -134,9 +131,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         many are bad it is not written any more.
 
         Args:
-            stage: what was done with it.
             record: as it was read, or as the task was given it.
-            error: what was wrong.
             failed: the converter that failed; the task if None.
         """
         self._measures.failed()
@@ -213,12 +208,7 @@ class TooManyErrorsException(InDoubt):
 
 
 class ErrorCounter:
-    """Failed records of one partition since it was opened.
-
-    Args:
-        partition: whose, for messages.
-        limit: what it must not exceed.
-    """
+    """Failed records of one partition since it was opened."""
 
     def __init__(self, partition: TopicPartition, limit: ErrorLimit) -> None:
         self._partition = partition
@@ -243,7 +233,6 @@ class ErrorCounter:
         """Count a record that failed; one that is reported twice counts once.
 
         Args:
-            offset: the record's.
             cause: where and why, in words.
 
         Returns:
@@ -252,6 +241,7 @@ class ErrorCounter:
         place = self._place(offset)
         if place in self._counted:
             return None
+        self._seen = max(self._seen, place or 0)
         self._failed += 1
         self._first = self._first or f"offset {offset}: {cause}"
         in_a_row = 1 if place is None else self._join(place)
@@ -270,9 +260,7 @@ class ErrorCounter:
         row = int(np.searchsorted(self._offsets, offset))
         if row == len(self._offsets) or self._offsets[row] != offset:
             return None
-        place = self._before + row + 1
-        self._seen = max(self._seen, place)
-        return place
+        return self._before + row + 1
 
     def _join(self, place: int) -> int:
         """Length of the run of failed records that this one now belongs to."""
@@ -292,7 +280,7 @@ class Conversion:
         self._reporter = reporter
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """The batch as the task shall see it.
+        """The batch as the task gets it.
 
         Raises:
             ConnectException: a record cannot be converted and ``errors.tolerance`` is none.

@@ -131,8 +131,6 @@ class Failures:
         """Note why a partition cannot go on. Its first failure counts.
 
         Args:
-            partition: which.
-            error: why.
             at_once: the next generation opens it without a back-off.
             began: when what failed was begun; by default now.
             retry: what is left to a later generation, if that is known.

@@ -12,11 +12,7 @@ from sinksdk.support.measures import ErrorCounts, Level, Phase, SourceMeasures, 
 
 
 class Measures:
-    """What the engine tells of one task, from its beginning.
-
-    Args:
-        clock: measures how long things take.
-    """
+    """What the engine tells of one task, from its beginning."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -174,9 +170,6 @@ class SourceTaskMeasures(Measures):
     """What the engine tells of one source task, from its beginning.
 
     Its task's thread writes, or who holds the task's writer; any thread may read.
-
-    Args:
-        clock: measures how long things take.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -101,7 +101,6 @@ class EngineOptions:
         """The options a connector's configuration asks for.
 
         Args:
-            config: validated.
             registry: connects to a schema registry; needed for Avro only.
             patience: seconds that a task tries again by itself; None: all of ``errors.retry.timeout``.
 

@@ -63,7 +63,6 @@ class PartitionOutcome:
     """What became of one partition in one generation.
 
     Args:
-        partition: which.
         committed: next offset to read after the last commit; None if it never had one.
         delivered: offset after the last record the task accepted.
         records: records the task accepted in this generation.
@@ -135,14 +134,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskOutcome:
-    """What became of a source task.
-
-    Args:
-        end: how it ended.
-        records: records in transactions that it committed.
-        transactions: how many of these there were.
-        failure: why it failed, or was fenced.
-    """
+    """What became of a source task."""
 
     end: End
     records: int = 0

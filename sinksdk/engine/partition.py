@@ -34,7 +34,6 @@ def late_offsets(offsets: npt.NDArray[np.int64], before: int) -> tuple[npt.NDArr
     """Offsets of a batch that are not above all before them.
 
     Args:
-        offsets: of the batch.
         before: the highest one of the batches before it, -1 if there was none.
 
     Returns:
@@ -51,15 +50,7 @@ def late_offsets(offsets: npt.NDArray[np.int64], before: int) -> tuple[npt.NDArr
 def order_violation(
     label: str, partition: TopicPartition, what: str, late: Sequence[int], committed: int | None
 ) -> OrderViolation:
-    """What to end a partition with.
-
-    Args:
-        label: connector, task and generation.
-        partition: whose order is broken.
-        what: the first offset that is out of order.
-        late: all that are known to be.
-        committed: the partition's commit as it stands.
-    """
+    """What to end a partition with."""
     passed = [offset for offset in late if committed is not None and offset < committed]
     if passed:
         outcome = (
@@ -107,7 +98,6 @@ class PartitionState:
     """Position and fate of one partition in this generation.
 
     Args:
-        partition: which.
         start: first offset to deliver; rows below it were committed before and are dropped.
         end: offset after the last of its range, None when the range is open-ended.
         limit: most records to take of it; its range may go on behind them.
@@ -160,8 +150,6 @@ class PartitionState:
 
         Args:
             records: as the source delivers them, with rows that an earlier attempt has committed.
-            committed: the partition's commit.
-            label: connector, task and generation, for the message.
         """
         offsets = offsets_of(records)
         late = late_offsets(offsets, self.seen)

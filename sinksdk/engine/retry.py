@@ -47,13 +47,7 @@ class RetryPolicy:
 
 
 class Attempts:
-    """One operation's attempts so far.
-
-    Args:
-        policy: delays and budget.
-        begun: when the first one of this generation was begun.
-        earlier: those of earlier generations at the same.
-    """
+    """One operation's attempts, the first of this generation ``begun`` then, after ``earlier`` ones."""
 
     def __init__(self, policy: RetryPolicy, begun: float = 0.0, earlier: Retry | None = None) -> None:
         self._policy = policy
@@ -94,7 +88,6 @@ class Attempts:
         as long a wait.
 
         Args:
-            now: the moment.
             delay: seconds before the next attempt, as :meth:`failed` has it.
             refused: the first record that was refused, if it was about one.
         """
@@ -106,11 +99,7 @@ class Attempts:
 
 
 class AuthorsCode:
-    """Calls what a task's author wrote.
-
-    Args:
-        label: connector and task, for messages.
-    """
+    """Calls what a task's author wrote."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -130,15 +119,7 @@ class AuthorsCode:
 
 
 class Persistence:
-    """Tries again what may yet succeed, until its time is over or nobody waits any more.
-
-    Args:
-        label: connector and task, for messages.
-        clock: tells how much time has passed.
-        retry: delays and budget of each operation.
-        given_up: nobody waits any more.
-        measures: counts what fails, and what is tried again.
-    """
+    """Tries again what may yet succeed, until its time is over or nobody waits any more."""
 
     def __init__(
         self,

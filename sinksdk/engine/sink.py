@@ -379,11 +379,7 @@ class WorkerSinkTask:
             self._release([partition])
 
     def _end_failed(self, began: float | None = None) -> None:
-        """End the partitions that have failed, or that the task asked to end in the call that just returned.
-
-        Args:
-            began: when that call began.
-        """
+        """End what has failed, and what the task asked to end in its last call, which ``began`` then."""
         moves, self._context.moves = self._context.moves, {}
         for partition, offset in moves.items():
             state = self._states[partition]

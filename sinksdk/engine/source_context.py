@@ -17,10 +17,10 @@ from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
 log = logging.getLogger(__name__)
 
 MOST: Final = 50
-"""Source partitions that are told of: those that something was committed of last."""
+"""Source partitions that are listed: those that something was committed of last."""
 
 LONGEST: Final = 1_000
-"""Characters that a source partition has with its offset, both as JSON; what is longer is not told of."""
+"""Characters that a source partition has with its offset, both as JSON; longer ones are not listed."""
 
 
 class Known(NamedTuple):
@@ -48,11 +48,11 @@ class KnownPositions:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are others that are not told of."""
+        """Whether there are others that are not listed."""
         return self._has_more
 
-    def told(self) -> Sequence[Known]:
-        """What there is to tell, sorted by source partitions."""
+    def listed(self) -> Sequence[Known]:
+        """The positions to show, sorted by source partitions."""
         return [known for _, known in sorted(self._known.copy().items())]
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
@@ -87,13 +87,7 @@ def _length(key: str, position: SourcePosition) -> int:
 
 
 class PersistentOffsets(OffsetStorageReader):
-    """Reads source offsets, and asks again where there is no answer yet: authors would forget to.
-
-    Args:
-        offsets: where they are.
-        persist: asks again.
-        known: learns what was answered.
-    """
+    """Reads source offsets, and asks again where there is no answer yet: authors would forget to."""
 
     def __init__(self, offsets: OffsetStorageReader, persist: Persistence, known: KnownPositions) -> None:
         self._offsets = offsets
@@ -119,12 +113,7 @@ class Decision(Enum):
 
 
 class WorkerTransactionContext(TransactionContext):
-    """Remembers what a task asked for until it is done.
-
-    Args:
-        label: connector and task, for messages.
-        lock: makes a lock.
-    """
+    """Remembers what a task asked for until it is done."""
 
     def __init__(self, label: str, lock: Callable[[], AbstractContextManager[object]]) -> None:
         self._label = label
@@ -184,13 +173,7 @@ class WorkerTransactionContext(TransactionContext):
 
 
 class WorkerSourceTaskContext(SourceTaskContext):
-    """What one source task may ask.
-
-    Args:
-        configs: the task's configuration as written.
-        offsets: where earlier tasks got to.
-        transactions: what the task asks of its transactions, where it may.
-    """
+    """What one source task may ask."""
 
     def __init__(
         self,

@@ -122,7 +122,7 @@ def _said(
             SourcePartitionOffset(
                 partition=dict(at.partition), offset=dict(at.offset), committed=is_committed
             )
-            for at, is_committed in known.told()
+            for at, is_committed in known.listed()
         ),
         has_more_offsets=known.has_more,
     )
