@@ -15,6 +15,7 @@ class Measures:
     """What the engine tells of one task, from its beginning."""
 
     def __init__(self, clock: Clock) -> None:
+        # More than ten attributes: one for each number that it gives.
         self._clock = clock
         self._seconds: dict[str, float] = {}
         self._closing_seconds: dict[str, float] = {}

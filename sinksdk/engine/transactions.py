@@ -154,6 +154,7 @@ class SourceTransactions:
         measures: SourceTaskMeasures,
         known: KnownPositions,
     ) -> None:
+        # Eleven attributes: the last four are the open transaction, and the last key that was made.
         self._task = task
         self._writer = writer
         self._label = label
