@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from property_tests.exercised import EXERCISED
 from sinksdk import DataException, RetriableException, SinkRecord, SinkRecords, SinkTask, TopicPartition
 from sinksdk.engine import EngineOptions
-from sinksdk.engine.ceiling import Ceiling
+from sinksdk.engine.options import ErrorLimit
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.testing import MemoryCommitLog, SinkTaskHarness
 
@@ -125,12 +125,12 @@ class Picky(SinkTask):
 class Run:
     """One task after the other on the same partitions, as the runtime would drive them."""
 
-    def __init__(self, world: World, ceiling: Ceiling, log: MemoryCommitLog | None = None) -> None:
+    def __init__(self, world: World, ceiling: ErrorLimit, log: MemoryCommitLog | None = None) -> None:
         self.world = world
         options = EngineOptions(
             tolerate_errors=True,
             value_converter=world.convert,
-            ceiling=ceiling,
+            error_limit=ceiling,
             retry=RetryPolicy(timeout=2.0, max_delay=1.0),
         )
         self.harness = SinkTaskHarness(self._task, options=options, dead_letters=world, log=log)
@@ -216,12 +216,12 @@ def check(
     plan: Sequence[Sequence[Kind]], story: Sequence[tuple[str, int, int]], max_consecutive: int | None
 ) -> None:
     world = World(source_of(plan), happened)
-    run = Run(world, Ceiling(max_consecutive, 1.0))
+    run = Run(world, ErrorLimit(max_consecutive, 1.0))
     for step in story:
         run.step(*step)
         world.check(run.harness.log)
     world.outages = world.busy = 0
-    run = Run(world, Ceiling(None, 1.0), run.harness.log.succeed())
+    run = Run(world, ErrorLimit(None, 1.0), run.harness.log.succeed())
     for partition, records in world.source.items():
         run.deliver(partition, len(records))
     run.harness.revoke()

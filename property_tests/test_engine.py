@@ -51,7 +51,7 @@ CASES = 200
 """At least so many for each method that may fail, and for all of them together."""
 
 EVENTS = {
-    *(f"a zombie tried to {step}" for step in ("commit", "tick", "close", "settle")),
+    *(f"a zombie tried to {step}" for step in ("commit", "tick", "close", "flush")),
     *("crash", "fence", "lost", "closed", "finished", "finished early", "opened again", "in range"),
     *("buffering", "two-phase", "next portion"),
 }
@@ -202,8 +202,8 @@ class Engine(RuleBasedStateMachine):
         self.step(lambda: self.worker.lose(chosen), may_close=[])
 
     @rule()
-    def settle(self) -> None:
-        self.step(self.worker.settle, may_close=[])
+    def flush(self) -> None:
+        self.step(self.worker.flush, may_close=[])
 
     @rule(really=st.integers(0, 4))
     @precondition(lambda self: self.sink.accepted)
@@ -224,7 +224,7 @@ class Engine(RuleBasedStateMachine):
         self.zombies.append(self.worker)
         self.start(self.log.succeed())
 
-    @rule(step=st.sampled_from(["commit", "tick", "close", "settle"]))
+    @rule(step=st.sampled_from(["commit", "tick", "close", "flush"]))
     @precondition(lambda self: self.zombies)
     def zombie(self, step: str) -> None:
         """A fenced task that does not know: nothing it does changes what is durable or visible."""
@@ -305,7 +305,7 @@ class Engine(RuleBasedStateMachine):
             while self.worker.pending:
                 self.worker.tick()
         self.worker.close(ClosingReason.SHUTDOWN)
-        self.worker.settle()
+        self.worker.flush()
         self.worker.stop()
 
 

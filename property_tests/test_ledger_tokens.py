@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sinksdk import OffsetAndMetadata, Token, TopicPartition
+from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import Ledger, merge
 from sinksdk.store.records import GenerationPlan, TaskRecord, by_partition, noted
 
@@ -94,6 +95,15 @@ class Tokens(RuleBasedStateMachine):
         for token in chosen:
             self.open.pop(token.id, None)
         self.ledger.discarded(partition, chosen)
+
+    @precondition(lambda self: self.unpublished() or self.visible)
+    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    def discard_what_is_committed(self, data: st.DataObject, partition: TopicPartition) -> None:
+        """Never, by whatever mistake of the caller."""
+        committed = {token.id for _, tokens in self.unpublished() for token in tokens}
+        chosen = data.draw(some([Token(token) for token in sorted(committed | self.visible)]))
+        with pytest.raises(ConnectException):
+            self.ledger.discarded(partition, chosen)
 
     @rule()
     def flush(self) -> None:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.places import Directory, Memory, Place
 from property_tests.simulation.world import Chaos, World
-from sinksdk.engine.options import TaskName
+from sinksdk.engine.options import SourceOptions, TaskName
+from sinksdk.engine.outcome import End
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import End
 from sinksdk.engine.writer import transactional_id
 from sinksdk.source import SourceRecord, SourceTask
 

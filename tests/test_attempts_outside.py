@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
-from sinksdk.engine.vouching import no_doubt
+from sinksdk.engine.commits import always_valid
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
@@ -89,7 +89,7 @@ def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
     nowhere = KafkaClient("127.0.0.1:1", str(tmp_path / "absent.properties"))
 
-    assert vouch_for(config, nowhere, {"a": "id"}) is no_doubt
+    assert vouch_for(config, nowhere, {"a": "id"}) is always_valid
     (said,) = caplog.records
     assert "is noticed late: this executor cannot ask for its id" in said.getMessage()
     assert "absent.properties" in said.getMessage()
@@ -107,6 +107,6 @@ def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
     """A topic directory has none, and neither has a plan of an earlier version."""
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
 
-    assert vouch_for(config, None, {"a": "id"}) is no_doubt
-    assert vouch_for(config, KafkaClient("127.0.0.1:1"), {}) is no_doubt
+    assert vouch_for(config, None, {"a": "id"}) is always_valid
+    assert vouch_for(config, KafkaClient("127.0.0.1:1"), {}) is always_valid
     assert isinstance(vouch_for(config, KafkaClient("127.0.0.1:1"), {"a": "id"}), PlannedTopics)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from sinksdk.engine.clock import Clock, SystemClock
+from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.support.threads import SystemThreads
 from sinksdk.testing.clock import ManualClock

@@ -34,6 +34,7 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskRecord,
 )
+from sinksdk.store.tokens import Tokens
 
 Patch = pytest.MonkeyPatch
 
@@ -122,9 +123,16 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
     """A commit follows though the one before could not be published."""
 
     def ignore(self: Committer, partition: TopicPartition, deadline: float | None = None) -> None:
-        self._second_phase.publish(partition, deadline)
+        committed = self._commits.committed(partition)
+        if committed is not None and committed.tokens:
+            self._publish(partition, committed, deadline)
 
-    patch.setattr(Ledger, "_refuse_to_overwrite", lambda self, partition, offset: None)
+    commit = Tokens.commit
+
+    def overwrite(self: Tokens, partition: TopicPartition, offset: OffsetAndMetadata) -> Tokens:
+        return commit(self.publish(partition), partition, offset)
+
+    patch.setattr(Tokens, "commit", overwrite)
     patch.setattr(Committer, "publish", ignore)
 
 
@@ -206,6 +214,7 @@ def older_driver_configures(patch: Patch) -> None:
 def tokens_not_noted(patch: Patch) -> None:
     """An upload is fed though no successor could know of it."""
     patch.setattr(Ledger, "prepare", lambda self, tokens: None)
+    patch.setattr(Tokens, "_refuse_unknown", lambda self, partition, offset: None)
     patch.setattr("sinksdk.engine.committer.committable", lambda returned, **rest: dict(returned))
 
 
@@ -219,12 +228,12 @@ def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
     """The engine's open, without the second phase of predecessors."""
 
     def without(self: WorkerSinkTask, *arguments: Any) -> None:
-        publish = self._second_phase.publish
-        self._second_phase.publish = lambda partition, deadline=None, earlier=None: None  # type: ignore[method-assign]  # of this task only
+        publish = self._committer.publish
+        self._committer.publish = lambda partition, deadline=None: None  # type: ignore[method-assign]  # of this task only
         try:
             begin(self, *arguments)
         finally:
-            self._second_phase.publish = publish  # type: ignore[method-assign]  # of this task only
+            self._committer.publish = publish  # type: ignore[method-assign]  # of this task only
 
     return without
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.threads import SimulatedThreads
 from property_tests.simulation.world import Process, World
-from sinksdk.engine.threads import Threads
+from sinksdk.engine.clock import Threads
 from sinksdk.engine.writer import Target
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver

@@ -10,9 +10,9 @@ import pytest
 
 from property_tests.simulation.mutations import driver_reads_its_claim_afresh, writes_without_condition
 from property_tests.simulation.places import SimulatedDisk
-from sinksdk.engine.boundaries import ConnectorBoundaries, Decision
-from sinksdk.engine.fencing import FencingRound
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.transactions import ConnectorBoundaries, Decision
+from sinksdk.engine.writer import FencingRound
 from sinksdk.runtime import zombie_fencing
 from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.positions import SourcePosition

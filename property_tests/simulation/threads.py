@@ -1,4 +1,4 @@
-"""Threads of one simulated process (see :class:`sinksdk.engine.threads.Threads`)."""
+"""Threads of one simulated process (see :class:`sinksdk.engine.clock.Threads`)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SimulatedLock:
 
 
 class SimulatedFlag:
-    """Set once. See :class:`~sinksdk.engine.threads.Signal`.
+    """Set once. See :class:`~sinksdk.engine.clock.Signal`.
 
     Args:
         world: the scheduler.

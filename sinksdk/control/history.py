@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sinksdk.control.progress import last_progress
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.engine.outcome import Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table

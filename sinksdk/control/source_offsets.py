@@ -15,8 +15,7 @@ from sinksdk.control import registry
 from sinksdk.control.offsets import StoppedConnector
 from sinksdk.engine import TaskName
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.engine.fencing import fence
-from sinksdk.engine.writer import CommittedOffsets, Target
+from sinksdk.engine.writer import CommittedOffsets, Target, fence
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceOffset, SourcePartition
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.store import Conflict, Store, table

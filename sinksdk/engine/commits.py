@@ -1,11 +1,20 @@
-"""Where the engine's commits go: one task's durable record, as the engine needs to see it."""
+"""What a sink task's worker is given (where commits and dead letters go), and what its parts share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.failures import Failures
+from sinksdk.engine.measures import Measures
+from sinksdk.engine.options import EngineOptions, RangeTerms
+from sinksdk.engine.partition import PartitionState
+from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, Token, TopicPartition
+from sinksdk.task import SinkTask
 
 
 class CommitLog(Protocol):
@@ -67,3 +76,163 @@ class CommitLog(Protocol):
     def flush(self) -> None:
         """Make what may wait for the next write durable now."""
         ...
+
+
+class DeadLetters(Protocol):
+    """Where undeliverable records are kept."""
+
+    def send(self, record: SinkRecord) -> Future[None]:
+        """Begin writing a record; the future is done once it is durable."""
+        ...
+
+
+TopicIdCheck = Callable[[Collection[str]], Mapping[str, ConnectException]]
+"""Asked about topics after their records were delivered and before anything of them is committed.
+
+Returns those whose records may not be what was planned, each with why: a RetriableException where it cannot
+be told now, any other where it is certain that the topic is another one.
+"""
+
+
+def always_valid(topics: Collection[str]) -> Mapping[str, ConnectException]:  # noqa: ARG001 - asked as every TopicIdCheck is
+    """For sources whose topics cannot be replaced."""
+    return {}
+
+
+T = TypeVar("T")
+
+
+class GuardedCommitLog:
+    """Remembers the first failed write: after it the record's content is not ours to judge."""
+
+    def __init__(self, commits: CommitLog) -> None:
+        self._commits = commits
+        self._failure: BaseException | None = None
+
+    def raise_failure(self) -> None:
+        """Raise what the first failed write raised, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def call(self, method: Callable[..., T], *arguments: object) -> T:
+        """Run the author's code. A write that failed inside speaks louder than what came of it.
+
+        When it raises, the caller asks :meth:`raise_failure` before it looks at the error. A ``sys.exit`` of
+        the author's is an error as any other: it would end Spark's worker, and the task be run again.
+        """
+        try:
+            result = method(*arguments)
+        except SystemExit as error:
+            message = f"{getattr(method, '__name__', 'the task')} raised SystemExit: {error.code}"
+            raise ConnectException(message) from error
+        self.raise_failure()
+        return result
+
+    def _write(self, write: Callable[[], None]) -> None:
+        self.raise_failure()
+        try:
+            write()
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    # Each answers as :class:`CommitLog` does; a write that fails is the last one.
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """See :class:`CommitLog`."""
+        return self._commits.committed(partition)
+
+    def visible(self, partition: TopicPartition) -> int | None:
+        """See :class:`CommitLog`."""
+        return self._commits.visible(partition)
+
+    def prepared(self, partition: TopicPartition) -> Sequence[Token]:
+        """See :class:`CommitLog`."""
+        return self._commits.prepared(partition)
+
+    def stale(self, partition: TopicPartition) -> Sequence[Token]:
+        """See :class:`CommitLog`."""
+        return self._commits.stale(partition)
+
+    def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.prepare(tokens))
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.commit(offsets))
+
+    def published(self, partition: TopicPartition) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.published(partition))
+
+    def withdraw(
+        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.withdraw(partition, offset, discard))
+
+    def is_withdrawn(self, partition: TopicPartition) -> bool:
+        """See :class:`CommitLog`."""
+        return self._commits.is_withdrawn(partition)
+
+    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """See :class:`CommitLog`."""
+        self._write(lambda: self._commits.discarded(partition, tokens))
+
+    def flush(self) -> None:
+        """See :class:`CommitLog`."""
+        self._write(self._commits.flush)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScope:
+    """What all parts of one sink task's worker share; ``label`` names it in messages."""
+
+    task: SinkTask
+    label: str
+    commits: GuardedCommitLog
+    clock: Clock
+    options: EngineOptions
+    states: dict[TopicPartition, PartitionState]
+    measures: Measures
+    failures: Failures
+
+    @classmethod
+    def of(
+        cls, task: SinkTask, label: str, commits: CommitLog, clock: Clock, options: EngineOptions
+    ) -> TaskScope:
+        """What the parts of a new worker share."""
+        states: dict[TopicPartition, PartitionState] = {}
+        measures = Measures(clock)
+        failures = Failures(states, clock, policy=options.retry, measures=measures, label=label)
+        return cls(task, label, GuardedCommitLog(commits), clock, options, states, measures, failures)
+
+    def begin(
+        self, partition: TopicPartition, offsets: OffsetRange | None, terms: RangeTerms
+    ) -> PartitionState:
+        """Begin a range, at the commit if an earlier attempt has committed some of it."""
+        committed = self.commits.committed(partition)
+        begin = offsets.start if offsets else 0
+        # The commit may also be behind: the source may have lost records.
+        start = max(committed.offset if committed else 0, begin)
+        state = PartitionState(
+            partition,
+            start,
+            offsets.end if offsets else None,
+            position=start,
+            begin=begin,
+            limit=terms.records,
+            retry=terms.retry,
+        )
+        self.states[partition] = state
+        return state
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Partitions that are open."""
+        return frozenset(p for p, state in self.states.items() if state.is_open)
+
+    def floor(self, partition: TopicPartition) -> int:
+        """The offset up to which a partition is committed, or its range began."""
+        committed, start = self.commits.committed(partition), self.states[partition].start
+        return max(committed.offset, start) if committed else start

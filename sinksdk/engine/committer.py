@@ -1,69 +1,43 @@
-"""A task's offset commits: ``pre_commit`` → commit → ``publish``, and the ends of ranges that end in gaps."""
+"""A task's offset commits: ``pre_commit`` → commit → ``publish``; ``discard`` of what no commit covers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.clock import Clock
+from sinksdk.engine.commits import TaskScope, TopicIdCheck
 from sinksdk.engine.context import WorkerSinkTaskContext
-from sinksdk.engine.failures import Failures
-from sinksdk.engine.guard import GuardedCommitLog
-from sinksdk.engine.measures import Measures
-from sinksdk.engine.partition import PartitionState
-from sinksdk.engine.reports import Reports
-from sinksdk.engine.two_phase import SecondPhase
+from sinksdk.engine.failures import Ending
+from sinksdk.engine.retry import Attempts
 from sinksdk.engine.validation import committable
-from sinksdk.engine.vouching import Vouch
-from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.errors import ConnectException, RetriableException, UnpublishableException
+from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.support.measures import Phase
-from sinksdk.task import SinkTask
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WAIT: Final = 1.0  # seconds between two looks whether to close
 
 
 class Committer:
-    """Commits what one task has taken.
+    """Commits what a task has accepted, and makes visible or takes back what it has begun outside."""
 
-    Args:
-        task: the author's task.
-        commits: where commits go.
-        clock: time.
-        states: what is known of each partition.
-        context: says to the task whether it is closing.
-        reports: dead letters that must be durable first.
-        second_phase: publishes what a commit carries.
-        vouch: whether topics are still those that were planned.
-        failures: told of every partition that cannot go on.
-        measures: counts commits, and times what they consist of.
-        label: connector, task and generation, for messages.
-    """
-
-    def __init__(
-        self,
-        task: SinkTask,
-        commits: GuardedCommitLog,
-        clock: Clock,
-        states: Mapping[TopicPartition, PartitionState],
-        *,
-        context: WorkerSinkTaskContext,
-        reports: Reports,
-        second_phase: SecondPhase,
-        vouch: Vouch,
-        failures: Failures,
-        measures: Measures,
-        label: str,
-    ) -> None:
-        self._task = task
-        self._commits = commits
-        self._clock = clock
-        self._states = states
+    def __init__(self, scope: TaskScope, context: WorkerSinkTaskContext, check_topics: TopicIdCheck) -> None:
+        self._scope = scope
+        self._task = scope.task
+        self._commits = scope.commits
+        self._states = scope.states
+        self._failures = scope.failures
+        self._measures = scope.measures
+        self._label = scope.label
         self._context = context
-        self._reports = reports
-        self._second_phase = second_phase
-        self._vouch = vouch
-        self._failures = failures
-        self._measures = measures
-        self._label = label
+        self._check_topics = check_topics
+        self.closing_asked: Callable[[], bool] = lambda: False
+        """Whether closing was asked for meanwhile: then nothing is tried again that can wait."""
+
+    # -- the first phase -------------------------------------------------------------------------
 
     def commit(
         self,
@@ -78,11 +52,12 @@ class Committer:
         Returns:
             Partitions whose topics are still the ones that were planned: their ends may be committed too.
         """
-        partitions = self._vouched(partitions, is_last=is_last)
+        partitions = self._of_planned_topics(partitions, is_last=is_last)
         offered = {
             partition: OffsetAndMetadata(self._states[partition].position)
             for partition in sorted(partitions)
-            if self._states[partition].position > self.floor(partition) and self._is_reported(partition)
+            if self._states[partition].position > self._scope.floor(partition)
+            and self._await_letters(partition)
         }
         if offered:
             with self._measures.offset_commit():
@@ -91,7 +66,7 @@ class Committer:
                 self.publish(partition, deadline)
         return partitions
 
-    def _vouched(
+    def _of_planned_topics(
         self, partitions: Collection[TopicPartition], *, is_last: bool
     ) -> Collection[TopicPartition]:
         """Those of which something may be committed: their topics are still the ones that were planned.
@@ -99,9 +74,9 @@ class Committer:
         Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
         commit is read again.
         """
-        asked = {p.topic for p in partitions if self._states[p].has_news(self.floor(p))}
+        asked = {p.topic for p in partitions if self._states[p].has_news(self._scope.floor(p))}
         with self._measures.phase(Phase.VOUCH):
-            doubts = self._vouch(asked) if asked else {}
+            doubts = self._check_topics(asked) if asked else {}
         for partition in partitions:
             error = doubts.get(partition.topic)
             if error is not None and (is_last or not isinstance(error, RetriableException)):
@@ -114,7 +89,7 @@ class Committer:
         closing: ClosingReason | None,
         deadline: float | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        began = self._clock.now()
+        began = self._scope.clock.now()
         try:
             with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
                 returned = self._commits.call(self._task.pre_commit, dict(offered))
@@ -127,16 +102,16 @@ class Committer:
         sound = committable(
             returned,
             offered=offered,
-            floor={partition: self.floor(partition) for partition in offered},
+            floor={partition: self._scope.floor(partition) for partition in offered},
             prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
             label=self._label,
         )
-        return {p: offset for p, offset in sound.items() if self._is_reported(p)}
+        return {p: offset for p, offset in sound.items() if self._await_letters(p)}
 
     def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
         """Commit what is news; the partitions of which something was."""
         changed = {
-            partition: self._states[partition].up_to_range_end(offset)
+            partition: self._states[partition].to_range_end(offset)
             for partition, offset in accepted.items()
             if self._is_news(partition, offset)
         }
@@ -150,7 +125,9 @@ class Committer:
     def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
         committed = self._commits.committed(partition)
         metadata = committed.metadata if committed else ""
-        return bool(offset.offset > self.floor(partition) or offset.tokens or offset.metadata != metadata)
+        return bool(
+            offset.offset > self._scope.floor(partition) or offset.tokens or offset.metadata != metadata
+        )
 
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Where no record is: ends of ranges that end in gaps, and positions that were skipped to."""
@@ -160,34 +137,153 @@ class Committer:
             if state.failure:
                 continue
             metadata = committed.metadata if committed else ""
-            if state.take_range_end(self.floor(partition)):
-                ends[partition] = OffsetAndMetadata(state.position, metadata)
+            end = state.range_end(self._scope.floor(partition))
+            if end is not None:
+                ends[partition] = OffsetAndMetadata(end, metadata)
             elif state.has_skipped and (committed.offset if committed else state.begin) < state.start:
                 ends[partition] = OffsetAndMetadata(state.start, metadata)
             state.has_skipped = False
         if ends:
             with self._measures.commit_write():
                 self._commits.commit(ends)
+        for partition, offset in ends.items():
+            self._states[partition].reach(offset.offset)
 
-    def floor(self, partition: TopicPartition) -> int:
-        """The offset up to which a partition is committed, or its range began."""
-        committed, start = self._commits.committed(partition), self._states[partition].start
-        return max(committed.offset, start) if committed else start
-
-    def _is_reported(self, partition: TopicPartition) -> bool:
+    def _await_letters(self, partition: TopicPartition) -> bool:
         """Dead letters are durable before the commit that covers them, and what was refused is in none."""
         try:
             with self._measures.phase(Phase.REPORT):
-                self._reports.wait(partition)
+                self._failures.await_letters(partition)
         except Exception as error:
             lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
             lost.__cause__ = error
             self._failures.note(partition, lost)
             return False
-        return not self._reports.refused(partition)
+        return not self._failures.is_refused(partition)
+
+    # -- the second phase ------------------------------------------------------------------------
 
     def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
-        """Publish a commit's tokens. Failing that, end the partition: its next commit would lose them."""
-        failed = self._second_phase.publish(partition, deadline, self._states[partition].retry)
+        """Publish the tokens of a partition's last commit, if it has any left.
+
+        Failing that, the partition ends: its next commit would lose them.
+
+        Args:
+            deadline: when to stop trying, on the clock; what is not published then waits for the
+                next generation.
+        """
+        committed = self._commits.committed(partition)
+        if committed is None or not committed.tokens:
+            return
+        with self._measures.phase(Phase.PUBLISH):
+            failed = self._publish(partition, committed, deadline)
         if failed is not None:
             self._failures.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
+
+    def _publish(
+        self,
+        partition: TopicPartition,
+        committed: OffsetAndMetadata,
+        deadline: float | None,
+    ) -> Ending | None:
+        """Why the tokens are not published; None when they are."""
+        clock = self._scope.clock
+        attempts = Attempts(self._scope.options.retry, clock.now(), self._states[partition].retry)
+        while True:
+            try:
+                self._commits.call(self._task.publish, partition, committed.tokens)
+            except RetriableException as error:
+                self._commits.raise_failure()
+                now = clock.now()
+                delay = attempts.failed(now, error.retry_after)
+                if delay is None or (deadline is not None and now + delay > deadline):
+                    return Ending(error)
+                if deadline is None and attempts.holds_up(now, delay):
+                    return Ending(error, attempts.left(now, delay))
+                if not self._waited(delay, deadline):
+                    return Ending(error)
+            except UnpublishableException as error:
+                self._commits.raise_failure()
+                return Ending(self._withdrawn(partition, committed, error))
+            except Exception as error:
+                self._commits.raise_failure()
+                return Ending(error)
+            else:
+                self._commits.published(partition)
+                return None
+
+    def _withdrawn(
+        self, partition: TopicPartition, committed: OffsetAndMetadata, error: UnpublishableException
+    ) -> Exception:
+        """Let a commit go back to what is, or can be, visible."""
+        discard = OffsetAndMetadata(error.offset, publish=error.discard).tokens
+        tokens = {token.id for token in committed.tokens}
+        if not (0 <= error.offset < committed.offset and {token.id for token in discard} <= tokens):
+            log.error(
+                "%s: %s cannot go back from offset %d to %d with tokens %s to discard: that is not part of "
+                "its commit; it stays as it is",
+                self._label,
+                partition,
+                committed.offset,
+                error.offset,
+                ", ".join(token.id for token in discard) or "none",
+            )
+            return error
+        self._commits.withdraw(partition, OffsetAndMetadata(error.offset, error.metadata), discard)
+        log.error(
+            "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",
+            self._label,
+            partition,
+            committed.offset,
+            error.offset,
+            error,
+        )
+        return error
+
+    def _waited(self, delay: float, deadline: float | None) -> bool:
+        """Wait until the next attempt; False when closing was asked for meanwhile, which cannot wait."""
+        while delay > 0:
+            if deadline is None and self.closing_asked():
+                return False
+            self._scope.clock.sleep(min(delay, _LONGEST_WAIT))
+            delay -= _LONGEST_WAIT
+        self._measures.retried()
+        return True
+
+    def discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
+        """Undo what no commit covers. What cannot be undone now stays noted for a successor.
+
+        A token that is refused keeps no other one from being discarded: then each is tried by itself. What
+        may pass (``RetriableException``) is left to a later generation at once: the others would wait for
+        the same.
+        """
+        left = tuple(tokens)
+        error = self._discard(partition, left) if left else None
+        if error is not None and len(left) > 1 and not isinstance(error, RetriableException):
+            waiting, left, error = left, (), None
+            for at, token in enumerate(waiting):
+                if (problem := self._discard(partition, (token,))) is None:
+                    continue
+                error, left = error or problem, (*left, token)
+                if isinstance(problem, RetriableException):
+                    left += waiting[at + 1 :]
+                    break
+        if error is not None:
+            log.warning(
+                "%s: discarding %s of %s failed; a later generation tries again",
+                self._label,
+                ", ".join(map(str, left)),
+                partition,
+                exc_info=error,
+            )
+
+    def _discard(self, partition: TopicPartition, tokens: tuple[Token, ...]) -> Exception | None:
+        """Have the task discard these; what it raised, if it did."""
+        try:
+            with self._measures.phase(Phase.DISCARD):
+                self._commits.call(self._task.discard, partition, tokens)
+        except Exception as error:
+            self._commits.raise_failure()
+            return error
+        self._commits.discarded(partition, tokens)
+        return None

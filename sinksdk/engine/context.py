@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
-from sinksdk.engine.clock import Clock
-from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.commits import TaskScope
 from sinksdk.engine.validation import token_flaw
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition, as_token
@@ -18,42 +17,25 @@ log = logging.getLogger(__name__)
 
 
 class WorkerSinkTaskContext(SinkTaskContext):
-    """What one task may ask, answered from the engine's state.
-
-    Args:
-        configs: the task's configuration as written.
-        generation: number of its generation.
-        commits: the task's commit log.
-        clock: measures the closing deadline.
-        assignment: gives the partitions open now.
-        reporter: what becomes of errant records.
-        label: connector and task, for messages.
-    """
+    """What one task may ask, answered from the engine's state; what it asked for is here until it is done."""
 
     def __init__(
         self,
+        scope: TaskScope,
         *,
         configs: Mapping[str, str],
         generation: int,
-        commits: CommitLog,
-        clock: Clock,
-        assignment: Callable[[], frozenset[TopicPartition]],
         reporter: ErrantRecordReporter,
-        label: str,
     ) -> None:
+        self._scope = scope
         self._configs = configs
         self._generation = generation
-        self._commits = commits
-        self._clock = clock
-        self._assignment = assignment
         self._reporter = reporter
-        self._label = label
         self._closing: ClosingReason | None = None
         self._deadline: float | None = None
         self._timeout: float | None = None
         self.commit_requested = False
         self.moves: dict[TopicPartition, int] = {}
-        self.failures: dict[TopicPartition, BaseException] = {}
         self.counts: dict[TopicPartition, dict[str, int]] = {}
 
     def is_closing(self) -> bool:
@@ -68,7 +50,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """See :meth:`SinkTaskContext.deadline`."""
         if self._closing is None or self._deadline is None:
             return None
-        return max(self._deadline - self._clock.now(), 0.0)
+        return max(self._deadline - self._scope.clock.now(), 0.0)
 
     @contextmanager
     def closing(self, reason: ClosingReason | None, deadline: float | None) -> Iterator[None]:
@@ -81,11 +63,11 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     def assignment(self) -> frozenset[TopicPartition]:
         """See :meth:`SinkTaskContext.assignment`."""
-        return self._assignment()
+        return self._scope.assignment()
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """See :meth:`SinkTaskContext.committed`."""
-        return self._commits.committed(partition)
+        return self._scope.commits.committed(partition)
 
     def configs(self) -> Mapping[str, str]:
         """See :meth:`SinkTaskContext.configs`."""
@@ -97,32 +79,38 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
         """See :meth:`SinkTaskContext.prepared`."""
-        strangers = sorted(set(tokens) - self._assignment())
+        strangers = sorted(set(tokens) - self._scope.assignment())
         if strangers:
             raise ConnectException(
-                f"{self._label}: tokens were noted for {', '.join(map(str, strangers))}, which "
+                f"{self._scope.label}: tokens were noted for {', '.join(map(str, strangers))}, which "
                 f"{'is' if len(strangers) == 1 else 'are'} not open here; note tokens only between open "
                 f"and close"
             )
         for partition, given in tokens.items():
-            flaw = token_flaw(given)
+            flaw = token_flaw(given) or self._committed_already(partition, given)
             if flaw:
                 raise ConnectException(
-                    f"{self._label}: what was noted for {partition} cannot be kept: {flaw}"
+                    f"{self._scope.label}: what was noted for {partition} cannot be kept: {flaw}"
                 )
         named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
         if named:
-            self._commits.prepare(named)
+            self._scope.commits.prepare(named)
+
+    def _committed_already(self, partition: TopicPartition, given: Sequence[Token | str]) -> str | None:
+        committed = self._scope.commits.committed(partition)
+        waiting = {token.id for token in committed.tokens} if committed else set()
+        again = [token.id for token in map(as_token, given) if token.id in waiting]
+        return f"token {again[0]} is committed, and not published yet" if again else None
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`SinkTaskContext.offset`."""
         for partition, offset in offsets.items():
-            if partition in self._assignment():
+            if partition in self._scope.assignment():
                 self.moves[partition] = offset
             else:
                 log.warning(
                     "%s: context.offset asked for %s at %d, which is not open here; ignored",
-                    self._label,
+                    self._scope.label,
                     partition,
                     offset,
                 )
@@ -142,15 +130,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     def fail(self, partition: TopicPartition, error: BaseException) -> None:
         """See :meth:`SinkTaskContext.fail`."""
-        if partition in self._assignment():
-            self.failures.setdefault(partition, error)
+        if partition in self._scope.assignment():
+            self._scope.failures.request(partition, error)
         else:
-            log.warning("%s: context.fail named %s, which is not open here; ignored", self._label, partition)
-
-    def forget(self, partition: TopicPartition) -> None:
-        """The partition has ended: what the task still asked for it concerns no later opening."""
-        self.moves.pop(partition, None)
-        self.failures.pop(partition, None)
+            log.warning(
+                "%s: context.fail named %s, which is not open here; ignored", self._scope.label, partition
+            )
 
     def count(self, partition: TopicPartition, **amounts: int) -> None:
         """See :meth:`SinkTaskContext.count`."""

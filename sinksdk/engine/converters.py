@@ -37,11 +37,7 @@ class Converter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StringConverter:
-    """Text (Connect's StringConverter).
-
-    Args:
-        encoding: of the bytes.
-    """
+    """Text (Connect's StringConverter)."""
 
     encoding: str = "UTF-8"
 
@@ -92,12 +88,7 @@ class JsonConverter:
 
 @dataclass(frozen=True, slots=True)
 class NumberConverter:
-    """A big-endian number of a fixed length, as Kafka's serializers write it.
-
-    Args:
-        kind: what it is, for messages.
-        format: of :mod:`struct`.
-    """
+    """A big-endian number of a fixed length, as Kafka's serializers write it."""
 
     kind: str
     format: str
@@ -122,12 +113,7 @@ def boolean_converter(topic: str, data: bytes | None) -> bool | None:
 
 
 class AvroConverter:
-    """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
-
-    Args:
-        schema_of: finds writers' schemas.
-        is_key: it reads keys; for messages.
-    """
+    """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum."""
 
     def __init__(self, schema_of: SchemaOf, *, is_key: bool = False) -> None:
         self._schema_of = schema_of
@@ -175,10 +161,6 @@ def converter_of(
     spec: ConverterSpec, registry: Callable[[RegistryAddress], SchemaOf] | None = None
 ) -> Converter | None:
     """The converter that was asked for; None leaves bytes as they are.
-
-    Args:
-        spec: what it is to be.
-        registry: connects to a schema registry.
 
     Raises:
         ConfigException: Avro, and no schema registry to ask.

@@ -7,13 +7,20 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from sinksdk.context import ErrantRecordReporter
+from sinksdk.engine.commits import DeadLetters
+from sinksdk.engine.converters import Converter
 from sinksdk.engine.measures import Measures
-from sinksdk.engine.options import EngineOptions
-from sinksdk.errors import ConnectException
-from sinksdk.records import Header, SinkRecord, TopicPartition
+from sinksdk.engine.options import EngineOptions, ErrorLimit
+from sinksdk.engine.partition import InDoubt
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.support.confidential import SECRETS
 
 log = logging.getLogger(__name__)
@@ -21,14 +28,6 @@ log = logging.getLogger(__name__)
 _LOGGED = 1_000  # bytes of a key or value
 
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TASK_PUT"]
-
-
-class DeadLetters(Protocol):
-    """Where undeliverable records are kept."""
-
-    def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; the future is done once it is durable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,9 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     """Logs, sends to the dead letters, and refuses where bad records are not tolerated.
 
     Args:
-        origin: connector and task that report.
         dead_letters: where they go; None only logs.
-        options: what is tolerated, logged and told.
-        on_report: told of each report's partition, its future, and the error it must fail with where
+        on_report: gets each report's partition, its future, and the error it must fail with where
             bad records are not tolerated.
-        count: counts a failed record, by partition, offset and cause; gives the error its partition must
-            fail with when there are too many.
-        measures: counts what becomes of reported records.
     """
 
     def __init__(
@@ -105,15 +99,24 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         *,
         options: EngineOptions,
         on_report: Callable[[TopicPartition, Future[None], ConnectException | None], None],
-        count: Callable[[TopicPartition, int, str], ConnectException | None],
         measures: Measures,
     ) -> None:
         self._origin = origin
         self._dead_letters = dead_letters
         self._options = options
         self._on_report = on_report
-        self._count = count
         self._measures = measures
+        self._counters: dict[TopicPartition, ErrorCounter] = {}
+
+    def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
+        """A partition's next batch, by its offsets: its failed records are counted."""
+        if partition not in self._counters:
+            self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
+        self._counters[partition].begin(offsets)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition has ended: reports of its records that still come are not counted."""
+        self._counters.pop(partition, None)
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Report a record the task could not deliver. See :class:`~sinksdk.ErrantRecordReporter`."""
@@ -128,9 +131,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         many are bad it is not written any more.
 
         Args:
-            stage: what was done with it.
             record: as it was read, or as the task was given it.
-            error: what was wrong.
             failed: the converter that failed; the task if None.
         """
         self._measures.failed()
@@ -158,7 +159,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         return dead_letter(read, error, stage, self._origin, failed_class)
 
     def _too_many(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException | None:
-        excess = self._count(record.topic_partition, record.offset, f"{stage}: {error}")
+        counter = self._counters.get(record.topic_partition)
+        excess = counter.failed(record.offset, f"{stage}: {error}") if counter else None
         if excess is not None:
             excess.__cause__ = error
         return excess
@@ -199,3 +201,129 @@ def _shortened(data: object) -> str:
 def _class_of(converter: object) -> str:
     named = converter if hasattr(converter, "__qualname__") else type(converter)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+class TooManyErrorsException(InDoubt):
+    """More of a partition's records failed than may; what was not committed yet is read again."""
+
+
+class ErrorCounter:
+    """Failed records of one partition since it was opened."""
+
+    def __init__(self, partition: TopicPartition, limit: ErrorLimit) -> None:
+        self._partition = partition
+        self._limit = limit
+        self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._before = 0
+        self._seen = 0
+        self._failed = 0
+        self._first = ""
+        self._counted: set[int] = set()
+        self._runs: dict[int, int] = {}
+
+    def begin(self, offsets: npt.NDArray[np.int64]) -> None:
+        """The next batch, by its offsets: all records before it have been judged."""
+        last = self._before + len(self._offsets)
+        self._before = self._seen = last
+        self._offsets = offsets
+        self._counted = {last} & self._counted
+        self._runs = {last: self._runs[last]} if last in self._counted else {}
+
+    def failed(self, offset: int, cause: str) -> TooManyErrorsException | None:
+        """Count a record that failed; one that is reported twice counts once.
+
+        Args:
+            cause: where and why, in words.
+
+        Returns:
+            What its partition must fail with; None while the limit is not exceeded.
+        """
+        place = self._place(offset)
+        if place in self._counted:
+            return None
+        self._seen = max(self._seen, place or 0)
+        self._failed += 1
+        self._first = self._first or f"offset {offset}: {cause}"
+        in_a_row = 1 if place is None else self._join(place)
+        excess = self._limit.excess(in_a_row=in_a_row, failed=self._failed, of=self._seen)
+        if excess is None:
+            return None
+        return TooManyErrorsException(
+            f"{self._failed:,} of {self._seen:,} records of {self._partition} failed in this generation: "
+            f"{excess}. The first was at {self._first}; the last at offset {offset}: {cause}. Nothing after "
+            f"the partition's last commit is committed, so these records are read again: mend what they "
+            f"fail of, or allow more of them to fail if they are bad indeed"
+        )
+
+    def _place(self, offset: int) -> int | None:
+        """How many records there were up to this one; None for one of an earlier batch, reported late."""
+        row = int(np.searchsorted(self._offsets, offset))
+        if row == len(self._offsets) or self._offsets[row] != offset:
+            return None
+        return self._before + row + 1
+
+    def _join(self, place: int) -> int:
+        """Length of the run of failed records that this one now belongs to."""
+        self._counted.add(place)
+        left, right = self._runs.get(place - 1, 0), self._runs.get(place + 1, 0)
+        length = left + 1 + right
+        self._runs[place] = self._runs[place - left] = self._runs[place + right] = length
+        return length
+
+
+class Conversion:
+    """Key and value converters over batches. Bytes stay Arrow: then no record is touched."""
+
+    def __init__(self, options: EngineOptions, reporter: WorkerErrantRecordReporter) -> None:
+        self._key = options.key_converter
+        self._value = options.value_converter
+        self._reporter = reporter
+
+    def __call__(self, records: SinkRecords) -> SinkRecords:
+        """The batch as the task gets it.
+
+        Raises:
+            ConnectException: a record cannot be converted and ``errors.tolerance`` is none.
+            RetriableException: a converter asks for another attempt.
+            ConfigException: a converter cannot work as it is configured.
+        """
+        if self._key is None and self._value is None:
+            return records
+        kept, keys, values = [], [], []
+        failed: list[_Failed] = []
+        for row, record in enumerate(records):
+            converted = self._convert(record)
+            if isinstance(converted, _Failed):
+                failed.append(converted)
+            else:
+                kept.append(row)
+                keys.append(converted[0])
+                values.append(converted[1])
+        for stage, record, error in failed:  # now that no converter asks for another attempt at the batch
+            converter = self._key if stage == "KEY_CONVERTER" else self._value
+            self._reporter.report_from(stage, record, error, converter)
+        arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
+        return SinkRecords(records.partition, arrow, keys, values)
+
+    def _convert(self, record: SinkRecord) -> tuple[Any, Any] | _Failed:
+        stage: Stage = "KEY_CONVERTER"
+        try:
+            key = _apply(self._key, record.topic, record.key)
+            stage = "VALUE_CONVERTER"
+            return key, _apply(self._value, record.topic, record.value)
+        except (RetriableException, ConfigException):
+            raise  # no record's fault: with these, an outage would drain the topic into its dead letters
+        except Exception as error:  # noqa: BLE001 - a converter may be anybody's; Connect tolerates any error
+            return _Failed(stage, record, error)
+
+
+class _Failed(NamedTuple):
+    """A record that cannot be converted."""
+
+    stage: Stage
+    record: SinkRecord
+    error: Exception
+
+
+def _apply(converter: Converter | None, topic: str, data: bytes | None) -> Any:
+    return data if converter is None else converter(topic, data)

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import NamedTuple
 
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.measures import Measures
-from sinksdk.engine.order import OrderViolation
 from sinksdk.engine.outcome import Failure
-from sinksdk.engine.partition import PartitionState
+from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
 from sinksdk.engine.retry import Attempts, RetryPolicy
-from sinksdk.errors import RetriableException
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import TopicPartition
 from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 
 
+class Ending(NamedTuple):
+    """Why something is not tried again here; ``retry`` is what is left of it to a later generation."""
+
+    error: BaseException
+    retry: Retry | None = None
+
+
 class Failures:
     """Notes the failures of one task's partitions; whoever notes one sees to it that the partition ends.
 
-    Args:
-        states: what is known of each partition.
-        clock: time.
-        policy: whether what may pass is left to a later generation, and for how long.
-        measures: counts them.
-        label: connector, task and generation, for messages.
+    A partition fails once, with the first of these:
+
+    1. what the task, or what was done for it, raised (:meth:`note`)
+    2. what the task named in ``context.fail`` (:meth:`request`)
+    3. the first of its records that was refused (:meth:`reported`)
+    4. a position that the task asked for and cannot have (:meth:`misplace`)
+
+    The last three come during a call of the author's, and count when it has returned
+    (:meth:`note_requested`).
     """
 
     def __init__(
@@ -43,6 +55,69 @@ class Failures:
         self._policy = policy
         self._measures = measures
         self._label = label
+        self._letters: dict[TopicPartition, deque[Future[None]]] = {}
+        self._named: dict[TopicPartition, BaseException] = {}
+        self._refused: dict[TopicPartition, BaseException] = {}
+        self._misplaced: dict[TopicPartition, BaseException] = {}
+
+    # -- during a call of the author's -----------------------------------------------------------
+
+    def request(self, partition: TopicPartition, error: BaseException) -> None:
+        """The task asks to end a partition."""
+        self._named.setdefault(partition, error)
+
+    def is_requested(self, partition: TopicPartition) -> bool:
+        """Whether the task has asked to end it, during the call that just returned."""
+        return partition in self._named
+
+    def misplace(self, partition: TopicPartition, offset: int) -> None:
+        """The task asks for a position that it cannot have any more."""
+        self._misplaced[partition] = ConnectException(
+            f"{self._label}: the task asked for {partition} at offset {offset} while at "
+            f"{self._states[partition].position}; the next generation starts it at its commit"
+        )
+
+    def reported(
+        self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None
+    ) -> None:
+        """A record was reported; ``refusal`` is set where bad records are not tolerated."""
+        state = self._states.get(partition)
+        if state is None or not state.is_open:
+            return
+        letters = self._letters.setdefault(partition, deque())
+        while letters and _is_written(letters[0]):
+            letters.popleft()
+        letters.append(letter)
+        if refusal is not None:
+            self._refused.setdefault(partition, refusal)
+
+    def is_refused(self, partition: TopicPartition) -> bool:
+        """Whether a record of the partition was refused: no commit may cover it."""
+        return partition in self._refused
+
+    def take_refusal(self, partition: TopicPartition) -> BaseException | None:
+        """The refusal of a partition's record, once."""
+        return self._refused.pop(partition, None)
+
+    def await_letters(self, partition: TopicPartition) -> None:
+        """Return when a partition's dead letters are durable. Raises what the first lost one raised."""
+        for letter in self._letters.pop(partition, ()):
+            letter.result()
+
+    def note_requested(self, began: float | None = None) -> None:
+        """Note what came during the call of the author's that just returned, which ``began`` then."""
+        for errors in (self._named, self._refused, self._misplaced):
+            for partition, error in errors.items():
+                self.note(partition, error, began=began)
+            errors.clear()
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition has ended: what came of it concerns no later opening."""
+        self._letters.pop(partition, None)
+        for errors in (self._named, self._refused, self._misplaced):
+            errors.pop(partition, None)
+
+    # -- at once ---------------------------------------------------------------------------------
 
     def note(
         self,
@@ -56,8 +131,6 @@ class Failures:
         """Note why a partition cannot go on. Its first failure counts.
 
         Args:
-            partition: which.
-            error: why.
             at_once: the next generation opens it without a back-off.
             began: when what failed was begun; by default now.
             retry: what is left to a later generation, if that is known.
@@ -95,3 +168,12 @@ class Failures:
         attempts = Attempts(policy, now if began is None else began, state.retry)
         delay = attempts.failed(now, error.retry_after)
         return None if delay is None else attempts.left(now, delay)
+
+    @staticmethod
+    def casts_doubt(error: BaseException) -> bool:
+        """Whether nothing may be committed of what the task accepted before this."""
+        return isinstance(error, InDoubt)
+
+
+def _is_written(letter: Future[None]) -> bool:
+    return letter.done() and not letter.cancelled() and letter.exception() is None

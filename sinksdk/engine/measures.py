@@ -8,17 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sinksdk.engine.clock import Clock
-from sinksdk.support.measures import ErrorCounts, Level, Phase, TaskMeasures, Timing
+from sinksdk.support.measures import ErrorCounts, Level, Phase, SourceMeasures, TaskMeasures, Timing
 
 
 class Measures:
-    """What the engine tells of one task, from its beginning.
-
-    Args:
-        clock: measures how long things take.
-    """
+    """What the engine tells of one task, from its beginning."""
 
     def __init__(self, clock: Clock) -> None:
+        # More than ten attributes: one for each number that it gives.
         self._clock = clock
         self._seconds: dict[str, float] = {}
         self._closing_seconds: dict[str, float] = {}
@@ -168,3 +165,41 @@ class Measures:
         """Called in the dead letters' own thread, so it has a counter of its own."""
         if letter.cancelled() or letter.exception() is not None:
             self._lost_letters += 1
+
+
+class SourceTaskMeasures(Measures):
+    """What the engine tells of one source task, from its beginning.
+
+    Its task's thread writes, or who holds the task's writer; any thread may read.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._source = SourceMeasures()
+
+    @property
+    def source(self) -> SourceMeasures:
+        """What only a source's task does, as it is now."""
+        return self._source
+
+    def taken(self, time: float) -> TaskMeasures:
+        """See :meth:`Measures.taken`."""
+        return replace(super().taken(time), source=self._source)
+
+    def polled(self, records: int, seconds: float) -> None:
+        """``poll`` has returned; what took its time and brought nothing is no batch."""
+        if records:
+            polls = self._source.polls.and_one(seconds)
+            self._source = replace(self._source, polls=polls, records=self._source.records + records)
+            self._largest_batch = max(self._largest_batch, records)
+            self._active = self._active.seen_at(self._active.now + records)
+
+    def committed(self, records: int) -> None:
+        """A transaction is committed."""
+        self._source = replace(self._source, transactions=self._source.transactions.and_one(records))
+        self.still_active(self._active.now - records)
+
+    def aborted(self, records: int) -> None:
+        """A transaction was aborted as the task asked for."""
+        self._source = replace(self._source, aborts=self._source.aborts + 1)
+        self.still_active(self._active.now - records)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.engine.ceiling import Ceiling
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.settings.converters import RegistryAddress
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.support.retry import Retry
+
+_LEAST: Final = 100  # records: a share of fewer says little
+
+CONSECUTIVE_KEY: Final = "errors.deadletterqueue.max.consecutive"
+SHARE_KEY: Final = "errors.deadletterqueue.max.share"
 
 
 class TaskName(NamedTuple):
@@ -24,6 +30,39 @@ class TaskName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorLimit:
+    """How many records of one partition may fail in one generation.
+
+    Args:
+        max_consecutive: most in a row; None for any number.
+        max_share: largest share of all, looked at from the 100th record on; 1 for any.
+    """
+
+    max_consecutive: int | None = 1_000
+    max_share: float = 0.5
+
+    def excess(self, *, in_a_row: int, failed: int, of: int) -> str | None:
+        """What is exceeded, if anything, with the key that limits it."""
+        if self.max_consecutive is not None and in_a_row > self.max_consecutive:
+            return f"{in_a_row:,} in a row, and {CONSECUTIVE_KEY} allows {self.max_consecutive:,}"
+        if of >= _LEAST and failed > self.max_share * of:
+            return f"a larger share than the {self.max_share:g} that {SHARE_KEY} allows"
+        return None
+
+
+class RangeTerms(NamedTuple):
+    """How far a generation goes with a range.
+
+    Args:
+        records: most records it takes of it; one with more ends there, before its range does.
+        retry: what earlier generations have left to this one to try again, on the task's clock.
+    """
+
+    records: int | None = None
+    retry: Retry | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How the engine behaves towards one task.
 
@@ -34,7 +73,7 @@ class EngineOptions:
         log_errors: log each of them.
         log_messages: and its key and value.
         context_headers: tell in headers of a dead letter what was wrong with it.
-        ceiling: how many records may be skipped.
+        error_limit: how many records may be skipped.
         key_converter: what keys become; None leaves the bytes.
         value_converter: what values become; None leaves the bytes.
         max_poll_records: most records that one ``put`` gets; None for what the task's class says.
@@ -46,7 +85,7 @@ class EngineOptions:
     log_errors: bool = False
     log_messages: bool = False
     context_headers: bool = False
-    ceiling: Ceiling = field(default_factory=Ceiling)
+    error_limit: ErrorLimit = field(default_factory=ErrorLimit)
     key_converter: Converter | None = None
     value_converter: Converter | None = None
     max_poll_records: int | None = None
@@ -62,7 +101,6 @@ class EngineOptions:
         """The options a connector's configuration asks for.
 
         Args:
-            config: validated.
             registry: connects to a schema registry; needed for Avro only.
             patience: seconds that a task tries again by itself; None: all of ``errors.retry.timeout``.
 
@@ -80,8 +118,38 @@ class EngineOptions:
             log_errors=config.errors_log_enable,
             log_messages=config.errors_log_include_messages,
             context_headers=config.dead_letter_context_headers,
-            ceiling=Ceiling(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
+            error_limit=ErrorLimit(None if in_a_row < 0 else in_a_row, config.dead_letter_max_share),
             key_converter=converter_of(config.converter_spec(is_key=True), registry),
             value_converter=converter_of(config.converter_spec(is_key=False), registry),
             max_poll_records=config.max_poll_records,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How the engine behaves towards one source task.
+
+    Args:
+        boundary: where its transactions end.
+        interval: seconds between two ends, with boundary ``interval``.
+        retry: delays and budget of what the writer may yet do. ``poll`` has the delays, and no end.
+    """
+
+    boundary: Literal["poll", "interval", "connector"] = "poll"
+    interval: float = 60.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    @classmethod
+    def of(cls, config: SourceConnectorConfig) -> SourceOptions:
+        """The options a connector's configuration asks for."""
+        timeout = config.errors_retry_timeout
+        return cls(
+            config.transaction_boundary,
+            config.transaction_interval_ms / 1000,
+            RetryPolicy(None if timeout < 0 else timeout / 1000, config.errors_retry_delay_max_ms / 1000),
+        )
+
+    @property
+    def poll_retry(self) -> RetryPolicy:
+        """Of ``poll``, which Connect calls again for ever too."""
+        return RetryPolicy(None, self.retry.max_delay)

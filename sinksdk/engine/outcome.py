@@ -1,10 +1,11 @@
-"""What became of one partition in one generation."""
+"""What became of one partition of a sink, or of one source task, in one generation."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from sinksdk.records import TopicPartition
 from sinksdk.support.confidential import SECRETS
@@ -62,7 +63,6 @@ class PartitionOutcome:
     """What became of one partition in one generation.
 
     Args:
-        partition: which.
         committed: next offset to read after the last commit; None if it never had one.
         delivered: offset after the last record the task accepted.
         records: records the task accepted in this generation.
@@ -100,3 +100,43 @@ class PartitionOutcome:
     ) -> PartitionOutcome:
         """Of a partition that was never opened."""
         return cls(partition, committed, start, 0, 0, start, failure)
+
+
+class SourceTaskState(StrEnum):
+    """Which of its calls a source task has had, and which may come."""
+
+    UNINITIALIZED = "UNINITIALIZED"
+    """None yet. Given up now, it never hears of anything."""
+    INITIALIZED = "INITIALIZED"
+    """``initialize`` was called, perhaps ``start``. From now on ``stop`` and ``stopped`` are due."""
+    RUNNING = "RUNNING"
+    """``start`` has returned; ``poll``, ``commit`` and ``commit_record`` come, and ``stop`` may any time."""
+    STOPPING = "STOPPING"
+    """``stop`` was called. What was polled is finished, or given up."""
+    STOPPED = "STOPPED"
+    """``stopped`` has returned, or never was due. Nothing of the task is left."""
+
+
+class End(StrEnum):
+    """How a source task ended."""
+
+    STOPPED = "STOPPED"
+    """As it was asked to, everything committed."""
+    ABANDONED = "ABANDONED"
+    """It was not its turn (any more), before it had heard of anything. No failure: others go on."""
+    FENCED = "FENCED"
+    """A newer task has its transactional id."""
+    FAILED = "FAILED"
+    """Something failed for good; the next task goes on from what is committed."""
+    CANCELLED = "CANCELLED"
+    """It ended too late: nobody waits for it any more, and somebody else may be in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTaskOutcome:
+    """What became of a source task."""
+
+    end: End
+    records: int = 0
+    transactions: int = 0
+    failure: Failure | None = None

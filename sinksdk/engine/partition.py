@@ -1,19 +1,78 @@
-"""What the engine knows of one open partition."""
+"""What the engine knows of one open partition, and whether its source keeps the order of its offsets."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sinksdk.engine.order import late_offsets, order_violation
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, SinkRecords, TopicPartition
 from sinksdk.support.retry import Retry
+
+_LISTED: Final = 20  # offsets that a message names one by one
+
+
+class InDoubt(ConnectException):
+    """A failure after which nothing may be committed of what the task has accepted."""
+
+
+class OrderViolation(InDoubt):
+    """A source delivers offsets out of order. Trying again is in vain, and what was accepted is in doubt.
+
+    Which of the offsets that are missing so far come later nobody knows, so nothing of this generation
+    that is not committed yet may be.
+    """
+
+
+def late_offsets(offsets: npt.NDArray[np.int64], before: int) -> tuple[npt.NDArray[np.int64], str] | None:
+    """Offsets of a batch that are not above all before them.
+
+    Args:
+        before: the highest one of the batches before it, -1 if there was none.
+
+    Returns:
+        The late (or repeated) ones, and the first of them in words; None where all ascend.
+    """
+    if offsets[0] > before and (len(offsets) == 1 or bool((offsets[1:] > offsets[:-1]).all())):
+        return None
+    highest = np.maximum.accumulate(np.concatenate((np.array([before], np.int64), offsets)))[:-1]
+    is_late = offsets <= highest
+    first = int(np.argmax(is_late))
+    return offsets[is_late], f"offset {offsets[first]} after {highest[first]}"
+
+
+def order_violation(
+    label: str, partition: TopicPartition, what: str, late: Sequence[int], committed: int | None
+) -> OrderViolation:
+    """What to end a partition with."""
+    passed = [offset for offset in late if committed is not None and offset < committed]
+    if passed:
+        outcome = (
+            f"it was committed up to {committed} before that, which passed over {_listed(passed)} unless "
+            f"the source had delivered them already: once it is in order, stop the connector and alter its "
+            f"offset to {min(passed)}"
+        )
+    else:
+        outcome = (
+            f"no commit followed, so nothing is passed over: once the source is in order, restart the "
+            f"connector; it reads on from {'where it began' if committed is None else committed}"
+        )
+    return OrderViolation(
+        f"{label}: {partition}: the source delivers {what}; offsets must ascend (late or repeated: "
+        f"{_listed(late)}); {outcome}"
+    )
+
+
+def _listed(offsets: Sequence[int]) -> str:
+    distinct = sorted(set(offsets))
+    shown = ", ".join(map(str, distinct[:_LISTED]))
+    return shown if len(distinct) <= _LISTED else f"{shown} … {distinct[-1]}, {len(distinct):,} in all"
 
 
 @dataclass(slots=True)
@@ -33,12 +92,12 @@ class _Accepted:
         return self.count - int(np.searchsorted(self.offsets, offset))
 
 
+# More than ten attributes: its range, how far it got, and its fate are changed together, and only here.
 @dataclass(slots=True)
 class PartitionState:
     """Position and fate of one partition in this generation.
 
     Args:
-        partition: which.
         start: first offset to deliver; rows below it were committed before and are dropped.
         end: offset after the last of its range, None when the range is open-ended.
         limit: most records to take of it; its range may go on behind them.
@@ -82,19 +141,15 @@ class PartitionState:
         return records[int(np.searchsorted(offsets, self.start)) :]
 
     def within_limit(self, records: SinkRecords) -> SinkRecords:
-        """The rows of a batch that the limit leaves room for."""
-        if self.limit is None or len(records) <= self.limit - self.records:
-            return records
-        self.is_cut = True
-        return records[: self.limit - self.records]
+        """The rows of a batch that the limit leaves room for; with fewer than all, the range is cut."""
+        room = len(records) if self.limit is None else self.limit - self.records
+        return records if len(records) <= room else records[:room]
 
     def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
-        """What is wrong with a batch's offsets, if anything; else they have been seen.
+        """What is wrong with a batch's offsets, if anything.
 
         Args:
             records: as the source delivers them, with rows that an earlier attempt has committed.
-            committed: the partition's commit.
-            label: connector, task and generation, for the message.
         """
         offsets = offsets_of(records)
         late = late_offsets(offsets, self.seen)
@@ -109,8 +164,11 @@ class PartitionState:
                 f"{label}: {self.partition}: the source delivers offset {offsets[-1]}, beyond the range that "
                 f"ends at {self.end}"
             )
-        self.seen = int(offsets[-1])
         return None
+
+    def see(self, records: SinkRecords) -> None:
+        """The source has delivered a batch without a flaw."""
+        self.seen = records.next_offset - 1
 
     def accept(self, records: SinkRecords) -> None:
         """The task has taken these records: their offsets may be committed from now on."""
@@ -124,10 +182,15 @@ class PartitionState:
             self.retry, self.stays = None, True
 
     def committed(self, offset: int) -> None:
-        """Forget what a commit covers."""
+        """A commit covers what is below this offset, which may be the end of a range that ends in gaps."""
         self.retry, self.stays = None, False  # there was progress
+        self.reach(offset)
         while self._uncommitted and self._uncommitted[0].next <= offset:
             self._uncommitted.popleft()
+
+    def reach(self, offset: int) -> None:
+        """There is no record between the position and this offset."""
+        self.position = max(self.position, offset)
 
     def has_news(self, floor: int) -> bool:
         """Whether there is more to commit than this offset, which is committed."""
@@ -146,19 +209,16 @@ class PartitionState:
         """The next generation begins here; in this one nothing is read."""
         self.start = self.position = self.moved_to = offset
 
-    def up_to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+    def to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
         """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
-        if self.exhausted and self.end is not None and offset.offset == self.position < self.end:
-            self.position = self.end
-            return OffsetAndMetadata(self.end, offset.metadata, offset.publish)
-        return offset
+        end = self.range_end(offset.offset)
+        return offset if end is None else OffsetAndMetadata(end, offset.metadata, offset.publish)
 
-    def take_range_end(self, floor: int) -> bool:
-        """Go to the end of a range that ended in gaps, if all before is committed; whether that is news."""
-        if not self.exhausted or self.end is None or floor < self.position or self.end <= self.position:
-            return False
-        self.position = self.end
-        return True
+    def range_end(self, committed: int) -> int | None:
+        """The end of an exhausted range that ends in gaps, if all before these is committed."""
+        if not self.exhausted or self.end is None or committed < self.position or self.end <= self.position:
+            return None
+        return self.end
 
     def tail(self, committed: int) -> int:
         """How many accepted records lie above a commit: counted, since offsets have gaps."""

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from sinksdk.engine.clock import Clock, Signal
+from sinksdk.engine.measures import Measures
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.support.retry import Retry
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _FIRST_DELAY = 0.3  # Connect's RetryWithToleranceOperator starts with 300 ms
 _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass
@@ -37,13 +47,7 @@ class RetryPolicy:
 
 
 class Attempts:
-    """One operation's attempts so far.
-
-    Args:
-        policy: delays and budget.
-        begun: when the first one of this generation was begun.
-        earlier: those of earlier generations at the same.
-    """
+    """One operation's attempts, the first of this generation ``begun`` then, after ``earlier`` ones."""
 
     def __init__(self, policy: RetryPolicy, begun: float = 0.0, earlier: Retry | None = None) -> None:
         self._policy = policy
@@ -84,7 +88,6 @@ class Attempts:
         as long a wait.
 
         Args:
-            now: the moment.
             delay: seconds before the next attempt, as :meth:`failed` has it.
             refused: the first record that was refused, if it was about one.
         """
@@ -93,3 +96,62 @@ class Attempts:
         if policy.timeout is not None:
             wait = min(wait, self._since + policy.timeout - now)
         return Retry(self._since, self._failures, now + max(delay, wait), refused)
+
+
+class AuthorsCode:
+    """Calls what a task's author wrote."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def __call__(self, method: Callable[..., T], *arguments: object) -> T:
+        """Call a method.
+
+        Raises:
+            ConnectException: it raised something, which is the cause. ``sys.exit`` is an error as any other:
+                it would end Spark's worker, and the task be run again.
+        """
+        try:
+            return method(*arguments)
+        except (Exception, SystemExit) as error:
+            kind = type(error).__name__
+            raise ConnectException(f"{self._label}: {method.__name__} raised {kind}: {error}") from error
+
+
+class Persistence:
+    """Tries again what may yet succeed, until its time is over or nobody waits any more."""
+
+    def __init__(
+        self,
+        label: str,
+        clock: Clock,
+        retry: RetryPolicy,
+        given_up: Signal,
+        measures: Measures | None = None,
+    ) -> None:
+        self._label = label
+        self._clock = clock
+        self._retry = retry
+        self._given_up = given_up
+        self._measures = measures or Measures(clock)
+
+    def __call__(self, what: str, attempt: Callable[..., T], *arguments: object) -> T:
+        """Do something.
+
+        Raises:
+            ConnectException: RetriableException once too often, which is the cause; or what it raised itself.
+        """
+        attempts: Attempts | None = None
+        while True:
+            try:
+                return attempt(*arguments)
+            except RetriableException as error:
+                attempts = attempts or Attempts(self._retry)
+                self._measures.failed()
+                delay = attempts.failed(self._clock.now(), error.retry_after)
+                if delay is None or self._given_up.wait(delay):
+                    raise ConnectException(
+                        f"{self._label}: {what} failed {attempts.failures} times, the last time with: {error}"
+                    ) from error
+                self._measures.retried()
+                log.warning("%s: %s is tried again: %s", self._label, what, error)

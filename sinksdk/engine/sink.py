@@ -11,32 +11,19 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
 from typing import Any, SupportsIndex
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.ceiling import Tallies, TooManyErrorsException
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.commits import CommitLog, DeadLetters, TaskScope, TopicIdCheck, always_valid
 from sinksdk.engine.committer import Committer
 from sinksdk.engine.context import WorkerSinkTaskContext
-from sinksdk.engine.conversion import Conversion
-from sinksdk.engine.errant import DeadLetters, Origin, WorkerErrantRecordReporter
-from sinksdk.engine.failures import Failures
-from sinksdk.engine.guard import GuardedCommitLog
-from sinksdk.engine.measures import Measures
-from sinksdk.engine.options import EngineOptions, TaskName
-from sinksdk.engine.order import OrderViolation
+from sinksdk.engine.delivery import Delivery
+from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
 from sinksdk.engine.outcome import PartitionOutcome
-from sinksdk.engine.partition import PartitionState, offsets_of
-from sinksdk.engine.redelivery import Redelivery
-from sinksdk.engine.reports import Reports
-from sinksdk.engine.two_phase import SecondPhase
-from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.support.measures import Phase, TaskMeasures
-from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
@@ -50,18 +37,14 @@ class WorkerSinkTask:
     errors of the author's code never leave it, they end partitions and stand in :meth:`outcomes`.
 
     Args:
-        task: the author's task.
-        name: whose task it is.
         config: validated configuration, given to ``start``.
         commits: this attempt's commit log.
-        clock: the only source of time.
-        generation: number of the generation.
         raw_config: configuration as written, for ``context.configs()``.
-        options: intervals, retries, converters.
         dead_letters: where errant records go, if anywhere.
-        vouch: whether topics are still those that were planned; asked before each commit.
+        check_topics: whether topics are still those that were planned; asked before each commit.
     """
 
+    # Ten parameters: everything that a task meets is handed in, so that a simulation can be all of it.
     def __init__(
         self,
         task: SinkTask,
@@ -74,71 +57,31 @@ class WorkerSinkTask:
         raw_config: Mapping[str, str] | None = None,
         options: EngineOptions | None = None,
         dead_letters: DeadLetters | None = None,
-        vouch: Vouch = no_doubt,
+        check_topics: TopicIdCheck = always_valid,
     ) -> None:
+        label = f"{name}, generation {generation}"
+        scope = TaskScope.of(task, label, commits, clock, options or EngineOptions())
+        # More than ten attributes: the first eight are the scope's, at hand by their own names.
+        self._scope = scope
         self._task = task
-        self._label = f"{name}, generation {generation}"
-        self._config = config
-        self._commits = GuardedCommitLog(commits)
+        self._label = label
         self._clock = clock
-        self._measures = Measures(clock)
-        self._options = options or EngineOptions()
-        self._states: dict[TopicPartition, PartitionState] = {}
-        self._pending: Redelivery | None = None
-        self._reports = Reports()
-        self._tallies = Tallies(self._options.ceiling)
-        self._next_commit = clock.now() + self._options.commit_interval
-        self._initialized = False
-        self._reporter = WorkerErrantRecordReporter(
-            Origin(name.connector, name.task, type(task).__qualname__),
-            dead_letters,
-            options=self._options,
-            on_report=self._on_report,
-            count=self._tallies.failed,
-            measures=self._measures,
-        )
-        self._conversion = Conversion(self._options, self._reporter)
+        self._commits = scope.commits
+        self._states = scope.states
+        self._failures = scope.failures
+        self._measures = scope.measures
+        self._config = config
+        self._delivery = Delivery(scope, name, dead_letters)
         self._context = WorkerSinkTaskContext(
-            configs=raw_config or {},
-            generation=generation,
-            commits=self._commits,
-            clock=clock,
-            assignment=self.assignment,
-            reporter=self._reporter,
-            label=self._label,
+            scope, configs=raw_config or {}, generation=generation, reporter=self._delivery.reporter
         )
-        self._second_phase = SecondPhase(
-            task,
-            self._commits,
-            clock,
-            retry=self._options.retry,
-            label=self._label,
-            measures=self._measures,
-        )
-        self._failures = Failures(
-            self._states,
-            clock,
-            policy=self._options.retry,
-            measures=self._measures,
-            label=self._label,
-        )
-        self._committer = Committer(
-            task,
-            self._commits,
-            clock,
-            self._states,
-            context=self._context,
-            reports=self._reports,
-            second_phase=self._second_phase,
-            vouch=vouch,
-            failures=self._failures,
-            measures=self._measures,
-            label=self._label,
-        )
+        self._committer = Committer(scope, self._context, check_topics)
+        self._next_commit = clock.now() + scope.options.commit_interval
+        self._initialized = False
 
-    def heed(self, closing_asked: Callable[[], bool]) -> None:
+    def set_interrupt(self, closing_asked: Callable[[], bool]) -> None:
         """Ask this while anything is tried again, but in a closing commit: closing cannot wait for it."""
-        self._second_phase.closing_asked = closing_asked
+        self._committer.closing_asked = closing_asked
 
     # -- what the runtime calls ------------------------------------------------------------------
 
@@ -152,42 +95,30 @@ class WorkerSinkTask:
     def open(
         self,
         ranges: Mapping[TopicPartition, OffsetRange | None],
-        limits: Mapping[TopicPartition, int | None] | None = None,
-        retries: Mapping[TopicPartition, Retry | None] | None = None,
+        terms: Mapping[TopicPartition, RangeTerms] | None = None,
     ) -> None:
         """Take partitions on: publish what is committed, discard what is stale, then ``open``.
 
         Args:
             ranges: what this generation reads of each; None for an open end, starting at the commit.
-            limits: most records it takes of a partition; one with more ends there, before its range does.
-            retries: what earlier generations have left to this one to try again.
+            terms: how far it goes with each; by default with all of it.
         """
         for partition in ranges:
             if partition in self.assignment():
                 message = f"{self._label}: {partition} is open already"
                 raise RuntimeError(message)
         for partition, offsets in ranges.items():
-            committed = self._commits.committed(partition)
-            # The commit may be ahead (an earlier attempt's), or behind (records the source lost).
-            start = max(committed.offset if committed else 0, offsets.start if offsets else 0)
-            self._states[partition] = PartitionState(
-                partition,
-                start,
-                offsets.end if offsets else None,
-                position=start,
-                begin=offsets.start if offsets else 0,
-                limit=(limits or {}).get(partition),
-                retry=(retries or {}).get(partition),
-            )
+            committed = self.committed(partition)
+            self._scope.begin(partition, offsets, (terms or {}).get(partition, RangeTerms()))
             self._committer.publish(partition)
-            if committed and offsets and offsets.start > committed.offset:
-                self._refuse_gap(partition, committed.offset, offsets.start)
-            self._second_phase.discard(
+            if committed is not None and offsets and offsets.start > committed:
+                self._refuse_gap(partition, committed, offsets.start)
+            self._committer.discard(
                 partition, (*self._commits.stale(partition), *self._commits.prepared(partition))
             )
         self._open([p for p in ranges if self._states[p].failure is None])
         self._move([p for p in ranges if self._states[p].is_open])
-        self._heed_requests()
+        self._end_failed()
 
     def _refuse_gap(self, partition: TopicPartition, committed: int, start: int) -> None:
         """An earlier attempt has withdrawn a commit: what this generation reads begins too late."""
@@ -219,7 +150,7 @@ class WorkerSinkTask:
         """Go to the positions that the task asked for in ``open``."""
         for partition in opened:
             asked = self._context.moves.pop(partition, None)
-            if asked is None or partition in self._context.failures:
+            if asked is None or self._failures.is_requested(partition):
                 continue
             state, committed = self._states[partition], self._commits.committed(partition)
             if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
@@ -258,73 +189,68 @@ class WorkerSinkTask:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Partitions that are open."""
-        return frozenset(p for p, state in self._states.items() if state.is_open)
+        return self._scope.assignment()
 
     def deliver(self, records: SinkRecords) -> None:
         """Offer a batch to the task, or the first portion of it. Only when no batch is :attr:`pending`.
 
         Rows of partitions that ended, and rows that an earlier attempt committed, are skipped.
         """
-        if self._pending is not None:
+        if self.pending:
             message = f"{self._label}: a batch is offered while another awaits redelivery"
             raise RuntimeError(message)
-        state = self._states.get(records.partition)
+        partition = records.partition
+        state = self._states.get(partition)
         if state is None or not state.is_open or not len(records):
             return
-        flaw = state.flaw(records, self.committed(records.partition), self._label)
+        flaw = state.flaw(records, self.committed(partition), self._label)
         if flaw is not None:
-            self._fail(records.partition, flaw)
+            self._fail(partition, flaw)
             return
-        records = state.within_limit(state.new_rows(records))
-        if not len(records):
-            self._finish_cut(state)
-            return
-        self._measures.read(len(records))
-        self._tallies.begin(records.partition, offsets_of(records))
-        most = self._options.max_poll_records
-        self._pending = Redelivery(
-            records,
-            most=self._task.max_poll_records if most is None else most,
-            policy=self._options.retry,
-            now=self._clock.now(),
-            label=self._label,
-        )
-        self._attempt(self._pending)
+        state.see(records)
+        fresh = state.new_rows(records)
+        records = state.within_limit(fresh)
+        state.is_cut = state.is_cut or len(records) < len(fresh)
+        if len(records):
+            self._delivery.begin(records)
+            self._attempt()
+        else:
+            self._finish_cut(partition)
 
     @property
     def pending(self) -> bool:
         """Whether a batch, or the rest of one, is still to be taken."""
-        return self._pending is not None
+        return self._delivery.partition is not None
 
     @property
     def is_put_off(self) -> bool:
         """Whether a batch awaits redelivery, which only time can bring."""
-        return self._pending is not None and self._pending.is_put_off
+        return self._delivery.is_put_off
 
     def wait(self) -> float:
         """Seconds until :meth:`tick` has something to do."""
-        due = self._clock.now() if self._context.commit_requested else self._next_commit
-        if self._pending is not None:
-            due = min(due, self._pending.retry_at)
-        return max(due - self._clock.now(), 0.0)
+        now, retry = self._clock.now(), self._delivery.due
+        due = now if self._context.commit_requested else self._next_commit
+        return max((due if retry is None else min(due, retry)) - now, 0.0)
 
     def tick(self) -> None:
         """Do what is due: a periodic commit, another attempt at a pending batch or its next portion."""
         if self._context.commit_requested or self._clock.now() >= self._next_commit:
             self.commit()
-        if self._pending is not None and self._clock.now() >= self._pending.retry_at:
-            self._attempt(self._pending)
+        retry = self._delivery.due
+        if retry is not None and self._clock.now() >= retry:
+            self._attempt()
 
     def commit(self) -> None:
         """A periodic commit of all open partitions."""
         self._context.commit_requested = False  # before pre_commit, which may ask for another one
-        self._next_commit = self._clock.now() + self._options.commit_interval
+        self._next_commit = self._clock.now() + self._scope.options.commit_interval
         self._commit(self.assignment(), None, is_last=False)
 
     def finish(self, partition: TopicPartition, closing: ClosingReason | None) -> None:
         """A partition's whole range has been read: commit, closing or not, and close it."""
         state = self._states[partition]
-        if state.is_open and not (self._pending and self._pending.records.partition == partition):
+        if state.is_open and self._delivery.partition != partition:
             state.exhausted = not state.is_cut
         self._finish([partition], closing, None)
 
@@ -338,10 +264,10 @@ class WorkerSinkTask:
         else:
             self._fail(partition, error)
 
-    def _finish_cut(self, state: PartitionState) -> None:
+    def _finish_cut(self, partition: TopicPartition) -> None:
         """A partition that has taken all it may, and has more, ends here."""
-        if state.is_cut:
-            self._finish([state.partition], None, None)
+        if self._states[partition].is_cut:
+            self._finish([partition], None, None)
 
     def close(
         self,
@@ -351,7 +277,7 @@ class WorkerSinkTask:
         timeout: float | None = None,
         asked: float | None = None,
     ) -> None:
-        """Give partitions up: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
+        """Revoke partitions: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
 
         Args:
             reason: why; ``context.closing_reason()`` shows it.
@@ -369,7 +295,7 @@ class WorkerSinkTask:
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         self._release(sorted(chosen))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Make durable what the commit log kept for its next write: what was published and discarded."""
         with self._measures.phase(Phase.COMMIT):
             self._commits.flush()
@@ -403,75 +329,23 @@ class WorkerSinkTask:
 
     # -- put -------------------------------------------------------------------------------------
 
-    def _attempt(self, pending: Redelivery) -> None:
-        partition = pending.records.partition
-        pending.offered(self._clock.now())
-        try:
-            if pending.converted is None:  # once: what cannot be converted is reported once
-                with self._measures.phase(Phase.CONVERT):
-                    pending.converted = self._conversion(pending.portion)
-            if len(pending.converted):
-                with self._measures.put(len(pending.converted)):
-                    self._commits.call(self._task.put, pending.converted)
-        except RetriableException as error:
-            self._commits.raise_failure()
-            self._await_redelivery(pending, error)
-        except Exception as error:
-            self._commits.raise_failure()
-            self._pending = None
-            refusal = self._reports.take_refusal(partition)
-            if refusal is None:  # else it was counted when it was reported
-                self._measures.failed()
-            self._fail(partition, refusal if isinstance(refusal, TooManyErrorsException) else error)
+    def _attempt(self) -> None:
+        """Offer the task what is due of the pending batch."""
+        partition = self._delivery.partition
+        if partition is None:
+            return
+        ending = self._delivery.attempt(self._context)
+        if ending is None:
+            if not self.pending:
+                self._finish_cut(partition)
+        elif ending.retry is None:
+            self._fail(partition, ending.error)
         else:
-            self._context.take_timeout()
-            refusal = self._reports.take_refusal(partition)
-            if refusal is None:
-                self._accept(pending.take())
-            else:  # the task swallowed what the reporter raised (KAFKA-10115)
-                self._pending = None
-                self._fail(partition, refusal)
-        self._heed_requests()
-
-    def _accept(self, taken: SinkRecords) -> None:
-        """The task has taken these of the pending batch."""
-        if len(taken):
-            self._states[taken.partition].accept(taken)
-        if self._pending is not None and not len(self._pending.records):
-            partition, self._pending = self._pending.records.partition, None
-            self._finish_cut(self._states[partition])
-
-    def _await_redelivery(self, pending: Redelivery, error: RetriableException) -> None:
-        """Try again what was not taken. What was is in no commit if a record in it was refused."""
-        partition, asked = pending.records.partition, self._context.take_timeout()
-        self._measures.failed()
-        problem: ConnectException | Retry | None = None
-        try:
-            if not self._reports.refused(partition):
-                taken = pending.take_first(error)
-                self._accept(taken)
-                if len(taken) and pending.converted is None:
-                    return  # it has taken all that it was given
-        except ConnectException as wrong:
-            wrong.__cause__ = error
-            problem = wrong
-        else:
-            state = self._states[partition]
-            problem = pending.put_off(self._clock.now(), error, asked, state.retry, stays=state.stays)
-        if problem is None:
-            self._measures.retried()
-        elif isinstance(problem, Retry):
-            self._pending = None
-            self._give_way(partition, error, problem)
-        else:
-            self._pending = None
-            self._fail(partition, problem)
-
-    def _on_report(
-        self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None
-    ) -> None:
-        if partition in self.assignment():
-            self._reports.add(partition, letter, refusal)
+            # Nothing is left to do but to wait. That is no closing: nobody takes the partition away, and
+            # what the task writes to asks for patience.
+            self._failures.note(partition, ending.error, retry=ending.retry)
+            self._finish([partition], None, None)
+        self._end_failed()
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -485,7 +359,7 @@ class WorkerSinkTask:
     ) -> None:
         began = self._clock.now()
         sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
-        self._heed_requests(began)
+        self._end_failed(began)
         self._committer.write_range_ends(sound)
         self._count_active()
 
@@ -498,42 +372,20 @@ class WorkerSinkTask:
         to be read again; or the source breaks its order, and a commit would pass over what comes late.
         """
         self._failures.note(partition, error)
-        if not isinstance(error, (TooManyErrorsException, OrderViolation)):
+        if not self._failures.casts_doubt(error):
             self._finish([partition], ClosingReason.FAILURE, None)
         elif self._states[partition].is_open:
             self._clean_up([partition])
             self._release([partition])
 
-    def _give_way(self, partition: TopicPartition, error: RetriableException, retry: Retry) -> None:
-        """Nothing is left to do but to wait: commit what was accepted before, and leave the place to others.
-
-        That is no closing: nobody takes the partition away, and what it writes to asks for patience.
-        """
-        self._failures.note(partition, error, retry=retry)
-        self._finish([partition], None, None)
-
-    def _heed_requests(self, began: float | None = None) -> None:
-        """End the partitions the task asked to end, during the author's call that just returned.
-
-        Args:
-            began: when that call began.
-        """
-        for partition, refusal in self._reports.take_refusals().items():
-            self._context.failures.setdefault(partition, refusal)
+    def _end_failed(self, began: float | None = None) -> None:
+        """End what has failed, and what the task asked to end in its last call, which ``began`` then."""
         moves, self._context.moves = self._context.moves, {}
         for partition, offset in moves.items():
             state = self._states[partition]
             if state.is_open and offset != state.position:
-                self._context.failures.setdefault(
-                    partition,
-                    ConnectException(
-                        f"{self._label}: the task asked for {partition} at offset {offset} while at "
-                        f"{state.position}; the next generation starts it at its commit"
-                    ),
-                )
-        failures, self._context.failures = self._context.failures, {}
-        for partition, error in failures.items():
-            self._failures.note(partition, error, began=began)
+                self._failures.misplace(partition, offset)
+        self._failures.note_requested(began)
         ended = [p for p, state in self._states.items() if state.is_open and state.failure]
         self._clean_up(ended)
         self._release(ended)
@@ -556,18 +408,19 @@ class WorkerSinkTask:
             failure = self._states[partition].failure
             if failure is not None and failure.retry is not None:
                 continue
-            self._second_phase.discard(partition, self._commits.prepared(partition))
+            self._committer.discard(partition, self._commits.prepared(partition))
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
         """``close``; each partition exactly once, whatever it raises."""
         if not partitions:
             return
-        self._drop_pending(partitions)
+        if self._delivery.partition in partitions:
+            self._delivery.drop()
         for partition in partitions:
             self._states[partition].is_open = False
-            self._reports.forget(partition)
-            self._tallies.forget(partition)
-            self._context.forget(partition)
+            self._failures.forget(partition)
+            self._delivery.reporter.forget(partition)
+            self._context.moves.pop(partition, None)
         self._count_active()
         try:
             with self._measures.phase(Phase.CLOSE):
@@ -580,11 +433,7 @@ class WorkerSinkTask:
                 exc_info=True,
             )
 
-    def _drop_pending(self, partitions: Collection[TopicPartition]) -> None:
-        if self._pending is not None and self._pending.records.partition in partitions:
-            self._pending = None
-
     def _count_active(self) -> None:
         """Records that were read and not committed, of the partitions that are open."""
-        tails = (state.tail(self._committer.floor(p)) for p, state in self._states.items() if state.is_open)
-        self._measures.still_active(sum(tails) + (len(self._pending.records) if self._pending else 0))
+        tails = (state.tail(self._scope.floor(p)) for p, state in self._states.items() if state.is_open)
+        self._measures.still_active(sum(tails) + self._delivery.records)

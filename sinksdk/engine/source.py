@@ -11,28 +11,25 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sinksdk.engine.boundaries import (
-    Boundaries,
-    ConnectorBoundaries,
-    Decision,
-    IntervalBoundaries,
-    PollBoundaries,
+from sinksdk.engine.clock import Clock, OneThread, Threads
+from sinksdk.engine.measures import SourceTaskMeasures
+from sinksdk.engine.options import SourceOptions, TaskName
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.retry import Attempts, AuthorsCode, Persistence
+from sinksdk.engine.source_context import (
+    KnownPositions,
+    PersistentOffsets,
+    WorkerSourceTaskContext,
     WorkerTransactionContext,
 )
-from sinksdk.engine.clock import Clock
-from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.options import TaskName
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.outside import AuthorsCode, Persistence, PersistentOffsets
-from sinksdk.engine.retry import Attempts
-from sinksdk.engine.source_measures import SourceTaskMeasures
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
-from sinksdk.engine.threads import OneThread, Threads
-from sinksdk.engine.transactions import SourceTransactions
+from sinksdk.engine.transactions import (
+    Boundaries,
+    ConnectorBoundaries,
+    IntervalBoundaries,
+    SourceTransactions,
+)
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
-from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
 from sinksdk.source.records import SourceRecord
 from sinksdk.source.task import SourceTask
 from sinksdk.support.measures import Phase, TaskMeasures
@@ -43,38 +40,6 @@ _LOOKS = 10  # how often in an interval it is looked whether a transaction is du
 _LONGEST_LOOK = 1.0  # seconds between two of these looks
 
 
-class WorkerSourceTaskContext(SourceTaskContext):
-    """What one source task may ask.
-
-    Args:
-        configs: the task's configuration as written.
-        offsets: where earlier tasks got to.
-        transactions: what the task asks of its transactions, where it may.
-    """
-
-    def __init__(
-        self,
-        configs: Mapping[str, str],
-        offsets: OffsetStorageReader,
-        transactions: TransactionContext | None,
-    ) -> None:
-        self._configs = configs
-        self._offsets = offsets
-        self._transactions = transactions
-
-    def configs(self) -> Mapping[str, str]:
-        """See :meth:`SourceTaskContext.configs`."""
-        return dict(self._configs)
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        """See :meth:`SourceTaskContext.offset_storage_reader`."""
-        return self._offsets
-
-    def transaction_context(self) -> TransactionContext | None:
-        """See :meth:`SourceTaskContext.transaction_context`."""
-        return self._transactions
-
-
 class WorkerSourceTask:
     """Drives one source task, once. No I/O and no threads of its own.
 
@@ -82,20 +47,16 @@ class WorkerSourceTask:
     :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its outcome.
 
     Args:
-        task: the author's task.
-        name: whose task it is.
-        config: validated configuration, given to ``start``.
-        writer: where its records go; only this worker uses it, and closes it.
-        offsets: where earlier tasks got to; likewise.
-        clock: the only source of time.
+        writer: only this worker uses it, and closes it.
+        offsets: likewise.
         threads: where several threads meet; by default there is one.
         raw_config: configuration as written, for ``context.configs()``.
-        options: boundaries and retries.
         may_run: whether the task's configuration still is the newest and the task still is this process's.
             Asked before the writer fences its predecessors and once it has (KIP-618): the first keeps an
             old task from fencing a newer one, the second closes the gap between them.
     """
 
+    # Ten parameters: everything that a task meets is handed in, so that a simulation can be all of it.
     def __init__(
         self,
         task: SourceTask,
@@ -110,6 +71,7 @@ class WorkerSourceTask:
         options: SourceOptions | None = None,
         may_run: Callable[[], bool] = lambda: True,
     ) -> None:
+        # More than ten attributes: three threads meet here, and who ends what is decided under two locks.
         self._task = task
         self._label = str(name)
         self._config = config
@@ -140,20 +102,19 @@ class WorkerSourceTask:
             measures=self._measures,
             known=self._known,
         )
-        read = PersistentOffsets(
-            offsets, Persistence(self._label, clock, self._options.retry, self._cancelled), self._known
-        )
-        self._boundaries: Boundaries
         asked: WorkerTransactionContext | None = None
         match self._options.boundary:
             case "connector":
                 asked = WorkerTransactionContext(self._label, self._threads.lock)
-                self._boundaries = ConnectorBoundaries(asked)
+                self._boundaries: Boundaries = ConnectorBoundaries(asked)
             case "interval":
                 self._boundaries = IntervalBoundaries(self._options.interval, clock.now())
             case "poll":
-                self._boundaries = PollBoundaries()
-        self._context = WorkerSourceTaskContext(raw_config or {}, read, asked)
+                self._boundaries = Boundaries()
+        reading = Persistence(self._label, clock, self._options.retry, self._cancelled)
+        self._context = WorkerSourceTaskContext(
+            raw_config or {}, PersistentOffsets(offsets, reading, self._known), asked
+        )
 
     @property
     def state(self) -> SourceTaskState:
@@ -176,11 +137,7 @@ class WorkerSourceTask:
         return self._known
 
     def measures(self, time: float) -> TaskMeasures:
-        """What the task has measured so far; from any thread.
-
-        Args:
-            time: what time it is, in seconds since the epoch.
-        """
+        """What the task has measured so far, from any thread; ``time`` is now, in seconds since the epoch."""
         return self._measures.taken(time)
 
     # -- what the runtime calls ------------------------------------------------------------------
@@ -236,7 +193,7 @@ class WorkerSourceTask:
         try:
             with self._writing:
                 if self._is_idle():
-                    self._decide(self._boundaries.while_polling(self._clock.now()))
+                    self._transactions.end(self._boundaries.while_polling(self._clock.now()))
         except Exception as error:  # noqa: BLE001 - it is the task's thread that ends with it
             self._failure = error
             self.stop()
@@ -267,7 +224,7 @@ class WorkerSourceTask:
             end_ticking()
         with self._writing:
             if self._may_write():
-                self._decide(self._boundaries.at_the_end())
+                self._transactions.end(self._boundaries.at_the_end())
 
     def _start_ticking(self) -> Callable[[], None]:
         if self._options.boundary != "interval":
@@ -283,8 +240,8 @@ class WorkerSourceTask:
                 self._measures.polled(len(records), seconds)
                 for record in records:
                     self._transactions.send(record)
-                    self._decide(self._boundaries.after_record(record))
-                self._decide(self._boundaries.after_batch(self._clock.now()))
+                    self._transactions.end(self._boundaries.after_record(record))
+                self._transactions.end(self._boundaries.after_batch(self._clock.now()))
 
     def _poll(self) -> Sequence[SourceRecord]:
         def poll() -> Sequence[SourceRecord] | RetriableException:
@@ -305,15 +262,6 @@ class WorkerSourceTask:
             return ()
         self._poll_attempts = Attempts(self._options.poll_retry)
         return records
-
-    def _decide(self, decision: Decision) -> None:
-        match decision:
-            case Decision.COMMIT:
-                self._transactions.commit()
-            case Decision.ABORT:
-                self._transactions.abort()
-            case Decision.CONTINUE:
-                pass
 
     def _may_write(self) -> bool:
         """Whether what was polled may still go anywhere. Raises what went wrong beside this thread."""

@@ -1,17 +1,21 @@
-"""A source task's transactions: what is sent, how far the source was read by it, and who is told."""
+"""A source task's transactions: what may be sent, where they end, and who is told.
+
+A record that no reader could read must end its task here: committed, it would end every reader of its topic.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.outside import AuthorsCode, Persistence
-from sinksdk.engine.record_checks import checked_position
-from sinksdk.engine.source_measures import SourceTaskMeasures
+from sinksdk.engine.measures import SourceTaskMeasures
+from sinksdk.engine.retry import AuthorsCode, Persistence
+from sinksdk.engine.source_context import Decision, KnownPositions, WorkerTransactionContext
 from sinksdk.engine.writer import TransactionalWriter
-from sinksdk.errors import FencedException
-from sinksdk.source.positions import SourcePosition, as_json
+from sinksdk.errors import ConnectException, DataException, FencedException
+from sinksdk.records import Header
+from sinksdk.source.positions import SourcePosition, as_json, is_utf8
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
 from sinksdk.support.measures import Phase
@@ -19,17 +23,126 @@ from sinksdk.support.measures import Phase
 log = logging.getLogger(__name__)
 
 
-class SourceTransactions:
-    """One transaction after the other through one writer; begun with its first record, not before.
+class Boundaries:
+    """Where transactions end: this one ends them after each poll (``transaction.boundary=poll``)."""
 
-    Args:
-        task: told what is committed.
-        writer: where records go.
-        label: connector and task, for messages.
-        persist: tries again what may yet succeed.
-        measures: counts and times transactions.
-        known: learns how far the source was read.
+    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - for overriding
+        """A record has been sent."""
+        return Decision.CONTINUE
+
+    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - the same
+        """Everything of a poll has been sent."""
+        return Decision.COMMIT
+
+    def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
+        """The task has been polling for a while, with a transaction open or not."""
+        return Decision.CONTINUE
+
+    def at_the_end(self) -> Decision:
+        """The task ends in good order, with a transaction open. CONTINUE: it is aborted, and read again."""
+        return Decision.COMMIT
+
+
+class IntervalBoundaries(Boundaries):
+    """A transaction ends ``interval`` seconds after the last one did, between two polls or during one."""
+
+    def __init__(self, interval: float, now: float) -> None:
+        self._interval = interval
+        self._due = now + interval
+
+    def after_batch(self, now: float) -> Decision:
+        """A poll is not torn apart."""
+        if now < self._due:
+            return Decision.CONTINUE
+        self._due = now + self._interval
+        return Decision.COMMIT
+
+    def while_polling(self, now: float) -> Decision:
+        """What was polled before need not wait for what may never come."""
+        return self.after_batch(now)
+
+
+class ConnectorBoundaries(Boundaries):
+    """A transaction ends where the task asks for it; what it asks during a poll holds for the next batch."""
+
+    def __init__(self, context: WorkerTransactionContext) -> None:
+        self._context = context
+
+    def after_record(self, record: SourceRecord) -> Decision:
+        """As was asked for this record."""
+        return self._context.take(record)
+
+    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - it is the task that decides
+        """As was asked for the batch."""
+        return self._context.take_batch()
+
+    def at_the_end(self) -> Decision:
+        """Half of what the task means to be one transaction must not be seen."""
+        return Decision.CONTINUE
+
+
+_PARTITIONS: Final = range(2**31)  # Kafka's numbers of partitions have 32 bits
+_TIMESTAMPS: Final = range((2**63 - 1) // 1000 + 1)  # Spark has microseconds in 64 bits
+
+
+def checked_position(record: Any, label: str) -> SourcePosition:
+    """How far the source is read with what a task's ``poll`` returned as a record.
+
+    Raises:
+        ConnectException: it is no record.
+        DataException: it is one that no writer could write, or no reader read.
     """
+    if not isinstance(record, SourceRecord):
+        raise ConnectException(
+            f"{label}: poll returned a {type(record).__name__} among its records; it must return a "
+            f"sequence of SourceRecord"
+        )
+    for problem in _problems(record):
+        raise DataException(f"{label}: a record for topic {_shown(record.topic)}: {problem}")
+    try:
+        return SourcePosition.of(record.source_partition, record.source_offset)
+    except DataException as error:
+        raise DataException(f"{label}: a record for topic {record.topic}: {error}") from error
+
+
+def _problems(record: Any) -> Iterator[str]:
+    topic, partition, timestamp = record.topic, record.partition, record.timestamp
+    if not isinstance(topic, str) or not topic or "\0" in topic or not is_utf8(topic):
+        yield "its topic must be a text of at least one character, without NUL and lone surrogates"
+    for what, content in (("key", record.key), ("value", record.value)):
+        if content is not None and not isinstance(content, bytes):
+            yield f"its {what} is of type {type(content).__name__}; encode it to bytes"
+    # The type first: 1.0 and True are in a range of integers, too.
+    if partition is not None and (type(partition) is not int or partition not in _PARTITIONS):
+        yield f"its partition is {partition!r}; give it an int from 0 to {_PARTITIONS[-1]}, or None"
+    if timestamp is not None and (type(timestamp) is not int or timestamp not in _TIMESTAMPS):
+        yield f"its timestamp is {timestamp!r}; give it milliseconds since the epoch as an int, or None"
+    if record.headers != ():
+        yield from _problems_of_headers(record.headers)
+
+
+def _problems_of_headers(headers: Any) -> Iterator[str]:
+    if not isinstance(headers, (tuple, list)):
+        yield f"its headers are of type {type(headers).__name__}; give it a tuple of Header"
+        return
+    for header in headers:
+        if not isinstance(header, Header):
+            yield f"among its headers is a {type(header).__name__}; give it a tuple of Header"
+            continue
+        key: Any = header.key
+        value: Any = header.value
+        if not isinstance(key, str) or not is_utf8(key):
+            yield f"a header's key is {key!r}; it must be a text without lone surrogates"
+        if value is not None and not isinstance(value, bytes):
+            yield f"the value of its header {key!r} is of type {type(value).__name__}; encode it to bytes"
+
+
+def _shown(topic: Any) -> str:
+    return topic if isinstance(topic, str) and topic.isprintable() and topic else repr(topic)
+
+
+class SourceTransactions:
+    """One transaction after the other through one writer; begun with its first record, not before."""
 
     def __init__(
         self,
@@ -41,6 +154,7 @@ class SourceTransactions:
         measures: SourceTaskMeasures,
         known: KnownPositions,
     ) -> None:
+        # Eleven attributes: the last four are the open transaction, and the last key that was made.
         self._task = task
         self._writer = writer
         self._label = label
@@ -70,8 +184,18 @@ class SourceTransactions:
         self._sent.append(record)
         self._positions[self._key(record.source_partition, position)] = position
 
+    def end(self, decision: Decision) -> None:
+        """End the open transaction, or let it go on."""
+        match decision:
+            case Decision.COMMIT:
+                self.commit()
+            case Decision.ABORT:
+                self.abort()
+            case Decision.CONTINUE:
+                pass
+
     def commit(self) -> None:
-        """Commit what is open, if anything is; then tell the task of each record, and of the whole."""
+        """Commit what is open, if anything is; then report each record to the task, and the whole."""
         if not self._is_open:
             return
         positions = self._positions
@@ -80,7 +204,7 @@ class SourceTransactions:
         sent = self._close()
         self._measures.committed(len(sent))
         self._known.committed(positions)
-        self._tell(sent, written)
+        self._report(sent, written)
 
     def abort(self) -> None:
         """Abort what is open as the task asked for: its records are never seen, and never read again."""
@@ -96,7 +220,7 @@ class SourceTransactions:
         self._close()
         self._measures.aborted(len(sent))
         self._known.committed(positions)
-        self._tell(sent, [None] * len(sent))
+        self._report(sent, [None] * len(sent))
 
     def give_up(self) -> None:
         """Abort what is open, if it can be: the next task reads it again."""
@@ -111,8 +235,7 @@ class SourceTransactions:
             # What readers see does not change: whoever has the id next aborts it before it writes.
             log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
 
-    def _tell(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
-        """Let the task know what became of its records."""
+    def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
         with self._measures.phase(Phase.TELL):
             for record, metadata in zip(sent, written, strict=True):
                 self._call(self._task.commit_record, record, metadata)

@@ -24,11 +24,9 @@ def committable(
     """Keep what is sound, ignore the rest with a warning that says what is wrong with it.
 
     Args:
-        returned: what the author's ``pre_commit`` returned, whatever it is.
         offered: what it was given: the most that may be committed, per partition of this commit.
         floor: what is committed already (or where the range starts): the least.
         prepared: ids of tokens noted and not committed.
-        label: connector, task and generation, for the warning.
     """
     if not isinstance(returned, Mapping):
         log.warning(

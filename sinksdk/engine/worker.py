@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
+from sinksdk.engine.options import RangeTerms
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.support.retry import Retry
 
-_LONGEST_WAIT = 0.2  # seconds between two looks whether the task shall close
+_LONGEST_WAIT = 0.2  # seconds between two looks whether to close
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,6 @@ class AssignedRange:
     """What a task reads of one partition.
 
     Args:
-        partition: which.
-        offsets: from where to where.
         due: its end is closing: nothing may be kept back.
         records: most records to take of it, if there is such a limit.
         retry: what earlier generations have left to this one to try again, on the task's clock.
@@ -37,10 +36,9 @@ class AssignedRange:
 
 @dataclass(frozen=True, slots=True)
 class ClosingRequest:
-    """The generation shall close.
+    """The generation is to close; ``reason`` is what the task sees.
 
     Args:
-        reason: why.
         timeout: seconds the task has for it.
         asked: when it was asked for, on the task's clock, if that is known.
     """
@@ -55,7 +53,6 @@ class Unread:
     """A range cannot be read any further, as far as this generation goes; the others can.
 
     Args:
-        partition: whose.
         error: why. ``OffsetOutOfRangeException``: its records are gone; ``RetriableException``: it may pass.
     """
 
@@ -67,8 +64,6 @@ class SinkTaskRun:
     """One task from ``start`` to ``stop``.
 
     Args:
-        worker: drives the author's task.
-        assigned: its ranges.
         batches: rows of one range after the other, in any order; None whenever nothing came for a while;
             and of a range that cannot be read to its end, why.
         closing: asked between two calls of ``put`` whether to close.
@@ -107,7 +102,7 @@ class SinkTaskRun:
         """
         if self._closing() is not None:
             return ()
-        self._worker.heed(lambda: self._closing() is not None)
+        self._worker.set_interrupt(lambda: self._closing() is not None)
         try:
             self._worker.start()
         except Exception as error:  # noqa: BLE001 - the author's start may raise anything
@@ -122,13 +117,12 @@ class SinkTaskRun:
         try:
             self._worker.open(
                 {item.partition: item.offsets for item in self._assigned},
-                {item.partition: item.records for item in self._assigned},
-                {item.partition: item.retry for item in self._assigned},
+                {item.partition: RangeTerms(item.records, item.retry) for item in self._assigned},
             )
             request = self._read()
             if request is not None:
                 self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
-            self._worker.settle()
+            self._worker.flush()
         except BaseException:
             self._worker.lose()  # not ours any more, or we cannot know: a successor decides what stands
             raise

@@ -20,7 +20,7 @@ from sinksdk.control.shown import ConnectorInfo
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
-from sinksdk.launch.summary import Summary, Tally, Watcher
+from sinksdk.launch.summary import ErrorCounter, Summary, Watcher
 from sinksdk.runtime.worker import ConnectorRunner
 from sinksdk.runtime.worker_connector import Driver
 from sinksdk.support.logs import LogSettings
@@ -60,7 +60,7 @@ class RunningConnector:
         deployment, connector = prepared
         self._name = connector.config.name
         self._signal = ClosingSignal()
-        self._tally = Tally(listener)
+        self._tally = ErrorCounter(listener)
         spark = SparkOnDemand(
             deployment,
             self._name,

@@ -43,7 +43,7 @@ class Watcher(Listener, SourceListener, Protocol):
     """Watches a connector of either kind."""
 
 
-class Tally:
+class ErrorCounter:
     """A listener that counts what is committed, and passes everything on.
 
     Args:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport

@@ -10,7 +10,7 @@ from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
 from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.source_outcome import SourceTaskOutcome
+from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store.records import GenerationPlan

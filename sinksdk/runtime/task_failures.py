@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
 from sinksdk.runtime.failures import forget_failures

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.fencing import fence, fencing_round
-from sinksdk.engine.writer import Target
+from sinksdk.engine.writer import Target, fence, fencing_round
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.session import DriverSession

@@ -68,7 +68,7 @@ class RestServer:
     def _why(self) -> str:
         if self._waiting is None:
             return "The server is opening its store."
-        return f"The server waits for its store, {told(self._waiting)}"
+        return f"The server waits for its store, {in_words(self._waiting)}"
 
     def waits(self, waiting: Waiting | None) -> None:
         """What the server waits for before it can serve anything."""

@@ -125,6 +125,6 @@ def _worker(attempt: Attempt, stack: ExitStack) -> tuple[WorkerSinkTask, Connect
         raw_config=attempt.raw,
         options=EngineOptions.of(config, schema_registry, patience=_PATIENCE),
         dead_letters=stack.enter_context(open_dead_letters(config, attempt.spec.kafka)),
-        vouch=vouch_for(config, attempt.spec.source, attempt.taken.plan.topic_ids),
+        check_topics=vouch_for(config, attempt.spec.source, attempt.taken.plan.topic_ids),
     )
     return worker, config

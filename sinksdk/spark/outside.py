@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
+from sinksdk.engine.commits import DeadLetters, TopicIdCheck, always_valid
 from sinksdk.engine.converters import SchemaOf
-from sinksdk.engine.errant import DeadLetters
-from sinksdk.engine.vouching import Vouch, no_doubt
 from sinksdk.errors import ConfigException
 from sinksdk.settings.converters import RegistryAddress
 
@@ -51,10 +50,10 @@ def open_dead_letters(
     return letters.KafkaDeadLetters(config.dead_letter_topic, producers.producer_properties(config, client))
 
 
-def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> Vouch:
+def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> TopicIdCheck:
     """Says whether topics still have the ids that they had when they were planned; only Kafka's have any."""
     if source is None or not ids:
-        return no_doubt
+        return always_valid
     try:
         from sinksdk.topics.kafka.cluster import planned_topics  # noqa: PLC0415 - an extra, slow to load
 
@@ -66,4 +65,4 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
             config.name,
             error,
         )
-        return no_doubt
+        return always_valid

@@ -9,10 +9,9 @@ import logging
 from typing import Final
 
 from sinksdk.engine import PartitionOutcome, WorkerSinkTask
-from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outcome import Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_outcome import SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.source_context import KnownPositions
 from sinksdk.errors import ConnectException
 from sinksdk.spark.attempts import Attempt
 from sinksdk.store import Conflict, table
@@ -205,7 +204,7 @@ def _source_progress(
             SourcePartitionOffset(
                 partition=dict(at.partition), offset=dict(at.offset), committed=is_committed
             )
-            for at, is_committed in known.told()
+            for at, is_committed in known.listed()
         ),
         has_more_offsets=known.has_more,
     )

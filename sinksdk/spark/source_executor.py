@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from sinksdk.engine.clock import WallClock
+from sinksdk.engine.clock import Threads, WallClock
+from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.outcome import End, SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
-from sinksdk.engine.threads import Threads
 from sinksdk.spark.attempts import Attempt, prepare_process, run_owned
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import SourceProgressWriter

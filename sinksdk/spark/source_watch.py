@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from sinksdk.engine.clock import Clock
+from sinksdk.engine.clock import Clock, Threads
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.threads import Threads
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask, SourceTaskContext
 from sinksdk.spark.attempts import Attempt

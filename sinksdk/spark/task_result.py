@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.support.measures import ErrorCounts, TaskMeasures
 

@@ -30,43 +30,26 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskRecord,
     by_partition,
-    noted,
 )
+from sinksdk.store.tokens import Tokens, TokensByPartition, TokenState, stale_after
 
 log = logging.getLogger(__name__)
-
-Tokens = Mapping[TopicPartition, Mapping[str, Token]]
-"""Tokens by partition and id."""
-
-
-class _Held(NamedTuple):
-    """A token that no commit covers and that is not discarded.
-
-    Args:
-        is_noted: a task of this generation noted it; else the plan lists it.
-        is_own: this attempt noted it.
-    """
-
-    token: Token
-    is_noted: bool = False
-    is_own: bool = False
-
-
-_HeldByPartition = Mapping[TopicPartition, Mapping[str, _Held]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a task record says, by partition; ``held``: tokens neither committed nor discarded, by id."""
+    """What a task record says: each partition's commit, and the state of each token."""
 
     entries: Mapping[TopicPartition, Entry]
-    held: _HeldByPartition
+    tokens: Tokens
 
 
 class Ledger:
     """The content of a task record in memory; a subclass makes it durable in :meth:`_save`.
 
     What could not be saved has not happened: the ledger goes on showing what it showed before.
+    :class:`Tokens` has the rules of what may happen to a token; a write that breaks them raises
+    ConnectException and changes nothing.
 
     Args:
         record: as taken over.
@@ -74,15 +57,13 @@ class Ledger:
         apart: commits that are kept elsewhere than in the record.
     """
 
-    def __init__(self, record: TaskRecord, stale: Tokens, apart: Iterable[Entry] = ()) -> None:
+    def __init__(self, record: TaskRecord, stale: TokensByPartition, apart: Iterable[Entry] = ()) -> None:
         self._apart = {entry.topic_partition: entry for entry in apart}
         self._generation = record.generation
         self._attempt = record.attempt
-        self._planned = stale
-        self._content = _Content(
-            entries={entry.topic_partition: entry for entry in record.entries},
-            held=_held(record, stale),
-        )
+        entries = {entry.topic_partition: entry for entry in record.entries}
+        commits = {**self._apart, **entries}.values()
+        self._content = _Content(entries, Tokens.taken_over(record, stale, commits))
         self._unknown = record.model_extra or {}
         self._unsaved = False
 
@@ -94,7 +75,10 @@ class Ledger:
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The last commit; its ``publish`` are tokens that are not published yet."""
         entry = self._entry(partition)
-        return entry.committed() if entry else None
+        if entry is None:
+            return None
+        waiting = self._content.tokens.of(partition, TokenState.COMMITTED)
+        return OffsetAndMetadata(entry.offset, entry.metadata, waiting)
 
     def _entry(self, partition: TopicPartition) -> Entry | None:
         return self._content.entries.get(partition) or self._apart.get(partition)
@@ -106,85 +90,53 @@ class Ledger:
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens this attempt noted that no commit covers."""
-        return tuple(held.token for held in self._held(partition) if held.is_own)
+        return self._content.tokens.of(partition, TokenState.PREPARED)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
         """Predecessors' tokens that no commit covers, not discarded yet."""
-        return tuple(held.token for held in self._held(partition) if not held.is_own)
-
-    def _held(self, partition: TopicPartition) -> Iterable[_Held]:
-        return self._content.held.get(partition, {}).values()
-
-    def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """Note tokens, in one write; also ids that were discarded before."""
-        ids = {token.id for given in tokens.values() for token in given}
-        held = {
-            partition: {key: one for key, one in ones.items() if one.is_own or key not in ids}
-            for partition, ones in self._content.held.items()
-        }
-        for partition, given in tokens.items():
-            held[partition] = {**held.get(partition, {}), **_own(given)}
-        self._write(replace(self._content, held=held))
-
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit offsets with the tokens to publish, in one atomic write.
-
-        Raises:
-            ConnectException: a commit would overwrite tokens that still are to be published.
-        """
-        content = self._content
-        entries, held = dict(content.entries), content.held
-        for partition, offset in offsets.items():
-            self._refuse_to_overwrite(partition, offset)
-            entries[partition] = Entry.of(partition, offset, self._generation, self._entry(partition))
-            held = _with(held, partition, _without(held, partition, offset.tokens))
-        self._write(replace(content, entries=entries, held=held))
-
-    def _refuse_to_overwrite(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
-        before = self._entry(partition)
-        if before is not None and before.publish:
-            raise ConnectException(
-                f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
-                f"not published: {', '.join(token.id for token in before.publish)}"
-            )
-
-    def published(self, partition: TopicPartition) -> None:
-        """All tokens of the last commit are published; durable with the next write."""
-        content, before = self._content, self._content.entries.get(partition) or self._apart[partition]
-        entry = before.model_copy(
-            update={"publish": (), "published_to": None, "generation": self._generation}
-        )
-        self._content = replace(content, entries={**content.entries, partition: entry})
-        self._unsaved = True
-
-    def withdraw(
-        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
-    ) -> None:
-        """Move the last commit back to this offset; these of its tokens have to be discarded."""
-        content = self._content
-        before = content.entries.get(partition) or self._apart[partition]
-        entry = Entry.of(partition, offset, self._generation).model_copy(
-            update={"withdrawn_from": before.offset}
-        )
-        held = {**content.held.get(partition, {}), **_own(discard)}
-        self._write(
-            replace(
-                content,
-                entries={**content.entries, partition: entry},
-                held={**content.held, partition: held},
-            )
-        )
+        return self._content.tokens.of(partition, TokenState.STALE, TokenState.LEFT)
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:
         """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
         entry = self._entry(partition)
         return entry is not None and entry.withdrawn_from is not None and entry.generation == self._generation
 
+    def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
+        """Note tokens, in one write. An id that was discarded before is in use again."""
+        self._write(replace(self._content, tokens=self._content.tokens.prepare(tokens)))
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit offsets with the tokens to publish, in one atomic write."""
+        entries, tokens = dict(self._content.entries), self._content.tokens
+        for partition, offset in offsets.items():
+            tokens = tokens.commit(partition, offset)
+            entries[partition] = Entry.of(partition, offset, self._generation, self._entry(partition))
+        self._write(_Content(entries, tokens))
+
+    def published(self, partition: TopicPartition) -> None:
+        """All tokens of the last commit are published; durable with the next write."""
+        before = self._content.entries.get(partition) or self._apart[partition]
+        entry = before.model_copy(
+            update={"publish": (), "published_to": None, "generation": self._generation}
+        )
+        entries = {**self._content.entries, partition: entry}
+        self._content = _Content(entries, self._content.tokens.publish(partition))
+        self._unsaved = True
+
+    def withdraw(
+        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        """The last commit goes back to this offset; these of its tokens are noted as to be discarded."""
+        before = self._content.entries.get(partition) or self._apart[partition]
+        entry = Entry.of(partition, offset, self._generation).model_copy(
+            update={"withdrawn_from": before.offset}
+        )
+        entries = {**self._content.entries, partition: entry}
+        self._write(_Content(entries, self._content.tokens.withdraw(partition, discard)))
+
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
-        content = self._content
-        left = _without(content.held, partition, tokens)
-        self._content = replace(content, held=_with(content.held, partition, left))
+        self._content = replace(self._content, tokens=self._content.tokens.discard(partition, tokens))
         self._unsaved = True
 
     def flush(self) -> None:
@@ -198,49 +150,18 @@ class Ledger:
         self._unsaved = False
 
     def _record(self, content: _Content) -> TaskRecord:
-        held = {key for ones in content.held.values() for key in ones}
-        planned = dict.fromkeys(key for tokens in self._planned.values() for key in tokens)
         return TaskRecord(
             **self._unknown,
             generation=self._generation,
             attempt=self._attempt,
             entries=tuple(entry for _, entry in sorted(content.entries.items())),
-            prepared=noted(
-                {p: [one.token for one in ones.values() if one.is_noted] for p, ones in content.held.items()}
-            ),
-            discarded=tuple(key for key in planned if key not in held),
+            prepared=content.tokens.noted(),
+            discarded=content.tokens.discarded(),
         )
 
     def _save(self, record: TaskRecord) -> None:
         """Make the record durable. Raises FencedException when it is somebody else's."""
         raise NotImplementedError
-
-
-def _held(record: TaskRecord, stale: Tokens) -> dict[TopicPartition, dict[str, _Held]]:
-    """The plan's tokens that no earlier attempt has discarded, and those that earlier attempts noted."""
-    held = {
-        partition: {key: _Held(token) for key, token in tokens.items() if key not in record.discarded}
-        for partition, tokens in stale.items()
-    }
-    for partition, tokens in by_partition(record.prepared).items():
-        noted_before = {key: _Held(token, is_noted=True) for key, token in tokens.items()}
-        held[partition] = {**held.get(partition, {}), **noted_before}
-    return held
-
-
-def _own(tokens: Iterable[Token]) -> dict[str, _Held]:
-    return {token.id: _Held(token, is_noted=True, is_own=True) for token in tokens}
-
-
-def _with(held: _HeldByPartition, partition: TopicPartition, ones: Mapping[str, _Held]) -> _HeldByPartition:
-    """The same with these of one partition, which is left out if there are none."""
-    others = {p: kept for p, kept in held.items() if p != partition}
-    return {**others, partition: ones} if ones else others
-
-
-def _without(held: _HeldByPartition, partition: TopicPartition, tokens: Iterable[Token]) -> dict[str, _Held]:
-    ids = {token.id for token in tokens}
-    return {key: one for key, one in held.get(partition, {}).items() if key not in ids}
 
 
 class TaskLedger(Ledger):
@@ -257,7 +178,7 @@ class TaskLedger(Ledger):
         connector: str,
         task: int,
         taken: table.Row[TaskRecord],
-        stale: Tokens,
+        stale: TokensByPartition,
         *,
         apart: Iterable[Entry] = (),
     ) -> None:
@@ -487,20 +408,9 @@ def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
     """
     rows = [record for record in records if says_news(base, record)]
     committed = {entry.topic_partition: entry for entry in base.committed} if base else {}
-    stale = by_partition(base.stale) if base else {}
     for record in rows:
         for entry in record.entries:
             known = committed.get(entry.topic_partition)
             if known is None or entry.generation >= known.generation:
                 committed[entry.topic_partition] = entry
-        for partition, tokens in by_partition(record.prepared).items():
-            stale.setdefault(partition, {}).update(tokens)
-    settled = {token for record in rows for token in _settled(record)}
-    settled |= {token.id for entry in committed.values() for token in entry.publish}
-    left = {p: {i: t for i, t in tokens.items() if i not in settled} for p, tokens in stale.items()}
-    return Merged(committed, {p: tokens for p, tokens in left.items() if tokens})
-
-
-def _settled(record: TaskRecord) -> set[str]:
-    """What its task discarded and did not prepare again: an older version lists a withdrawn token twice."""
-    return set(record.discarded) - {token.id for row in record.prepared for token in row.tokens}
+    return Merged(committed, stale_after(base.stale if base else (), rows, committed.values()))

@@ -1,4 +1,4 @@
-"""Threads for workers whose engine has none of its own (see :class:`sinksdk.engine.threads.Threads`)."""
+"""Threads for workers whose engine has none of its own (see :class:`sinksdk.engine.clock.Threads`)."""
 
 from __future__ import annotations
 

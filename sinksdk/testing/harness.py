@@ -11,7 +11,7 @@ from typing import Any, Self
 from sinksdk.config import ConnectorConfig
 from sinksdk.context import ClosingReason
 from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSinkTask
-from sinksdk.engine.errant import DeadLetters
+from sinksdk.engine.commits import DeadLetters
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
@@ -198,7 +198,7 @@ class SinkTaskHarness:
 
     def finish(self, partition: TopicPartition, closing: ClosingReason | None = None) -> None:
         """The partition's range has been read to its end."""
-        self._fencing(lambda: self.worker.finish(partition, closing), self.worker.settle)
+        self._fencing(lambda: self.worker.finish(partition, closing), self.worker.flush)
 
     def revoke(
         self,
@@ -208,7 +208,7 @@ class SinkTaskHarness:
     ) -> None:
         """Take partitions away (all, if none is named): closing commit, then ``close``."""
         chosen = partitions or None
-        self._fencing(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.settle)
+        self._fencing(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.flush)
 
     def lose(self, *partitions: TopicPartition) -> None:
         """Partitions were taken by somebody else (all, if none is named): ``close`` only."""

@@ -22,8 +22,7 @@ from sinksdk.control.history import (
     with_failures,
 )
 from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import Failure
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome
+from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Bucket, ConnectorHistory, PartitionProgress, SourceProgress

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sinksdk.engine import TaskName
+from sinksdk.engine.clock import Threads
+from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.outcome import SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import SourceTaskState
-from sinksdk.engine.threads import Threads
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask, SourceTaskContext
 from sinksdk.testing import ManualClock
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter

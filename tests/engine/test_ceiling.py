@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConnectException, DataException, OffsetAndMetadata, SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
-from sinksdk.engine.ceiling import Ceiling, Tally, TooManyErrorsException
+from sinksdk.engine.errant import ErrorCounter, ErrorLimit, TooManyErrorsException
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Letters, Sink
 
@@ -17,10 +17,10 @@ NO_SHARE = 1.0
 
 
 def first_excess(
-    ceiling: Ceiling, verdicts: Sequence[bool], sizes: Iterable[int] = (), step: int = 1
+    ceiling: ErrorLimit, verdicts: Sequence[bool], sizes: Iterable[int] = (), step: int = 1
 ) -> tuple[int, str] | None:
     """The place of the failed record that was one too many (True: it failed), and what was said of it."""
-    tally = Tally(P0, ceiling)
+    tally = ErrorCounter(P0, ceiling)
     place = 0
     for size in (*sizes, len(verdicts)):
         batch = verdicts[place : place + size]
@@ -40,7 +40,7 @@ SPLITS = [(), (1,) * 30, (3, 4, 1, 9)]
 @pytest.mark.parametrize("step", [1, 5])
 def test_so_many_in_a_row_may_fail(sizes: Sequence[int], step: int) -> None:
     """max.consecutive: exactly so many may fail in a row; the next one is too many, however batches and gaps fall."""
-    ceiling = Ceiling(max_consecutive=5, max_share=NO_SHARE)
+    ceiling = ErrorLimit(max_consecutive=5, max_share=NO_SHARE)
     assert first_excess(ceiling, [*[True] * 5, False] * 4, sizes, step) is None
     place, message = first_excess(ceiling, [False, *[True] * 9], sizes, step) or (None, "")
     assert place == 6
@@ -50,23 +50,23 @@ def test_so_many_in_a_row_may_fail(sizes: Sequence[int], step: int) -> None:
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]])
 def test_records_in_a_row_may_be_reported_in_any_order(order: list[int]) -> None:
     """max.consecutive: what counts are the records' places, not when the task reports them."""
-    tally = Tally(P0, Ceiling(max_consecutive=2, max_share=NO_SHARE))
+    tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([10, 20, 30]))
     errors = [tally.failed((10, 20, 30)[row], "bad") for row in order]
     assert [error is None for error in errors] == [True, True, False]
 
 
 def test_a_record_reported_twice_counts_once() -> None:
-    """Ceiling: a batch that is put again reports its bad records again; they are no more for it."""
-    tally = Tally(P0, Ceiling(max_consecutive=2, max_share=NO_SHARE))
+    """ErrorLimit: a batch that is put again reports its bad records again; they are no more for it."""
+    tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([1, 2, 3]))
     assert [tally.failed(offset, "bad") for offset in (1, 2, 1, 2, 2)] == [None] * 5
     assert tally.failed(3, "bad") is not None
 
 
 def test_a_record_of_an_earlier_batch_counts_into_the_share() -> None:
-    """Ceiling: a sink that reports late, when it writes what it buffered, has a ceiling, too."""
-    tally = Tally(P0, Ceiling(max_consecutive=None, max_share=0.5))
+    """ErrorLimit: a sink that reports late, when it writes what it buffered, has a ceiling, too."""
+    tally = ErrorCounter(P0, ErrorLimit(max_consecutive=None, max_share=0.5))
     tally.begin(np.arange(200))
     tally.begin(np.arange(200, 201))
     errors = [tally.failed(offset, "bad") for offset in range(101)]
@@ -76,7 +76,7 @@ def test_a_record_of_an_earlier_batch_counts_into_the_share() -> None:
 @pytest.mark.parametrize("sizes", SPLITS)
 def test_so_large_a_share_may_fail(sizes: Sequence[int]) -> None:
     """max.share: exactly that share may fail; it is looked at from the 100th record on."""
-    ceiling = Ceiling(max_consecutive=None, max_share=0.5)
+    ceiling = ErrorLimit(max_consecutive=None, max_share=0.5)
     assert first_excess(ceiling, [False, True] * 200, sizes) is None
     assert first_excess(ceiling, [True] * 99, sizes) is None
     place, message = first_excess(ceiling, [False, *[True] * 200], sizes) or (None, "")
@@ -86,20 +86,20 @@ def test_so_large_a_share_may_fail(sizes: Sequence[int]) -> None:
 
 
 def test_no_ceiling() -> None:
-    """Ceiling: -1 and 1 mean that any number and any share may fail."""
-    assert first_excess(Ceiling(None, NO_SHARE), [True] * 20_000, (10_000,)) is None
+    """ErrorLimit: -1 and 1 mean that any number and any share may fail."""
+    assert first_excess(ErrorLimit(None, NO_SHARE), [True] * 20_000, (10_000,)) is None
 
 
 def test_a_share_of_zero() -> None:
     """max.share=0: from the 100th record on none may fail."""
-    ceiling = Ceiling(None, 0.0)
+    ceiling = ErrorLimit(None, 0.0)
     assert first_excess(ceiling, [*[False] * 99, True]) is not None
     assert first_excess(ceiling, [*[False] * 50, True, *[False] * 100]) is None
 
 
 def test_the_error_says_what_failed_first_and_last_and_what_to_do() -> None:
-    """Ceiling: the error names how many of how many, the first and last cause with their offsets, and the remedy."""
-    tally = Tally(P0, Ceiling(max_consecutive=2, max_share=NO_SHARE))
+    """ErrorLimit: the error names how many of how many, the first and last cause with their offsets, and the remedy."""
+    tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([4, 8, 16]))
     tally.failed(4, "VALUE_CONVERTER: no JSON")
     tally.failed(8, "TASK_PUT: too long")
@@ -152,7 +152,7 @@ def started(
         tolerate_errors=True,
         log_errors=log,
         value_converter=unreadable,
-        ceiling=Ceiling(max_consecutive=3, max_share=NO_SHARE),
+        error_limit=ErrorLimit(max_consecutive=3, max_share=NO_SHARE),
     )
     harness = SinkTaskHarness(sink, options=options, dead_letters=letters)
     harness.start()
@@ -163,7 +163,7 @@ def started(
 @pytest.mark.parametrize("sink", [Refusing, Swallowing])
 @pytest.mark.parametrize("bad", ["xxxx", "rrrr", "xrxr", "rrxx"])
 def test_beyond_the_ceiling_the_partition_fails(sink: type[Sink], bad: str) -> None:
-    """Ceiling: the partition fails, with nothing committed since its last commit; its sibling goes on."""
+    """ErrorLimit: the partition fails, with nothing committed since its last commit; its sibling goes on."""
     letters = Letters()
     harness = started(sink, letters)
     harness.deliver(P0, ["good"])
@@ -182,7 +182,7 @@ def test_beyond_the_ceiling_the_partition_fails(sink: type[Sink], bad: str) -> N
 
 
 def test_the_ceiling_holds_without_dead_letters() -> None:
-    """Ceiling: errors.tolerance=all that drops records silently has it, too."""
+    """ErrorLimit: errors.tolerance=all that drops records silently has it, too."""
     harness = started()
     harness.deliver(P0, ["x"] * 4)
     assert "errors.deadletterqueue.max.consecutive allows 3" in harness.outcome(P0).failure.message
@@ -190,7 +190,7 @@ def test_the_ceiling_holds_without_dead_letters() -> None:
 
 
 def test_the_ceiling_counts_over_batches() -> None:
-    """Ceiling: a run of bad records goes on from one batch to the next; a good one ends it."""
+    """ErrorLimit: a run of bad records goes on from one batch to the next; a good one ends it."""
     harness = started()
     for values in (["x", "x"], ["good", "x"], ["x", "x"]):
         harness.deliver(P0, values)
@@ -200,7 +200,7 @@ def test_the_ceiling_counts_over_batches() -> None:
 
 
 def test_each_partition_has_its_own_count() -> None:
-    """Ceiling: bad records of one partition say nothing of another."""
+    """ErrorLimit: bad records of one partition say nothing of another."""
     harness = started()
     for _ in range(3):
         harness.deliver(P0, ["x"])
@@ -209,7 +209,7 @@ def test_each_partition_has_its_own_count() -> None:
 
 
 def test_a_partition_opened_again_counts_anew() -> None:
-    """Ceiling: it is about one assignment of a partition; a new one begins with nothing."""
+    """ErrorLimit: it is about one assignment of a partition; a new one begins with nothing."""
     harness = started()
     harness.deliver(P0, ["x"] * 3)
     harness.revoke(P0)
@@ -219,7 +219,7 @@ def test_a_partition_opened_again_counts_anew() -> None:
 
 
 def test_too_many_errors_wrapped_by_the_task() -> None:
-    """Ceiling: a task that wraps what the reporter raises changes nothing: nothing is committed."""
+    """ErrorLimit: a task that wraps what the reporter raises changes nothing: nothing is committed."""
 
     class Wrapping(Refusing):
         def put(self, records: SinkRecords) -> None:
@@ -237,7 +237,7 @@ def test_too_many_errors_wrapped_by_the_task() -> None:
 
 
 def test_where_nothing_is_tolerated_the_first_error_is_enough() -> None:
-    """Ceiling: with errors.tolerance=none it is never reached; the first bad record fails the partition."""
+    """ErrorLimit: with errors.tolerance=none it is never reached; the first bad record fails the partition."""
     harness = SinkTaskHarness(Sink, options=EngineOptions(value_converter=unreadable))
     harness.start()
     harness.assign(P0)

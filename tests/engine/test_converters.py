@@ -11,7 +11,6 @@ import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, DataException, Header, RetriableException, SinkRecord
 from sinksdk.engine import EngineOptions
-from sinksdk.engine.ceiling import Ceiling
 from sinksdk.engine.converters import (
     AvroConverter,
     JsonConverter,
@@ -21,6 +20,7 @@ from sinksdk.engine.converters import (
     boolean_converter,
     converter_of,
 )
+from sinksdk.engine.options import ErrorLimit
 from sinksdk.records import SinkRecords
 from sinksdk.settings.converters import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.testing import SinkTaskHarness
@@ -294,7 +294,7 @@ def test_options_come_from_the_configuration() -> None:
     assert (options.retry.timeout, options.retry.max_delay) == (None, 0.25)
     assert (options.tolerate_errors, options.log_errors, options.log_messages) == (True, True, True)
     assert options.context_headers
-    assert options.ceiling == Ceiling(7, 0.25)
+    assert options.error_limit == ErrorLimit(7, 0.25)
     assert (options.key_converter, options.value_converter) == (StringConverter(), JsonConverter())
 
 
@@ -309,7 +309,7 @@ def test_the_defaults_are_connects() -> None:
 def test_any_number_may_fail_where_that_is_asked_for() -> None:
     """EngineOptions.of: errors.deadletterqueue.max.consecutive=-1 means any number."""
     raw = {"name": "c", "topics": "t", "errors.deadletterqueue.max.consecutive": "-1"}
-    assert EngineOptions.of(ConnectorConfig.parse(raw)).ceiling.max_consecutive is None
+    assert EngineOptions.of(ConnectorConfig.parse(raw)).error_limit.max_consecutive is None
 
 
 # -- what the task sees ------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import pytest
 
 from sinksdk import (
@@ -9,9 +12,10 @@ from sinksdk import (
     OffsetAndMetadata,
     SinkRecords,
     Token,
+    TopicPartition,
 )
 from sinksdk.testing import SinkTaskHarness
-from tests.engine.sinks import P0, P1, Sink, rows
+from tests.engine.sinks import P0, P1, Sink, TwoPhaseSink, rows
 
 
 def ids(tokens: object) -> list[str]:
@@ -115,3 +119,21 @@ def test_ids_used_again_are_not_forgotten() -> None:
     harness.start()
     harness.assign(P0)
     assert SameId.undone == ["file-0"] * 3
+
+
+def test_a_committed_token_is_not_noted_again() -> None:
+    """prepared: regression: a token noted again while its commit was published was discarded afterwards."""
+
+    class NotesAgain(TwoPhaseSink):
+        def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+            super().publish(partition, tokens)
+            with suppress(ConnectException):
+                self.context.prepared({partition: tokens})
+
+    harness = SinkTaskHarness(NotesAgain)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.stop()
+    assert harness.called("publish")
+    assert not harness.called("discard"), "it is visible"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, OffsetRange, Token
+from sinksdk.engine.partition import PartitionState
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 
@@ -180,3 +183,20 @@ def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
     harness.finish(P0, ClosingReason.DUE)
     assert len(harness.calls) == calls
     assert harness.committed == {}
+
+
+def test_what_is_asked_of_a_partition_changes_nothing() -> None:
+    """Ranges: only what was read, accepted and committed moves a partition on, not a question about it."""
+    state = PartitionState(P0, 0, 10, position=0, limit=1)
+    state.accept(rows(P0, 3))
+    state.exhausted = True
+    before = copy.deepcopy(state)
+    assert state.range_end(4) == 10
+    assert state.to_range_end(OffsetAndMetadata(4)) == OffsetAndMetadata(10)
+    assert state.range_end(3) is None, "a record is not committed yet"
+    assert len(state.within_limit(rows(P0, 4, 5))) == 0
+    assert state.flaw(rows(P0, 12), None, "") is not None
+    assert state.flaw(rows(P0, 9), None, "") is None
+    assert (state.position, state.seen, state.is_cut) == (before.position, before.seen, before.is_cut)
+    state.committed(10)
+    assert (state.position, state.tail(0)) == (10, 0)

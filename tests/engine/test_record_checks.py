@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sinksdk import DataException, Header
-from sinksdk.engine.record_checks import checked_position
+from sinksdk.engine.transactions import checked_position
 from sinksdk.source import SourceRecord
 
 TASK = "connector files, task 3"

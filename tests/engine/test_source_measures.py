@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import RetriableException
-from sinksdk.engine.known_positions import LONGEST, MOST, KnownPositions
-from sinksdk.engine.source_options import SourceOptions
+from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.source_context import LONGEST, MOST, KnownPositions
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import SourceRecord
 from sinksdk.support.measures import Phase, Sizes, SourceMeasures, TaskMeasures, Timing
@@ -133,18 +133,18 @@ def test_a_task_knows_what_it_has_asked_for_and_what_it_has_committed() -> None:
     reader = its.worker._context.offset_storage_reader()
     reader.offsets([{"file": "a"}, {"file": "b"}])
 
-    assert its.worker.known.told() == [(({"file": "a"}, {"line": 1}), True)]
+    assert its.worker.known.listed() == [(({"file": "a"}, {"line": 1}), True)]
 
 
 def test_what_was_asked_for_is_told_apart() -> None:
     """Another task may have asked for it, too, and got further since; a commit makes it the task's own."""
     known = KnownPositions()
     known.read([{"file": 1}, {"file": 2}], [{"line": 1}, None])
-    assert known.told() == [(({"file": 1}, {"line": 1}), False)]
+    assert known.listed() == [(({"file": 1}, {"line": 1}), False)]
     known.committed({'{"file":1}': SourcePosition({"file": 1}, {"line": 5})})
     known.read([{"file": 1}], [{"line": 1}])
 
-    assert known.told() == [(({"file": 1}, {"line": 5}), True)]
+    assert known.listed() == [(({"file": 1}, {"line": 5}), True)]
 
 
 def test_of_many_partitions_the_last_are_told_of() -> None:
@@ -152,11 +152,11 @@ def test_of_many_partitions_the_last_are_told_of() -> None:
     known = KnownPositions()
     for number in range(MOST):
         known.committed(at(number))
-    assert (len(known.told()), known.has_more) == (MOST, False)
+    assert (len(known.listed()), known.has_more) == (MOST, False)
     known.committed(at(0, line=2))
     known.committed(at(MOST))
 
-    told = {at.partition["file"]: at.offset for at, _ in known.told()}
+    told = {at.partition["file"]: at.offset for at, _ in known.listed()}
     assert known.has_more
     assert len(told) == MOST
     assert 1 not in told
@@ -169,7 +169,7 @@ def test_one_transaction_may_have_more_than_are_told_of() -> None:
     known = KnownPositions()
     known.committed({key: position for number in range(MOST + 5) for key, position in at(number).items()})
 
-    assert [at.partition["file"] for at, _ in known.told()] == list(range(5, MOST + 5))
+    assert [at.partition["file"] for at, _ in known.listed()] == list(range(5, MOST + 5))
     assert known.has_more
 
 
@@ -179,7 +179,7 @@ def test_what_is_too_long_is_not_told_of() -> None:
     known.committed({"a": SourcePosition({"file": "a"}, {"line": 1})})
     known.committed({"a": SourcePosition({"file": "a"}, {"text": "x" * LONGEST})})
 
-    assert known.told() == []
+    assert known.listed() == []
     assert known.has_more
 
 

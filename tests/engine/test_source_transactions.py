@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.outcome import End
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.source_options import SourceOptions
-from sinksdk.engine.source_outcome import End
 from sinksdk.source import RecordMetadata, SourceConnectorConfig
 from tests.engine.sources import Script, lines, scene
 

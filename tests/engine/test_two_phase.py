@@ -46,7 +46,7 @@ def test_published_tokens_leave_the_record() -> None:
     harness.deliver(P0, ["a"])
     harness.commit()
     assert ids(harness.committed[P0].publish) == ["upload-0"]
-    harness.worker.settle()
+    harness.worker.flush()
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
@@ -214,7 +214,7 @@ def test_the_next_owner_discards_what_no_commit_covers() -> None:
     harness.assign(P0)
     assert harness.names() == ["discard", "open"]
     assert world.undone == ["upload-0"]
-    harness.worker.settle()
+    harness.worker.flush()
     assert harness.log.noted == {}
 
 
@@ -390,7 +390,7 @@ def test_a_zombie_that_wakes_up_changes_nothing() -> None:
         with pytest.raises(FencedException):
             zombie.commit()
     with pytest.raises(FencedException):
-        zombie.settle()
+        zombie.flush()
     zombie.lose()
     assert world.offsets(P0) == [0]
     assert world.undone == ["upload-0"]
@@ -402,7 +402,7 @@ def test_publishing_that_is_tried_again_does_not_hold_closing_up() -> None:
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["b"])
     asked_at = harness.clock.now() + 5
-    harness.worker.heed(lambda: harness.clock.now() >= asked_at)
+    harness.worker.set_interrupt(lambda: harness.clock.now() >= asked_at)
     publish = harness.task.publish
 
     def passing(partition: object, tokens: list[Token]) -> None:

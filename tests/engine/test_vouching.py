@@ -34,7 +34,7 @@ def doubting(harness: SinkTaskHarness, error: ConnectException | None) -> list[s
         asked.append(set(topics))
         return {} if error is None else dict.fromkeys(asked[-1], error)
 
-    harness.worker._committer._vouch = vouch
+    harness.worker._committer._check_topics = vouch
     return asked
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from sinksdk import ClosingReason, OffsetRange, TopicPartition
 from sinksdk.control import registry
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.spark.generation_job import SparkSourceLauncher

@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConnectException, FencedException
 from sinksdk.engine import TaskName
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver

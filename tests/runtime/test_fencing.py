@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinksdk.engine.fencing import FencingRound, fencing_round
+from sinksdk.engine.writer import FencingRound, fencing_round
 
 
 @pytest.mark.parametrize(

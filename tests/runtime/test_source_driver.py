@@ -9,7 +9,7 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException, RetriableException
 from sinksdk.control import registry
 from sinksdk.control.status import read_status
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import MemoryStore, table

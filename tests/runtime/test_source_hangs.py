@@ -9,7 +9,7 @@ import pytest
 from sinksdk import ClosingReason
 from sinksdk.control import registry
 from sinksdk.control.status import read_status
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.store import MemoryStore
 from sinksdk.topics.memory import MemoryTopics
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually

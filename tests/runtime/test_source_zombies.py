@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import Target
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sinksdk import ClosingReason, ConfigException, ConnectException
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
 from sinksdk.spark.generation_job import _expect_room
 from sinksdk.spark.generation_spec import GenerationSpec

@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from sinksdk import ClosingReason
-from sinksdk.engine.known_positions import KnownPositions
-from sinksdk.engine.source_outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.source_context import KnownPositions
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.attempts import Attempt

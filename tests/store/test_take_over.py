@@ -159,7 +159,7 @@ def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
 
 def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
     """Fencing: once the record is moved to a newer generation, every write of the task fails, for ever."""
-    plan(store, 1, [P0])
+    plan(store, 1, [P0], stale=(note(P0, A),))
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.commit({P0: OffsetAndMetadata(10)})
     claim(store, 2)

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sinksdk.engine.clock import OneThread
 from sinksdk.engine.options import TaskName
+from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.source_outcome import SourceTaskOutcome
-from sinksdk.engine.threads import OneThread
 from sinksdk.engine.writer import transactional_id
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from sinksdk.engine.options import SourceOptions as EngineOptions
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.source_options import SourceOptions as EngineOptions
 from sinksdk.errors import ConnectException
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.records import SourceRecord

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from sinksdk.engine.source_outcome import End
+from sinksdk.engine.outcome import End
 from sinksdk.testing.contract import KitError, SourceContractError, Step
 from sinksdk.testing.faults import Crash, Fault, FaultKind
 from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt

@@ -327,7 +327,7 @@ def _raise_any(rows: Collection[KafkaPartition]) -> None:
 
 
 class PlannedTopics:
-    """Checks topics by the ids they were planned with (:data:`~sinksdk.engine.vouching.Vouch`, KIP-516).
+    """Checks topics by the ids they were planned with (KIP-516): a :data:`~sinksdk.engine.commits.TopicIdCheck`.
 
     Kafka's consumers know names only: they read on in a topic that was created again.
 

@@ -1,0 +1,270 @@
+"""Batches on their way to ``put``: converted, in portions, each offered until it is taken or time is up."""
+
+from __future__ import annotations
+
+import logging
+import operator
+
+import numpy as np
+
+from sinksdk.engine.commits import DeadLetters, TaskScope
+from sinksdk.engine.context import WorkerSinkTaskContext
+from sinksdk.engine.errant import Conversion, Origin, TooManyErrorsException, WorkerErrantRecordReporter
+from sinksdk.engine.failures import Ending
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.partition import offsets_of
+from sinksdk.engine.retry import Attempts, RetryPolicy
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import SinkRecords, TopicPartition
+from sinksdk.support.measures import Phase
+from sinksdk.support.retry import Retry
+
+log = logging.getLogger(__name__)
+
+
+class PendingBatch:
+    """A batch that ``put`` has not taken, or not all of it. Kafka Connect offers what one poll returned.
+
+    Args:
+        most: records that one ``put`` gets; None for all of them.
+        now: the moment; the first portion is due.
+    """
+
+    def __init__(
+        self, records: SinkRecords, *, most: int | None, policy: RetryPolicy, now: float, label: str
+    ) -> None:
+        self.records = records
+        """What is not taken yet, as it was read."""
+        self.converted: SinkRecords | None = None
+        """The portion as the task sees it, once it could be converted."""
+        self.retry_at = now
+        """When the next attempt is due."""
+        self._most = most
+        self._policy = policy
+        self._label = label
+        self._portion = self._next()
+        self._attempts: Attempts | None = None
+        self._begun: float | None = None
+
+    @property
+    def portion(self) -> SinkRecords:
+        """The records that are offered now, as they were read: the same ones until they are taken."""
+        return self._portion
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether what is due next is another attempt, not the first one."""
+        return self._attempts is not None
+
+    def offered(self, now: float) -> None:
+        """The portion is about to be offered."""
+        self._begun = now if self._begun is None else self._begun
+
+    def take(self) -> SinkRecords:
+        """All of the portion is taken. What it was, as it was read; the next one is due at once."""
+        return self._take(len(self._portion))
+
+    def take_first(self, error: RetriableException) -> SinkRecords:
+        """As many of the portion are taken as the task says; what these were, as they were read.
+
+        Records that could not be converted, and were reported, go with those before them.
+
+        Raises:
+            ConnectException: it says what cannot be.
+        """
+        if self.converted is None:  # a converter has raised it, which takes nothing
+            return self._portion[:0]
+        count = self._count(error.accepted, len(self.converted))
+        if count == 0:
+            return self._portion[:0]
+        if count == len(self.converted):
+            return self.take()
+        rest = self.converted[count:]
+        taken = self._take(int(np.searchsorted(offsets_of(self._portion), rest.first_offset)))
+        self.converted = rest
+        return taken
+
+    def _count(self, accepted: object, given: int) -> int:
+        try:
+            count = operator.index(accepted)  # type: ignore[arg-type]  # the author's; numpy's is as good
+        except TypeError:
+            count = -1
+        if 0 <= count <= given:
+            return count
+        raise ConnectException(
+            f"{self._label}: put of {self.records.partition} at offset {self._portion.first_offset} raised "
+            f"RetriableException(accepted={accepted!r}), and was given {given} records; accepted must say "
+            f"how many of these, from the first on, the task has taken"
+        )
+
+    def _take(self, rows: int) -> SinkRecords:
+        taken, self.records = self.records[:rows], self.records[rows:]
+        self._portion = self._portion[rows:]
+        if not len(self._portion):
+            self._portion = self._next()
+            self.converted = None
+        self._attempts = self._begun = None  # there was progress: the budget begins anew
+        return taken
+
+    def _next(self) -> SinkRecords:
+        most = self._most
+        return self.records if most is None or len(self.records) <= most else self.records[:most]
+
+    def put_off(
+        self,
+        now: float,
+        error: RetriableException,
+        asked: float | None,
+        earlier: Retry | None = None,
+        *,
+        stays: bool = False,
+    ) -> Ending | None:
+        """An attempt failed in a way that may pass.
+
+        Args:
+            asked: seconds the task asked to be left alone for (``context.timeout``).
+            earlier: attempts of earlier generations.
+            stays: nothing is left to a later generation.
+
+        Returns:
+            Why there will be no other attempt in this generation; None when there will be.
+        """
+        if self._attempts is None:
+            self._attempts = Attempts(self._policy, now if self._begun is None else self._begun, earlier)
+        delay = self._attempts.failed(now, error.retry_after if asked is None else asked)
+        if delay is None:
+            return Ending(self._spent(error, self._attempts.failures))
+        if not stays and self._attempts.holds_up(now, delay):
+            return Ending(error, self._attempts.left(now, delay, self._portion.first_offset))
+        if self._attempts.failures == 1:
+            log.warning("%s: %s failed, it is tried again: %s", self._label, self._what, error)
+        self.retry_at = now + delay
+        return None
+
+    @property
+    def _what(self) -> str:
+        doing = "converting" if self.converted is None else "put of"
+        return f"{doing} {self.records.partition} at offset {self._portion.first_offset}"
+
+    def _spent(self, error: RetriableException, failures: int) -> ConnectException:
+        spent = ConnectException(
+            f"{self._label}: {self._what} failed {failures} times, for as long as "
+            f"errors.retry.timeout allows: {error}"
+        )
+        spent.__cause__ = error
+        return spent
+
+
+class Delivery:
+    """Offers a task its records, one batch at a time, and learns what it has taken."""
+
+    def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
+        self._scope = scope
+        self._measures = scope.measures
+        self.reporter = WorkerErrantRecordReporter(
+            Origin(name.connector, name.task, type(scope.task).__qualname__),
+            dead_letters,
+            options=scope.options,
+            on_report=scope.failures.reported,
+            measures=scope.measures,
+        )
+        self._conversion = Conversion(scope.options, self.reporter)
+        self._batch: PendingBatch | None = None
+
+    @property
+    def partition(self) -> TopicPartition | None:
+        """Whose batch, or rest of one, is still to be taken; None where there is none."""
+        return self._batch.records.partition if self._batch else None
+
+    @property
+    def records(self) -> int:
+        """How many records are still to be taken."""
+        return len(self._batch.records) if self._batch else 0
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether a batch awaits redelivery, which only time can bring."""
+        return self._batch is not None and self._batch.is_put_off
+
+    @property
+    def due(self) -> float | None:
+        """When the next attempt is due, on the clock."""
+        return self._batch.retry_at if self._batch else None
+
+    def begin(self, records: SinkRecords) -> None:
+        """The next batch; its first attempt is due at once."""
+        options, task = self._scope.options, self._scope.task
+        self._measures.read(len(records))
+        self.reporter.begin(records.partition, offsets_of(records))
+        self._batch = PendingBatch(
+            records,
+            most=task.max_poll_records if options.max_poll_records is None else options.max_poll_records,
+            policy=options.retry,
+            now=self._scope.clock.now(),
+            label=self._scope.label,
+        )
+
+    def drop(self) -> None:
+        """Nothing more of the batch is offered."""
+        self._batch = None
+
+    def attempt(self, context: WorkerSinkTaskContext) -> Ending | None:
+        """Offer the portion that is due.
+
+        Returns:
+            Why the partition must end, and the batch is dropped; None where the portion was taken, or will
+            be offered again.
+        """
+        batch, scope = self._batch, self._scope
+        if batch is None:
+            return None
+        ending: Ending | None = None
+        batch.offered(scope.clock.now())
+        try:
+            if batch.converted is None:  # once: what cannot be converted is reported once
+                with self._measures.phase(Phase.CONVERT):
+                    batch.converted = self._conversion(batch.portion)
+            if len(batch.converted):
+                with self._measures.put(len(batch.converted)):
+                    scope.commits.call(scope.task.put, batch.converted)
+        except RetriableException as error:
+            scope.commits.raise_failure()
+            ending = self._put_off(batch, error, context.take_timeout())
+        except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+            scope.commits.raise_failure()
+            refusal = scope.failures.take_refusal(batch.records.partition)
+            if refusal is None:  # else it was counted when it was reported
+                self._measures.failed()
+            ending = Ending(refusal if isinstance(refusal, TooManyErrorsException) else error)
+        else:
+            context.take_timeout()
+            refusal = scope.failures.take_refusal(batch.records.partition)
+            if refusal is None:
+                self._accept(batch.take())
+            else:  # the task swallowed what the reporter raised (KAFKA-10115)
+                ending = Ending(refusal)
+        if ending is not None or not len(batch.records):
+            self._batch = None
+        return ending
+
+    def _accept(self, taken: SinkRecords) -> None:
+        if len(taken):
+            self._scope.states[taken.partition].accept(taken)
+
+    def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
+        """Try again what was not taken. What was is in no commit if a record in it was refused."""
+        self._measures.failed()
+        try:
+            if not self._scope.failures.is_refused(batch.records.partition):
+                taken = batch.take_first(error)
+                self._accept(taken)
+                if len(taken) and batch.converted is None:
+                    return None  # it has taken all that it was given
+        except ConnectException as wrong:
+            wrong.__cause__ = error
+            return Ending(wrong)
+        state = self._scope.states[batch.records.partition]
+        ending = batch.put_off(self._scope.clock.now(), error, asked, state.retry, stays=state.stays)
+        if ending is None:
+            self._measures.retried()
+        return ending

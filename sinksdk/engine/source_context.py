@@ -1,0 +1,198 @@
+"""What a source task asks of the engine, and how far its source is read as far as it knows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum, auto
+from itertools import islice
+from typing import Final, NamedTuple
+
+from sinksdk.engine.retry import Persistence
+from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
+from sinksdk.source.positions import SourcePosition, as_json, partition_key
+from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
+
+log = logging.getLogger(__name__)
+
+MOST: Final = 50
+"""Source partitions that are listed: those that something was committed of last."""
+
+LONGEST: Final = 1_000
+"""Characters that a source partition has with its offset, both as JSON; longer ones are not listed."""
+
+
+class Known(NamedTuple):
+    """How far a source partition is read.
+
+    Args:
+        position: partition and offset.
+        is_committed: whether the task has committed it itself. Otherwise it has asked for it: others may
+            have done so, too, and one of them have got further since.
+    """
+
+    position: SourcePosition
+    is_committed: bool
+
+
+class KnownPositions:
+    """What a task has asked for, and what it has committed. A source may have any number of partitions.
+
+    One thread writes at a time; any may read.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Known] = {}
+        self._has_more = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are others that are not listed."""
+        return self._has_more
+
+    def listed(self) -> Sequence[Known]:
+        """The positions to show, sorted by source partitions."""
+        return [known for _, known in sorted(self._known.copy().items())]
+
+    def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
+        """The task has asked for these partitions' offsets, and they were answered so."""
+        answered = {key: Known(at, is_committed=False) for key, at in _answered(partitions, offsets)}
+        committed = {key for key, known in self._known.items() if known.is_committed}
+        self._learn({key: known for key, known in answered.items() if key not in committed})
+
+    def committed(self, positions: Mapping[str, SourcePosition]) -> None:
+        """Source partitions, by their keys, are read so far; the ones known for longest make way."""
+        self._learn({key: Known(position, is_committed=True) for key, position in positions.items()})
+
+    def _learn(self, news: dict[str, Known]) -> None:
+        latest = islice(reversed(news.items()), MOST)
+        new = {key: known for key, known in latest if _length(key, known.position) <= LONGEST}
+        old = {key: known for key, known in reversed(self._known.items()) if key not in news}
+        kept = list({**new, **old}.items())
+        self._has_more = self._has_more or len(new) < len(news) or len(kept) > MOST
+        self._known = dict(reversed(kept[:MOST]))
+
+
+def _answered(
+    partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]
+) -> Iterator[tuple[str, SourcePosition]]:
+    for partition, offset in zip(partitions, offsets, strict=True):
+        if offset is not None:
+            yield partition_key(partition), SourcePosition.of(partition, offset)
+
+
+def _length(key: str, position: SourcePosition) -> int:
+    return len(key) + len(as_json(position.offset))
+
+
+class PersistentOffsets(OffsetStorageReader):
+    """Reads source offsets, and asks again where there is no answer yet: authors would forget to."""
+
+    def __init__(self, offsets: OffsetStorageReader, persist: Persistence, known: KnownPositions) -> None:
+        self._offsets = offsets
+        self._persist = persist
+        self._known = known
+
+    def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
+        """See :meth:`OffsetStorageReader.offsets`."""
+        found = self._persist("reading source offsets", self._offsets.offsets, partitions)
+        self._known.read(partitions, found)
+        return found
+
+
+class Decision(Enum):
+    """What becomes of the open transaction."""
+
+    CONTINUE = auto()
+    """It stays open."""
+    COMMIT = auto()
+    """It is committed here."""
+    ABORT = auto()
+    """It is aborted here, and none of it is read again."""
+
+
+class WorkerTransactionContext(TransactionContext):
+    """Remembers what a task asked for until it is done."""
+
+    def __init__(self, label: str, lock: Callable[[], AbstractContextManager[object]]) -> None:
+        self._label = label
+        self._lock = lock()
+        self._batch = Decision.CONTINUE
+        self._records: list[tuple[SourceRecord, Decision]] = []
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """See :meth:`TransactionContext.commit_transaction`."""
+        self._ask(record, Decision.COMMIT)
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """See :meth:`TransactionContext.abort_transaction`."""
+        self._ask(record, Decision.ABORT)
+
+    def take(self, record: SourceRecord) -> Decision:
+        """What was asked for this very record, once."""
+        with self._lock:
+            for at, (asked_for, decision) in enumerate(self._records):
+                if asked_for is record:
+                    del self._records[at]
+                    return decision
+        return Decision.CONTINUE
+
+    def take_batch(self) -> Decision:
+        """What was asked for the batch, once. Records that were asked for and not in it are forgotten."""
+        with self._lock:
+            decision, self._batch = self._batch, Decision.CONTINUE
+            strangers, self._records = self._records, []
+        for record, asked in strangers:
+            log.warning(
+                "%s: the task asked to %s its transaction after a record of %s that the next poll did not "
+                "return; ignored",
+                self._label,
+                asked.name.lower(),
+                dict(record.source_partition),
+            )
+        return decision
+
+    def _ask(self, record: SourceRecord | None, decision: Decision) -> None:
+        with self._lock:
+            before = self._batch if record is None else self._asked_for(record)
+            if before not in (decision, Decision.CONTINUE):
+                where = "this batch" if record is None else "this record"
+                message = (
+                    f"{self._label}: the transaction shall both be committed and be aborted after {where}; "
+                    f"ask for one of the two"
+                )
+                raise ValueError(message)
+            if record is None:
+                self._batch = decision
+            elif before is Decision.CONTINUE:
+                self._records.append((record, decision))
+
+    def _asked_for(self, record: SourceRecord) -> Decision:
+        return next((asked for known, asked in self._records if known is record), Decision.CONTINUE)
+
+
+class WorkerSourceTaskContext(SourceTaskContext):
+    """What one source task may ask."""
+
+    def __init__(
+        self,
+        configs: Mapping[str, str],
+        offsets: OffsetStorageReader,
+        transactions: TransactionContext | None,
+    ) -> None:
+        self._configs = configs
+        self._offsets = offsets
+        self._transactions = transactions
+
+    def configs(self) -> Mapping[str, str]:
+        """See :meth:`SourceTaskContext.configs`."""
+        return dict(self._configs)
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """See :meth:`SourceTaskContext.offset_storage_reader`."""
+        return self._offsets
+
+    def transaction_context(self) -> TransactionContext | None:
+        """See :meth:`SourceTaskContext.transaction_context`."""
+        return self._transactions

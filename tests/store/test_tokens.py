@@ -1,0 +1,94 @@
+"""The life of a token: every step from every state, and what it leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk import ConnectException, OffsetAndMetadata, Token
+from sinksdk.store.records import TaskRecord
+from sinksdk.store.tokens import Tokens, TokenState
+from tests.store.protocol import P0, P1, A, B, entry, note
+
+STEPS = {
+    "prepare": lambda tokens: tokens.prepare({P0: [A]}),
+    "commit": lambda tokens: tokens.commit(P0, OffsetAndMetadata(10, publish=[A])),
+    "withdraw": lambda tokens: tokens.withdraw(P0, [A]),
+    "discard": lambda tokens: tokens.discard(P0, [A]),
+}
+NOTHING = Tokens({}, ())
+
+
+def at(state: TokenState | None) -> Tokens:
+    """Token A of P0 in a state."""
+    left = TaskRecord(generation=5, attempt=2, prepared=(note(P0, A),))
+    none = TaskRecord(generation=5, attempt=1)
+    match state:
+        case TokenState.STALE:
+            return Tokens.taken_over(none, {P0: {"a": A}}, ())
+        case TokenState.LEFT:
+            return Tokens.taken_over(left, {}, ())
+        case TokenState.PREPARED:
+            return NOTHING.prepare({P0: [A]})
+        case TokenState.COMMITTED:
+            return Tokens.taken_over(none, {}, [entry(P0, 10, 4, A)])
+        case _:
+            return NOTHING
+
+
+LEADS_TO = {
+    (None, "prepare"): TokenState.PREPARED,
+    (TokenState.STALE, "prepare"): TokenState.PREPARED,
+    (TokenState.LEFT, "prepare"): TokenState.PREPARED,
+    (TokenState.PREPARED, "prepare"): TokenState.PREPARED,
+    (TokenState.PREPARED, "commit"): TokenState.COMMITTED,
+    (TokenState.COMMITTED, "withdraw"): TokenState.PREPARED,
+    (TokenState.STALE, "discard"): None,
+    (TokenState.LEFT, "discard"): None,
+    (TokenState.PREPARED, "discard"): None,
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("state", [None, *TokenState], ids=str)
+def test_each_step_leads_to_one_state_or_is_refused(state: TokenState | None, step: str) -> None:
+    """Tokens: a step leads from one state to one other; one that the protocol does not have raises."""
+    before = at(state)
+    if (state, step) not in LEADS_TO:
+        with pytest.raises(ConnectException, match="flights-0: "):
+            STEPS[step](before)
+        return
+    after, expected = STEPS[step](before), LEADS_TO[state, step]
+    assert [one for one in TokenState if A in after.of(P0, one)] == ([expected] if expected else [])
+    assert [one for one in TokenState if A in before.of(P0, one)] == ([state] if state else []), "a copy"
+
+
+def test_published_tokens_are_gone() -> None:
+    """Tokens: what is published can neither be committed, nor withdrawn, nor discarded."""
+    published = at(TokenState.COMMITTED).publish(P0)
+    assert published.of(P0, *TokenState) == ()
+    for step in ("commit", "withdraw", "discard"):
+        with pytest.raises(ConnectException):
+            STEPS[step](published)
+
+
+def test_a_withdrawn_commit_has_nothing_left_to_publish() -> None:
+    """withdraw: tokens of the commit that are not to be discarded are visible already."""
+    both = NOTHING.prepare({P0: [A, B]}).commit(P0, OffsetAndMetadata(10, publish=[A, B]))
+    after = both.withdraw(P0, [B])
+    assert after.of(P0, *TokenState) == after.of(P0, TokenState.PREPARED) == (B,)
+
+
+def test_a_commit_covers_tokens_as_it_lists_them() -> None:
+    """Commit: what is known only at the end is added between the note and the commit."""
+    sized = Token("a", {"size": 3})
+    committed = at(TokenState.PREPARED).commit(P0, OffsetAndMetadata(10, publish=[sized]))
+    assert committed.of(P0, TokenState.COMMITTED)[0].data == {"size": 3}
+
+
+def test_a_token_of_another_partition_is_refused() -> None:
+    """Commit: tokens are committed and discarded for the partition they were noted for."""
+    noted = at(TokenState.PREPARED)
+    with pytest.raises(ConnectException, match="cannot commit token a, which was not noted by this attempt"):
+        noted.commit(P1, OffsetAndMetadata(1, publish=[A]))
+    with pytest.raises(ConnectException, match="cannot discard token a"):
+        noted.discard(P1, [A])
