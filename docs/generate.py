@@ -35,8 +35,8 @@ from sinksdk import (
 )
 from sinksdk.cli.exit_codes import ExitCode
 from sinksdk.config import ConfigKey
+from sinksdk.connectors.s3_archiver.compat import AIVEN, CONFLUENT_CLOUD
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
 from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
 from sinksdk.metrics.metric import Metric

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sinksdk.connectors.s3_archiver.codecs import BytesLike, Codec
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.datums import EncodedRows, varint
 from sinksdk.connectors.s3_archiver.schema import SYNC_BYTES
-from sinksdk.connectors.s3_archiver.varints import varint
 
 _MAGIC: Final = b"Obj\x01"
 _RESERVED: Final = "avro."

@@ -57,7 +57,6 @@ class KafkaLog:
         return f"the Kafka topic at {self._where}"
 
     def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
-        """See :meth:`sinksdk.connectors.s3_archiver.compare.Original.records`."""
         with closing(self._consumer()) as consumer:
             self._check(consumer, partition)
             consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import OffsetAndMetadata, RetriableException, SinkRecords, Token, TopicPartition
-from sinksdk.connectors.s3_archiver.chain import Archived
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory
+from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.upload import Upload
 
 log = logging.getLogger(__name__)
