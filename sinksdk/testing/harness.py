@@ -15,8 +15,8 @@ from sinksdk.engine.errant import DeadLetters
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing.clock import ManualClock
-from sinksdk.testing.commits import MemoryCommitLog
+from sinksdk.testing.doubles import MemoryCommitLog
+from sinksdk.testing.faults import ManualClock
 
 _OBSERVED = (
     "initialize",

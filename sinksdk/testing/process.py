@@ -12,8 +12,8 @@ from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import TaskRecord
 from sinksdk.task import SinkTask
-from sinksdk.testing.commits import MemoryCommitLog
 from sinksdk.testing.contract import D, Subject
+from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
 from sinksdk.testing.harness import SinkTaskHarness
 from sinksdk.testing.judge import Judge, Seen
@@ -47,11 +47,11 @@ class FaultyCommitLog(MemoryCommitLog):
 
 
 class Process(SinkTaskHarness):
-    """A harness that tells the judge what its task is asked and what it answers.
+    """A harness that shows the judge what its task is asked and what it answers.
 
     Args:
         see: reads back what is at the destination now.
-        tell: is told what the task raises, for the story.
+        log: adds to the story.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Process(SinkTaskHarness):
         faults: FaultPlan,
         judge: Judge,
         see: Callable[[], Seen],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         config = subject.config_for(destination)
         self._subject = subject
@@ -70,7 +70,7 @@ class Process(SinkTaskHarness):
         self._faults = faults
         self._judge = judge
         self._see = see
-        self._tell = tell
+        self._log = log
         super().__init__(
             self._make_task,
             config,
@@ -109,7 +109,7 @@ class Process(SinkTaskHarness):
             try:
                 result = watch(method, *arguments)
             except Exception as error:
-                self._tell(f"{method.__name__} raises {type(error).__name__}: {error}")
+                self._log(f"{method.__name__} raises {type(error).__name__}: {error}")
                 raise
             finally:
                 self._depth -= 1
@@ -137,7 +137,7 @@ class Process(SinkTaskHarness):
     ) -> Any:
         is_closing = self._is_closing()
         asked = dict(offered)
-        floor = {partition: self._floor(partition) for partition in asked}
+        floor = {partition: self.floor(partition) for partition in asked}
         answer = method(offered)
         prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
         self._judge.answered(answer, asked, floor, prepared, is_closing=is_closing)
@@ -159,7 +159,8 @@ class Process(SinkTaskHarness):
         if name != "pre_commit" and self._is_closing():
             self._judge.blame(f"is_closing() in {name}: that is a bug of sinksdk; please report it")
 
-    def _floor(self, partition: TopicPartition) -> int:
+    def floor(self, partition: TopicPartition) -> int:
+        """The offset that is committed, 0 before the first commit."""
         committed = self.log.committed(partition)
         return committed.offset if committed else 0
 

@@ -23,7 +23,7 @@ from sinksdk.control.liveness import ConnectorClosingException
 from sinksdk.control.sink_offsets import OffsetsRefusedException, OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 from tests.runtime.running_sinks import P0, P1, Source, Task
 from tests.runtime.test_herder import running_task
 
