@@ -28,7 +28,6 @@ class Role(NamedTuple):
     """A role to assume, for an hour at a time.
 
     Args:
-        arn: its name.
         session: what its uses are logged under, or empty.
         external_id: what the role's trust may ask for, or empty.
         region: whose STS is asked.

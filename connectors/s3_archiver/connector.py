@@ -25,14 +25,7 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Claims topics for a connector.
-
-    Args:
-        s3: the endpoint.
-        bucket: the archive's bucket.
-        layout: where markers are.
-        identity: who claims.
-    """
+    """The owner markers of one connector."""
 
     s3: S3
     bucket: str
@@ -52,11 +45,10 @@ class Owners:
             raise ConfigException(problems)
 
     def release(self) -> None:
-        """Give up the topics that are this connector's, because it is deleted: archived files stay.
+        """Delete this connector's markers, because it is deleted itself: archived files stay.
 
-        Uploads are not looked for here. What the connector has begun is known by its tokens: by now the
-        runtime has had them published or discarded. A list of what is there would show uploads of whoever
-        owns the topic next as well, if this process is late.
+        Uploads are not looked for: the runtime has had the connector's published or discarded, by their
+        tokens. A listing would also show uploads of the topics' next owner, if this process is late.
 
         Raises:
             S3Trouble: try again later.

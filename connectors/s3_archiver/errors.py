@@ -100,8 +100,8 @@ NO_ANSWER: Final = "NoAnswer"
 """Our own code for connections refused, reset or timed out: the request may have taken effect or not."""
 
 
-class S3Error(ConnectException):
-    """S3 refused a request for good. :attr:`code` is S3's own."""
+class _Coded(ConnectException):
+    """A failed request. :attr:`code` is S3's own, or :data:`NO_ANSWER`."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -111,15 +111,12 @@ class S3Error(ConnectException):
         return type(self), (str(self), self.code)
 
 
-class S3Trouble(RetriableException):
-    """S3 did not do it now. :attr:`code` is S3's own, or :data:`NO_ANSWER`."""
+class S3Error(_Coded):
+    """S3 refused a request for good."""
 
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.code)
+class S3Trouble(_Coded, RetriableException):
+    """S3 did not do it now."""
 
 
 def is_passing(code: str, status: int | None = None) -> bool:
@@ -154,8 +151,6 @@ def failure_of(request: Request, code: str, detail: str, status: int | None = No
     """The exception for one failed request, as a sentence that says what to do.
 
     Args:
-        request: what was asked.
-        code: S3's code.
         detail: S3's own words.
         status: HTTP status, if there was an answer.
     """

@@ -118,10 +118,6 @@ class ArchiveFile:
         start: offset of its first record.
         before: what the partition's archive consists of without it.
         due: when the schedule ends it, in seconds since the epoch.
-        upload: where its bytes go.
-        container: makes them.
-        encoder: encodes its records.
-        coalescer: collects small batches until they are worth encoding.
     """
 
     def __init__(
@@ -179,10 +175,7 @@ class FileFactory:
     """Begins files as the configuration wants them.
 
     Args:
-        config: the connector's.
-        s3: where files go.
         generation: number of the generation that writes.
-        grain: how much is collected at a time.
         beside: sends parts while others are filled.
     """
 
@@ -211,8 +204,7 @@ class FileFactory:
         """A new file, in memory only.
 
         Args:
-            partition: whose records it will hold.
-            start: offset of the first of them.
+            start: offset of its first record.
             before: what the partition's archive consists of so far.
             now: seconds since the epoch.
         """

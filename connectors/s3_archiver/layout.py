@@ -34,8 +34,6 @@ class Layout:
 
     Args:
         topics_dir: prefix of all keys.
-        directory_delim: separates folders.
-        file_delim: separates the parts of a file's name.
         offset_width: digits of the start offset.
     """
 
@@ -94,8 +92,6 @@ class Archived:
     """What the archive of one topic partition consists of, up to some point.
 
     Args:
-        files: number of files.
-        records: number of records in them.
         end: offset after the last record; with no files, the offset the archive begins at, if it was
             committed by other means (altered by hand).
     """
@@ -129,10 +125,7 @@ class FileHeader:
     """What a file says of itself in its Avro metadata.
 
     Args:
-        partition: where its records come from.
         start: offset of its first record.
-        connector: name of the connector that wrote it.
-        generation: number of the generation that wrote it.
         before: what the partition's archive consisted of before it.
     """
 
@@ -144,17 +137,12 @@ class FileHeader:
 
     def to_metadata(self) -> dict[str, bytes]:
         """Entries of the Avro header."""
-        entries = {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "start_offset": self.start,
-            "connector": self.connector,
-            "generation": self.generation,
-            "files_before": self.before.files,
-            "records_before": self.before.records,
-            "previous_end": "" if self.before.end is None else self.before.end,
-        }
-        return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
+        before = self.before
+        values = (
+            *(*self.partition, self.start, self.connector, self.generation),
+            *(before.files, before.records, "" if before.end is None else before.end),
+        )
+        return {_PREFIX + name: str(value).encode() for name, value in zip(_ENTRIES, values, strict=True)}
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Self:
@@ -178,12 +166,6 @@ class FileHeader:
 
 
 _ENTRIES: Final = (
-    "topic",
-    "partition",
-    "start_offset",
-    "connector",
-    "generation",
-    "files_before",
-    "records_before",
-    "previous_end",
+    *("topic", "partition", "start_offset", "connector", "generation"),
+    *("files_before", "records_before", "previous_end"),
 )

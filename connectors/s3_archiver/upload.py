@@ -42,8 +42,7 @@ Chunk = bytes | bytearray | memoryview
 class UploadExpired(ConnectException):
     """A committed upload is gone and its object is not there: what the commit covers is not archived.
 
-    Attributes:
-        token: the token that cannot be published any more.
+    :attr:`token` cannot be published any more.
     """
 
     def __init__(self, message: str, token: Token) -> None:
@@ -64,8 +63,6 @@ class Upload:
     Begin with :meth:`create`, note the token durably, say :meth:`noted`, then :meth:`send`.
 
     Args:
-        s3: the endpoint.
-        location: where the object will appear.
         pool: has the buffers that parts are collected in, and sends them.
         nonce: a random text that no other upload has.
         metadata: object metadata besides the nonce, ASCII.
@@ -333,12 +330,7 @@ log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Publishes and discards tokens, also of predecessors that wrote to another endpoint.
-
-    Args:
-        config: credentials and tags.
-        connect: makes clients.
-    """
+    """Publishes and discards tokens, also of predecessors that wrote to another endpoint."""
 
     def __init__(self, config: S3ArchiverConfig, connect: Connect) -> None:
         self._config = config

@@ -42,13 +42,9 @@ class ArchivedFile:
     """What is in one archived file.
 
     Args:
-        key: its key.
         size: its bytes.
-        header: what it says of itself.
-        records: how many records it holds.
-        first: offset of the first of them.
-        last: offset of the last.
-        gaps: how many offsets between them it does not hold.
+        first: offset of its first record.
+        last: offset of its last record.
     """
 
     key: str
@@ -71,11 +67,6 @@ class ArchivedFile:
 
 def inspect(s3: S3, location: Location, name: FileName) -> ArchivedFile:
     """Read a file to its end.
-
-    Args:
-        s3: the endpoint.
-        location: where it is.
-        name: what its key says.
 
     Raises:
         Unreadable: damaged, or not what its name says.
@@ -172,12 +163,10 @@ class PartitionReport:
     """What was found of one topic partition.
 
     Args:
-        partition: which.
-        committed: its commit, None if it has none.
-        files: number of readable files.
-        records: records in them.
-        size: bytes of them.
-        first: offset of the first record, None without records.
+        committed: the committed offset.
+        files: number of readable files; the next four are of these.
+        size: in bytes.
+        first: offset of the first record.
         last: offset of the last.
         gaps: offsets in between that no file holds; the topic itself may not have them.
         overlaps: offsets that more than one file holds.
@@ -202,12 +191,7 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found of the whole archive.
-
-    Args:
-        partitions: one report each, in order.
-        notes: what concerns no single partition.
-    """
+    """What was found of the whole archive; ``notes`` are those that concern no single partition."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -230,8 +214,6 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
     """Read the archive back and check it.
 
     Args:
-        config: the connector's.
-        s3: the endpoint.
         commits: reads what is committed. Asked before and after the archive is listed, so that a
             running connector does not look wrong.
 

@@ -31,12 +31,11 @@ class PartitionWriter:
     """Writes one topic partition's records into files.
 
     Args:
-        partition: which.
-        factory: begins files.
-        begin: see :data:`Begin`.
         committed: the partition's last commit.
         clock: seconds since the epoch.
     """
+
+    # Eleven attributes: the files in their three states, and what went wrong with a request.
 
     def __init__(
         self,

@@ -250,7 +250,7 @@ def _see_something(subject: SourceSubject) -> None:
     failure = trial.play([])
     if not any(trial.case.topics.logs.values()) and not trial.is_hanging:
         raise KitError(
-            f"the task gave no record, though nothing went wrong: is `config` what it needs, and does it read "
+            "the task gave no record, though nothing went wrong: is `config` what it needs, and does it read "
             f"from the origin it is given? What happened: {'. '.join(trial.case.story)}"
         ) from failure
     if failure is not None:

@@ -304,7 +304,8 @@ class SourceTrial:
             self.is_hanging = True
             self.case.faults.crash()  # whatever it does when it wakes up, it is its last
             self.case.judge.problem = (
-                f"poll() still waits {patience:g} s after stop(): let it wait for something that stop() signals"
+                f"poll() still waits {patience:g} s after stop(): let it wait for something "
+                f"that stop() signals"
                 if call.name == "poll"
                 else f"{call.name}() has not returned for {patience:g} s, and nothing is awaited"
             )
