@@ -65,16 +65,16 @@ def compare(config: S3ArchiverConfig, s3: S3, original: Original, report: Report
 
 
 def _compare_partition(config: S3ArchiverConfig, s3: S3, original: Original, found: PartitionReport) -> None:
-    tally = _Tally(original, found)
+    comparison = _Comparison(original, found)
     source = original.records(found.partition, found.committed or 0)
     for there, archived in _paired(source, _archived(config, s3, found.partition)):
         if archived is not None and there is not None:
-            tally.both(there, archived)
+            comparison.both(there, archived)
         elif there is not None:
-            tally.only_there(there)
+            comparison.only_there(there)
         elif archived is not None:
-            tally.only_archived(archived)
-    tally.close()
+            comparison.only_archived(archived)
+    comparison.close()
 
 
 def _paired(
@@ -94,7 +94,7 @@ def _paired(
             left, right = next(source, None), next(archived, None)
 
 
-class _Tally:
+class _Comparison:
     """Counts what is the same in a partition, names the first records that differ."""
 
     def __init__(self, original: Original, found: PartitionReport) -> None:
@@ -186,8 +186,7 @@ class TopicDirectory:
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
-            message = f"'{root}' is no directory"
-            raise ConfigException(message)
+            raise ConfigException(f"'{root}' is no directory")
         self._root = root
 
     def __str__(self) -> str:

@@ -307,7 +307,7 @@ class S3ArchiverConfig(AccessConfig):
     @field_validator("timezone")
     @classmethod
     def _utc_where_empty(cls, name: str) -> str:
-        """An exported configuration writes every key, also those that nobody has set."""
+        """An exported configuration holds every key, also those without a value."""
         return name or "UTC"
 
     def problems(self) -> list[str]:

@@ -1,6 +1,6 @@
 """The connector: checks the bucket before anything starts, and marks the topics' archives as its own.
 
-Commits live in a store, the archive in a bucket. Whoever has lost the store, or points a second connector at
+Commits live in a store, the archive in a bucket. A connector that has lost its store, or a second one with
 the same prefix, would archive a topic a second time beside the first: an owner marker, one small object per
 topic, stops that before any data is written.
 """
@@ -166,15 +166,13 @@ class S3ArchiverConnector(SinkConnector):
         try:
             self._owners.claim(topics)
         except S3Error as error:
-            message = f"the owner markers cannot be checked: {error}"
-            raise ConfigException(message) from error
+            raise ConfigException(f"the owner markers cannot be checked: {error}") from error
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         """When the connector is deleted: release the owner markers. What is archived stays where it is.
 
         Raises:
-            S3Error, S3Trouble: the bucket refuses, or does not answer; who writes there next is told which
-                markers are left.
+            S3Error, S3Trouble: the bucket refuses, or does not answer: markers may be left.
         """
         if is_deleted and self._owners is not None:
             self._owners.release()

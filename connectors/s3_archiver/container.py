@@ -123,11 +123,8 @@ def _length_prefixed(octets: bytes) -> bytes:
 def _check(metadata: Mapping[str, bytes], sync_marker: bytes, block_bytes: int) -> None:
     reserved = [name for name in metadata if name.startswith(_RESERVED)]
     if reserved:
-        message = f"file metadata under '{_RESERVED}' is Avro's own: rename {', '.join(reserved)}"
-        raise ValueError(message)
+        raise ValueError(f"file metadata under '{_RESERVED}' is Avro's own: rename {', '.join(reserved)}")
     if len(sync_marker) != SYNC_BYTES:
-        message = f"a sync marker has {SYNC_BYTES} bytes, this one has {len(sync_marker)}"
-        raise ValueError(message)
+        raise ValueError(f"a sync marker has {SYNC_BYTES} bytes, this one has {len(sync_marker)}")
     if block_bytes < 1:
-        message = f"a block must hold at least 1 byte, not {block_bytes}"
-        raise ValueError(message)
+        raise ValueError(f"a block must hold at least 1 byte, not {block_bytes}")

@@ -168,7 +168,7 @@ NO_ROWS: Final = EncodedRows(memoryview(b""), np.zeros(1, np.int64))
 class DatumBuilder:
     """Appends one field after the other to the datums of all rows.
 
-    Columns of bytes are of type :data:`~sinksdk.connectors.s3_archiver.varints.BYTES`.
+    Columns of bytes are of type :data:`~sinksdk.connectors.s3_archiver.datums.BYTES`.
 
     Args:
         rows: number of rows, at least 1.

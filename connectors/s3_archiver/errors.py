@@ -2,7 +2,7 @@
 
 Codes decide, not HTTP statuses: S3 can answer 200 with an error inside, which the client library
 shows as a 500, and a status of 403 means a dozen different things. The status counts only where
-there is no code, or one nobody knows.
+there is no code, or an unknown one.
 """
 
 from __future__ import annotations

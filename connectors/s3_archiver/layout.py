@@ -161,8 +161,7 @@ class FileHeader:
                 ),
             )
         except KeyError as error:
-            message = f"its header has no {error}: it was not written by this archiver"
-            raise ValueError(message) from error
+            raise ValueError(f"its header has no {error}: it was not written by this archiver") from error
 
 
 _ENTRIES: Final = (

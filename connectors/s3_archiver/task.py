@@ -29,7 +29,7 @@ from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 5.0  # seconds that a commit goes on trying where nobody waits for it: its place is wanted
+_PATIENCE: Final = 5.0  # seconds that a periodic commit goes on trying: other connectors want its place
 _LONGEST_DELAY: Final = 10.0  # seconds
 
 
@@ -130,12 +130,12 @@ class S3ArchiverTask(SinkTask):
     def close(self, partitions: Collection[TopicPartition]) -> None:
         """Forget these partitions. Aborts nothing: a noted upload may have been committed.
 
-        Nor is a part waited for that is still on its way: nobody counts on it.
+        Nor does it wait for parts on their way: no commit covers them.
         """
         for partition in partitions:
             writer = self._writers.pop(partition, None)
             if writer is not None:
-                writer.give_up()
+                writer.abandon()
 
     def stop(self) -> None:
         """Forget everything. The client stays with the process, whose next task will want it."""

@@ -120,8 +120,7 @@ class Upload:
     def token(self) -> Token:
         """What it takes to abort it; once finished, also to complete it."""
         if self._id is None:
-            message = f"the upload to {self._location} was not created yet"
-            raise ValueError(message)
+            raise ValueError(f"the upload to {self._location} was not created yet")
         data: dict[str, Any] = {
             "endpoint": self._s3.endpoint,
             "bucket": self._location.bucket,
@@ -163,7 +162,7 @@ class Upload:
         """Send what fills parts. After an error: call again, nothing is lost and nothing goes twice.
 
         Raises:
-            S3Trouble: try again later; a part that failed on its way is told of by the next call.
+            S3Trouble: try again later; the next call reports a part that failed on its way.
             S3Error: refused; the upload cannot be finished.
         """
         if self.has_failed_part:
@@ -207,16 +206,17 @@ class Upload:
         if self._request is not None:
             self._request.wait()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Nobody will finish it. A part on its way keeps its buffer until it has ended."""
         if self._request is not None:
-            self._request.is_given_up = True
+            self._request.is_abandoned = True
 
     def _send_part(self, *, is_last: bool) -> None:
         """Send the buffer beside, if it may be; the last one is sent by who collects it."""
         if self._id is None or not self._is_noted:
-            message = f"the upload to {self._location} was not noted yet: its data could never be found again"
-            raise ValueError(message)
+            raise ValueError(
+                f"the upload to {self._location} was not noted yet: its data could never be found again"
+            )
         self._collect()
         buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
         self._request = PartRequest(buffer, partial(self._put, self._id, len(self._parts) + 1))
@@ -260,8 +260,9 @@ def complete(s3: S3, token: Token) -> None:
         if _is_there(s3, token):  # an earlier attempt took effect and its answer was lost
             return
         if error.code == PRECONDITION_FAILED:
-            message = f"{location_of(token)} vanished while it was being published"
-            raise S3Trouble(message, CONFLICT) from error
+            raise S3Trouble(
+                f"{location_of(token)} vanished while it was being published", CONFLICT
+            ) from error
         if error.code == NO_SUCH_UPLOAD:
             raise UploadExpired(_expired(token), token) from error
         # The store knows no conditions (501); we have just looked, which is the best it allows.

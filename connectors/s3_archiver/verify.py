@@ -119,12 +119,10 @@ class _Order:
         for row in rows:
             offset = row["offset"]
             if (row["topic"], row["partition"]) != self._name.partition:
-                message = f"it holds a record of {row['topic']}-{row['partition']} (offset {offset})"
-                raise ValueError(message)
+                raise ValueError(f"it holds a record of {row['topic']}-{row['partition']} (offset {offset})")
             if offset <= self.last:
                 what = "twice" if offset == self.last else f"after {self.last}"
-                message = f"it holds offset {offset} {what}"
-                raise ValueError(message)
+                raise ValueError(f"it holds offset {offset} {what}")
             if not self.records:
                 self.first = offset
             self.last = offset

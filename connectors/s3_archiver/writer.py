@@ -145,10 +145,10 @@ class PartitionWriter:
         for file in self._unfinished():
             file.upload.wait()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Nobody will put, or send, any more."""
         for file in self._unfinished():
-            file.upload.give_up()
+            file.upload.abandon()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:

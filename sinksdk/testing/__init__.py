@@ -68,5 +68,4 @@ def __getattr__(name: str) -> Any:
         from sinksdk.testing.machine import SinkTaskMachine  # noqa: PLC0415 - it needs Hypothesis
 
         return SinkTaskMachine
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,7 +57,7 @@ class MemoryCommitLog(Ledger):
 
 
 class FakeContext(SinkTaskContext, ErrantRecordReporter):
-    """Answers what it is told to answer, and keeps what the task asked for.
+    """Answers what a test has set, and keeps what the task asked for.
 
     ::
 

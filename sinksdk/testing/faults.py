@@ -12,17 +12,13 @@ from sinksdk.errors import ConnectException, RetriableException
 
 
 class ManualClock:
-    """A clock that stands still until it is moved; sleeping moves it.
-
-    Args:
-        start: where it begins, in seconds.
-    """
+    """A clock, in seconds, that stands still until it is moved; sleeping moves it."""
 
     def __init__(self, start: float = 1_000.0) -> None:
         self._now = start
 
     def now(self) -> float:
-        """Seconds."""
+        """Seconds of no epoch, as a monotonic clock has them."""
         return self._now
 
     def time(self) -> float:
@@ -36,8 +32,7 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         if seconds < 0:
-            message = f"time does not run backwards: {seconds}"
-            raise ValueError(message)
+            raise ValueError(f"time does not run backwards: {seconds}")
         self._now += seconds
 
 

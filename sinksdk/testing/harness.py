@@ -19,16 +19,8 @@ from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import ManualClock
 
 _OBSERVED = (
-    "initialize",
-    "start",
-    "open",
-    "put",
-    "flush",
-    "pre_commit",
-    "publish",
-    "discard",
-    "close",
-    "stop",
+    *("initialize", "start", "open", "put", "flush"),
+    *("pre_commit", "publish", "discard", "close", "stop"),
 )
 
 
@@ -265,7 +257,7 @@ class SinkTaskHarness:
         return [call for call in self.calls if call.name == name]
 
     def names(self) -> list[str]:
-        """Names of the calls, in order."""
+        """Names of the methods called, in order."""
         return [call.name for call in self.calls]
 
     def _fencing(self, *steps: Callable[[], None]) -> None:

@@ -179,8 +179,9 @@ class Judge:
             try:
                 topic, number, offset, *value = row
             except (TypeError, ValueError):
-                message = f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
-                raise KitError(message) from None
+                raise KitError(
+                    f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
+                ) from None
             partition = TopicPartition(topic, number)
             seen[partition].append(offset)
             if (partition, offset) not in self._put:

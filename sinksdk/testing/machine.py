@@ -98,7 +98,7 @@ class SinkTaskMachine(RuleBasedStateMachine):
 
     @rule(which=_which)
     def revoke(self, which: int) -> None:
-        """One partition is given up, the others are kept."""
+        """One partition is revoked, the others are kept."""
         self.step("revoke", which)
 
     @rule(which=_which)

@@ -23,7 +23,7 @@ PORTION: Final = 3
 
 
 class FaultyCommitLog(MemoryCommitLog):
-    """A commit log whose writes may fail as planned: then the attempt is over, whatever the write did."""
+    """A commit log whose writes fail as planned: the attempt is over, whether they took effect or not."""
 
     def __init__(self, faults: FaultPlan, judge: Judge) -> None:
         super().__init__()
@@ -95,7 +95,8 @@ class Process(SinkTaskHarness):
         super()._build()
 
     def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        watch: Callable[..., Any] = getattr(self, f"_watched_{method.__name__}", _unwatched)
+        watch: Callable[..., Any] | None = getattr(self, f"_watched_{method.__name__}", None)
+        watched = method if watch is None else functools.partial(watch, method)
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
@@ -107,7 +108,7 @@ class Process(SinkTaskHarness):
                 self._check_engine(method.__name__, *arguments)
             self._depth += 1
             try:
-                result = watch(method, *arguments)
+                result = watched(*arguments)
             except Exception as error:
                 self._log(f"{method.__name__} raises {type(error).__name__}: {error}")
                 raise
@@ -148,12 +149,9 @@ class Process(SinkTaskHarness):
 
     def _check_engine(self, name: str, *arguments: Any) -> None:
         """What sinks rely on; the engine's own tests should have found it."""
+        concerned = set(arguments[0]) if name in ("pre_commit", "close") else set()
         if name == "put":
             concerned = {arguments[0].partition}
-        elif name in ("pre_commit", "close"):
-            concerned = set(arguments[0])
-        else:
-            concerned = set()
         if not concerned <= self.opened:
             self._judge.blame(f"{name} of what is not open: that is a bug of sinksdk; please report it")
         if name != "pre_commit" and self._is_closing():
@@ -182,18 +180,11 @@ class Process(SinkTaskHarness):
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
         self.opened.difference_update(partitions)
-        self._watched_end("close", method, partitions)
+        self._watched_stop(method, partitions)
 
-    def _watched_stop(self, method: Callable[..., Any]) -> None:
-        self._watched_end("stop", method)
-
-    def _watched_end(self, name: str, method: Callable[..., Any], *arguments: Any) -> None:
+    def _watched_stop(self, method: Callable[..., Any], *arguments: Any) -> None:
         before = self._see()
         try:
             method(*arguments)
         finally:
-            self._judge.changed_by_closing(name, before, self._see())
-
-
-def _unwatched(method: Callable[..., Any], *arguments: Any) -> Any:
-    return method(*arguments)
+            self._judge.changed_by_closing(method.__name__, before, self._see())

@@ -229,7 +229,7 @@ class Trial(Generic[D]):
         self._as_zombie(go_on)
 
     def zombie_commit(self) -> None:
-        """The zombie commits; it is told that it is fenced."""
+        """The zombie tries to commit, and is fenced."""
         self._as_zombie(lambda zombie: zombie.commit())
 
     def zombie_tick(self, seconds: float) -> None:

@@ -218,7 +218,7 @@ class SourceTrial:
             outcome = attempt.run()
         except Crash:
             if self.is_hanging:
-                raise  # nobody waits for this case any more
+                raise  # the kit has left this case behind
             self.case.faults.bury()
             self._looks_at_what_is_left = False  # what dies closes nothing
             self._dead.append(attempt)
@@ -295,7 +295,7 @@ class SourceTrial:
             attempt = self._running[-1]
             call = attempt.calling[-1]
         except IndexError:
-            return  # nobody is called just now
+            return  # no method of a task runs
         now, patience = time.monotonic(), self.case.subject.patience
         if call.name == "poll" and attempt.asked_at is None:
             if now - call.since > self._patience:
@@ -313,7 +313,7 @@ class SourceTrial:
     # -- afterwards ----------------------------------------------------------------------------------
 
     def _bury_the_dead(self) -> None:
-        """Close what the system would have closed when the processes died; nobody looks any more."""
+        """Close what the system would have closed when the processes died. Not judged."""
         self.case.faults.disarm()
         for attempt in self._dead:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
