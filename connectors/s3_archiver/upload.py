@@ -68,38 +68,30 @@ class Upload:
         metadata: object metadata besides the nonce, ASCII.
     """
 
+    # More than ten attributes: the object, the part that is filled, the one on its way, those that S3 has.
+
     def __init__(
         self, s3: S3, location: Location, pool: PartPool, nonce: str, metadata: Mapping[str, str]
     ) -> None:
         self._s3 = s3
-        self._location = location
+        self.location = location
         self._pool = pool
         self._buffer = pool.take()
         self._request: PartRequest | None = None
-        self._nonce = nonce
         self._metadata = {**metadata, NONCE: nonce}
         self._backlog: deque[memoryview] = deque()
         self._parts: list[Part] = []
         self._crc32 = 0
         self._id: str | None = None
-        self._is_noted = False
+        self.is_noted = False
+        """Whether a successor knows of it, so that it may hold data."""
         self.size = 0
         self.is_finished = False
-
-    @property
-    def location(self) -> Location:
-        """Where the object will appear."""
-        return self._location
 
     @property
     def is_created(self) -> bool:
         """Whether S3 knows of it."""
         return self._id is not None
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether a successor knows of it, so that it may hold data."""
-        return self._is_noted
 
     @property
     def has_full_part(self) -> bool:
@@ -120,12 +112,12 @@ class Upload:
     def token(self) -> Token:
         """What it takes to abort it; once finished, also to complete it."""
         if self._id is None:
-            raise ValueError(f"the upload to {self._location} was not created yet")
+            raise ValueError(f"the upload to {self.location} was not created yet")
         data: dict[str, Any] = {
             "endpoint": self._s3.endpoint,
-            "bucket": self._location.bucket,
-            "key": self._location.key,
-            "nonce": self._nonce,
+            "bucket": self.location.bucket,
+            "key": self.location.key,
+            "nonce": self._metadata[NONCE],
         }
         if self.is_finished:
             data |= {
@@ -143,11 +135,11 @@ class Upload:
             S3Error: refused.
         """
         if self._id is None:
-            self._id = self._s3.create_upload(self._location, self._metadata)
+            self._id = self._s3.create_upload(self.location, self._metadata)
 
     def noted(self) -> None:
         """The token is durable: from now on data may be sent."""
-        self._is_noted = True
+        self.is_noted = True
 
     def write(self, data: Chunk) -> None:
         """Take bytes into memory. Never fails; what is beyond the part's end waits for :meth:`send`."""
@@ -213,9 +205,9 @@ class Upload:
 
     def _send_part(self, *, is_last: bool) -> None:
         """Send the buffer beside, if it may be; the last one is sent by who collects it."""
-        if self._id is None or not self._is_noted:
+        if self._id is None or not self.is_noted:
             raise ValueError(
-                f"the upload to {self._location} was not noted yet: its data could never be found again"
+                f"the upload to {self.location} was not noted yet: its data could never be found again"
             )
         self._collect()
         buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
@@ -224,9 +216,7 @@ class Upload:
             self._collect()
 
     def _put(self, upload_id: str, number: int, buffer: PartBuffer) -> Part:
-        return self._s3.upload_part(
-            self._location, upload_id, number, buffer.body(), crc.encode(buffer.crc32)
-        )
+        return self._s3.upload_part(self.location, upload_id, number, buffer.body(), crc.encode(buffer.crc32))
 
     def _collect(self) -> None:
         """Wait for the part on its way, if there is one; it counts from now on."""

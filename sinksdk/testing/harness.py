@@ -61,6 +61,8 @@ class SinkTaskHarness:
         clock: a clock to share with what else lives in the test.
     """
 
+    # Eleven attributes: what a test looks at, and what it takes to make a successor.
+
     def __init__(
         self,
         task: Callable[[], SinkTask] | SinkTask,
