@@ -22,39 +22,21 @@ ACCESS_DENIED: Final = "AccessDenied"
 
 PASSING: Final = frozenset(
     {
-        "BadDigest",  # the part was damaged on its way: it is sent again from memory
-        "BandwidthLimitExceeded",
-        CONFLICT,
-        "ExpiredToken",  # temporary credentials are renewed before the next attempt
-        "ExpiredTokenException",
-        "IncompleteBody",
-        "InternalError",
-        "InternalFailure",
-        "InternalServerError",
-        "KMS.DependencyTimeoutException",
-        "KMS.InternalException",
-        "KMS.KMSInternalException",
-        "KMS.KeyUnavailableException",
-        "KMS.ThrottlingException",
-        "KMSThrottlingException",
-        "OperationAborted",
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServiceUnavailable",
-        "SlowDown",
-        "SlowDownRead",
-        "SlowDownWrite",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "TokenRefreshRequired",
-        "TooManyRequests",
-        "TooManyRequestsException",
-        "XAmzContentSHA256Mismatch",
+        # Damaged on its way: the part is sent again from memory.
+        *("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch"),
+        # Temporary credentials are renewed before the next attempt.
+        *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
+        # Another request is in the way.
+        *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
+        # Too many requests.
+        *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
+        *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
+        *("Throttling", "ThrottlingException", "ThrottledException"),
+        # S3 or the key service is not well.
+        *("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"),
+        *("RequestTimeout", "RequestTimeoutException"),
+        *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
+        *("KMS.KeyUnavailableException", "KMS.ThrottlingException", "KMSThrottlingException"),
     }
 )
 """Codes after which the same request may succeed."""
@@ -66,29 +48,15 @@ _DENIED = frozenset({ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403"
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _CHECK_REGION: Final = "the bucket is in another region: set 's3.region' to it"
 _ADVICE: Final[Mapping[str, str]] = {
-    "InvalidAccessKeyId": _CHECK_KEYS,
-    "SignatureDoesNotMatch": _CHECK_KEYS,
-    "InvalidToken": _CHECK_KEYS,
-    "NoCredentialsError": _CHECK_KEYS,
-    "PartialCredentialsError": _CHECK_KEYS,
-    "PermanentRedirect": _CHECK_REGION,
-    "AuthorizationHeaderMalformed": _CHECK_REGION,
-    "301": _CHECK_REGION,
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"), _CHECK_KEYS),
+    **dict.fromkeys(("NoCredentialsError", "PartialCredentialsError"), _CHECK_KEYS),
+    **dict.fromkeys(("PermanentRedirect", "AuthorizationHeaderMalformed", "301"), _CHECK_REGION),
     NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
 }
 _REFUSALS: Final = frozenset(
     {
-        *_DENIED,
-        *_ADVICE,
-        NO_SUCH_BUCKET,
-        NO_SUCH_KEY,
-        NOT_IMPLEMENTED,
-        PRECONDITION_FAILED,
-        "EntityTooSmall",
-        "InvalidArgument",
-        "InvalidPart",
-        "InvalidPartOrder",
-        "InvalidRequest",
+        *(*_DENIED, *_ADVICE, NO_SUCH_BUCKET, NO_SUCH_KEY, NOT_IMPLEMENTED, PRECONDITION_FAILED),
+        *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"),
     }
 )
 """Codes whose status must not be believed: S3 can send them inside a 200, which looks like a 500."""
