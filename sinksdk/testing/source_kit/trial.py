@@ -40,7 +40,7 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "boundary": lambda name: f"from now on transactions end at: {name}",
     "idle": lambda: "in the end tasks will go on for a while, though there is nothing left",
     "fault": lambda where, at, kind: f"the {_operation(where, at)} will meet: {kind}",
-    "meanwhile": lambda where, at, what: f"before the {_operation(where, at)} {_EVENTS[what]}",
+    "meanwhile": lambda where, at, what: f"before the {_operation(where, at)} {_EVENTS.get(what, what)}",
     "change": lambda: "the origin changes",
 }
 
