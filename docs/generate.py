@@ -35,8 +35,8 @@ from sinksdk import (
 )
 from sinksdk.cli.output import ExitCode
 from sinksdk.config import ConfigKey
+from sinksdk.connectors.s3_archiver.compat import AIVEN, CONFLUENT_CLOUD
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
 from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
 from sinksdk.metrics.metric import Metric
@@ -56,7 +56,7 @@ from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import keys, records
 from sinksdk.support.measures import Phase
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
-from sinksdk.testing.source_kit.moments import Event
+from sinksdk.testing.source_kit.faults import Event
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS

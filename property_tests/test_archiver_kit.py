@@ -16,9 +16,8 @@ from hypothesis import settings
 
 from property_tests.exercised import EXERCISED
 from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException
-from sinksdk.connectors.s3_archiver.client import S3
+from sinksdk.connectors.s3_archiver.client import S3, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.connecting import connect
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.testing import (
     Capabilities,

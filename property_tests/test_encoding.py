@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.coalesce import BatchCoalescer
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.container import ContainerWriter
 from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
+from sinksdk.connectors.s3_archiver.files import BatchCoalescer
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
 from tests.needs import missing

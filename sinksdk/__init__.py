@@ -1,19 +1,20 @@
 """Sink connectors in Python, on Spark, that commit on close.
 
-What a connector author imports is here; everything below (``engine``, ``store``, ``runtime``,
-``sources``, ``spark``) is the machinery that runs it::
+What a connector author imports is here; the packages below run it::
 
     connector  task  context  records  config  errors      what authors see
     source     the same for authors of sources
+    testing    doubles, a harness and contract tests for connector authors
     engine     drives one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them
-    sources    where records come from
-    writers    where source tasks write to
+    topics     where records come from and go to
     spark      the session and the job of one generation
+    control    what operators ask for and see
     runtime    plans generations, runs them, fences their predecessors
     launch     from a configuration to a running connector
-    testing    doubles and a harness for connector authors
 """
+
+# More than twelve imports: this is the facade, and each module behind it one subject of authors.
 
 from __future__ import annotations
 
@@ -108,5 +109,4 @@ def __getattr__(name: str) -> Any:
     """Load what runs connectors when it is asked for."""
     if name in _LOADED_WHEN_ASKED_FOR:
         return getattr(importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

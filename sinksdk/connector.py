@@ -40,8 +40,7 @@ class BatchPolicy:
 
     def __post_init__(self) -> None:
         if self.max_records is not None and self.max_records < 1:
-            message = f"max_records must be at least 1, got {self.max_records}"
-            raise ValueError(message)
+            raise ValueError(f"max_records must be at least 1, got {self.max_records}")
         if self.max_records is None and self.max_wait is None:
             message = "a policy without max_records and without max_wait would never read anything"
             raise ValueError(message)

@@ -173,8 +173,7 @@ class SinkRecords(Sequence[SinkRecord]):
 
     def _offset_at(self, index: int) -> int:
         if not len(self):
-            message = f"{self.partition}: a batch without records has no offsets"
-            raise IndexError(message)
+            raise IndexError(f"{self.partition}: a batch without records has no offsets")
         offset: int = self.arrow.column("offset")[index].as_py()
         return offset
 
@@ -251,12 +250,10 @@ class SinkRecords(Sequence[SinkRecord]):
         """
         for record in records:
             if record.topic_partition != partition:
-                message = f"a record of {record.topic_partition} in a batch of {partition}"
-                raise ValueError(message)
+                raise ValueError(f"a record of {record.topic_partition} in a batch of {partition}")
         offsets = [record.offset for record in records]
         if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
-            message = f"{partition}: offsets must ascend, got {offsets}"
-            raise ValueError(message)
+            raise ValueError(f"{partition}: offsets must ascend, got {offsets}")
         rows = {
             "offset": offsets,
             "timestamp": [r.timestamp for r in records],

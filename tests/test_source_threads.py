@@ -18,7 +18,7 @@ from sinksdk.engine.outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.support.threads import SystemThreads
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 from tests.engine.sources import ID, NAME, lines
 

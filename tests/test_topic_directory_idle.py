@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetRange, RetriableException, TopicPartition
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 from sinksdk.topics.base import Subscription
 from sinksdk.topics.directory import TopicDirectorySource, write_records, write_transaction
 

@@ -12,16 +12,24 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
+import botocore.session
 from botocore import exceptions as boto
+from botocore import xform_name
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    Credentials,
+    DeferredRefreshableCredentials,
+)
 
-from sinksdk.connectors.s3_archiver import credentials
-from sinksdk.connectors.s3_archiver.access import Keys, Role
 from sinksdk.connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
-from sinksdk.connectors.s3_archiver.credentials import ASSUME_ROLE
+from sinksdk.connectors.s3_archiver.config import Keys, Role, S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_KEY,
@@ -37,9 +45,8 @@ from sinksdk.connectors.s3_archiver.errors import (
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
+    from botocore.session import Session
     from mypy_boto3_s3 import S3Client
-
-    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
 T = TypeVar("T")
 
@@ -49,6 +56,8 @@ _CONNECT_TIMEOUT: Final = 5  # seconds
 _READ_TIMEOUT: Final = 30  # seconds
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _READ_SIZE: Final = 256 * 1024
+_ASSUME_ROLE: Final = "AssumeRole"  # STS's operation, as its errors name it
+_IF_ABSENT: Final = {"IfNoneMatch": "*"}
 _NO_ANSWER = (
     boto.ConnectionError,
     boto.HTTPClientError,
@@ -76,8 +85,7 @@ def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
     """A client for a configuration, from this process's cache.
 
     Args:
-        config: region, credentials, retries, encryption.
-        endpoint: address instead of the configured ``store.url``; empty for AWS's own.
+        endpoint: instead of the configured ``store.url``; empty for AWS's own.
     """
     address = config.store_url if endpoint is None else endpoint
     client = _client(
@@ -99,7 +107,6 @@ def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
 @lru_cache(maxsize=16)  # a session and a client cost about half a second
 def _client(key: _ClientKey) -> S3Client:
     import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
-    from botocore.config import Config  # noqa: PLC0415 - as above
 
     s3: dict[str, Any] = {"addressing_style": "path" if key.is_path_style else "virtual"}
     if leaves_payload_unsigned(key.endpoint, key.proxy):
@@ -107,14 +114,14 @@ def _client(key: _ClientKey) -> S3Client:
     if key.is_accelerated:
         s3["use_accelerate_endpoint"] = True
     session = boto3.session.Session(
-        botocore_session=credentials.session(key.keys, key.role, key.proxy), region_name=key.region
+        botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
     )
     return session.client(
         "s3",
         endpoint_url=key.endpoint or None,
         config=Config(
             s3=cast("Any", s3),
-            proxies={"http": key.proxy, "https": key.proxy} if key.proxy else None,
+            proxies=_proxies(key.proxy),
             retries={"mode": "standard", "total_max_attempts": key.attempts},
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
@@ -129,8 +136,51 @@ def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
     return address.scheme != "http" or (address.hostname in _LOOPBACK and not proxy)
 
 
+def _session(keys: Keys, role: Role | None, proxy: str) -> Session:
+    """A botocore session with these keys, or with the role they assume when the first request is made."""
+    made = botocore.session.get_session()
+    if keys.key_id:
+        made.set_credentials(keys.key_id, keys.secret)
+    if role is None:
+        return made
+    assuming = botocore.session.get_session()
+    assuming.register_component("credential_provider", CredentialResolver([_AssumedRole(made, role, proxy)]))
+    return assuming
+
+
+class _AssumedRole(CredentialProvider):
+    """Assumes the role when keys are needed, and again before they expire."""
+
+    METHOD = "assume-role"
+
+    def __init__(self, source: Session, role: Role, proxy: str) -> None:
+        super().__init__()
+        self._source = source
+        self._role = role
+        self._proxy = proxy
+
+    def load(self) -> Credentials | None:
+        source, role = self._source, self._role
+        own = source.get_credentials()
+        if own is None:
+            return None  # as any provider that has none: the request fails with NoCredentialsError
+        config = Config(proxies=_proxies(self._proxy))
+        wanted = {"RoleSessionName": role.session, "ExternalId": role.external_id}
+        fetcher = AssumeRoleCredentialFetcher(
+            client_creator=partial(source.create_client, region_name=role.region, config=config),
+            source_credentials=own,
+            role_arn=role.arn,
+            extra_args={name: value for name, value in wanted.items() if value},
+        )
+        return DeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
+
+
+def _proxies(url: str) -> dict[str, str] | None:
+    return {"http": url, "https": url} if url else None
+
+
 class BotoS3:
-    """Requests to one endpoint; see :class:`~sinksdk.connectors.s3_archiver.client.S3` for the methods.
+    """Implements :class:`~sinksdk.connectors.s3_archiver.client.S3`.
 
     Args:
         client: boto3's client.
@@ -140,50 +190,30 @@ class BotoS3:
 
     def __init__(self, client: S3Client, endpoint: str, options: Mapping[str, str] | None = None) -> None:
         self._client = client
-        self._endpoint = endpoint
-        self._options: Mapping[str, Any] = options or {}
-
-    @property
-    def endpoint(self) -> str:
-        """Address of the endpoint; empty for AWS's own."""
-        return self._endpoint
+        self.endpoint = endpoint
+        self._options: Mapping[str, str] = options or {}
 
     def head_bucket(self, bucket: str) -> None:
-        """See :meth:`S3.head_bucket`."""
         self._ask("HeadBucket", Location(bucket, ""), lambda: self._client.head_bucket(Bucket=bucket))
 
     def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
-        """See :meth:`S3.create_upload`."""
-        answer = self._ask(
+        answer = self._ask_of(
             "CreateMultipartUpload",
             location,
-            lambda: self._client.create_multipart_upload(
-                Bucket=location.bucket,
-                Key=location.key,
-                Metadata=metadata,
-                ContentType="application/avro",
-                ChecksumAlgorithm="CRC32",
-                ChecksumType="FULL_OBJECT",
-                **self._options,
-            ),
+            Metadata=metadata,
+            ContentType="application/avro",
+            ChecksumAlgorithm="CRC32",
+            ChecksumType="FULL_OBJECT",
+            **self._options,
         )
-        return answer["UploadId"]
+        upload_id: str = answer["UploadId"]
+        return upload_id
 
     def upload_part(
         self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
     ) -> Part:
-        """See :meth:`S3.upload_part`."""
-        answer = self._ask(
-            "UploadPart",
-            location,
-            lambda: self._client.upload_part(
-                Bucket=location.bucket,
-                Key=location.key,
-                UploadId=upload_id,
-                PartNumber=number,
-                Body=cast("bytes", body),  # bytearrays go as they are; the stubs do not say so
-                ChecksumCRC32=crc32,
-            ),
+        answer = self._ask_of(
+            "UploadPart", location, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=crc32
         )
         return Part(answer["ETag"], crc32)
 
@@ -197,47 +227,27 @@ class BotoS3:
         crc32: str,
         if_absent: bool = True,
     ) -> None:
-        """See :meth:`S3.complete_upload`."""
         listed = [
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.crc32}
             for number, part in enumerate(parts, 1)
         ]
-        condition = {"IfNoneMatch": "*"} if if_absent else {}
-        self._ask(
+        self._ask_of(
             "CompleteMultipartUpload",
             location,
-            lambda: self._client.complete_multipart_upload(
-                Bucket=location.bucket,
-                Key=location.key,
-                UploadId=upload_id,
-                MultipartUpload=cast("Any", {"Parts": listed}),
-                MpuObjectSize=size,
-                ChecksumCRC32=crc32,
-                ChecksumType="FULL_OBJECT",
-                **cast("Any", condition),
-            ),
+            UploadId=upload_id,
+            MultipartUpload={"Parts": listed},
+            MpuObjectSize=size,
+            ChecksumCRC32=crc32,
+            ChecksumType="FULL_OBJECT",
+            **(_IF_ABSENT if if_absent else {}),
         )
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
-        """See :meth:`S3.abort_upload`."""
-        self._ask(
-            "AbortMultipartUpload",
-            location,
-            lambda: self._client.abort_multipart_upload(
-                Bucket=location.bucket, Key=location.key, UploadId=upload_id
-            ),
-        )
+        self._ask_of("AbortMultipartUpload", location, UploadId=upload_id)
 
     def head(self, location: Location) -> ObjectInfo | None:
-        """See :meth:`S3.head`."""
         try:
-            answer = self._ask(
-                "HeadObject",
-                location,
-                lambda: self._client.head_object(
-                    Bucket=location.bucket, Key=location.key, ChecksumMode="ENABLED"
-                ),
-            )
+            answer = self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
         except S3Error as failure:
             if failure.code in ("404", NO_SUCH_KEY, "NotFound"):
                 return None
@@ -248,9 +258,8 @@ class BotoS3:
         return ObjectInfo(answer["ContentLength"], answer["Metadata"], checksum if is_whole else None)
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
-        """See :meth:`S3.put_if_absent`."""
         try:
-            self._put(location, body, {"IfNoneMatch": "*"})
+            self._ask_of("PutObject", location, Body=body, ContentType="application/json", **_IF_ABSENT)
         except S3Error as failure:
             if failure.code == PRECONDITION_FAILED:
                 return False
@@ -258,41 +267,20 @@ class BotoS3:
         return True
 
     def put(self, location: Location, body: bytes) -> None:
-        """See :meth:`S3.put`."""
-        self._put(location, body, {})
-
-    def _put(self, location: Location, body: bytes, condition: Mapping[str, Any]) -> None:
-        self._ask(
-            "PutObject",
-            location,
-            lambda: self._client.put_object(
-                Bucket=location.bucket,
-                Key=location.key,
-                Body=body,
-                ContentType="application/json",
-                **condition,
-            ),
-        )
+        self._ask_of("PutObject", location, Body=body, ContentType="application/json")
 
     def read(self, location: Location) -> BinaryIO:
-        """See :meth:`S3.read`."""
-        answer = self._ask(
-            "GetObject",
-            location,
-            lambda: self._client.get_object(Bucket=location.bucket, Key=location.key),
-        )
+        answer = self._ask_of("GetObject", location)
         body = _Body(answer["Body"], lambda request: self._ask("GetObject", location, request))
         return io.BufferedReader(body, _READ_SIZE)
 
     def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
-        """See :meth:`S3.list`."""
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
         while page := self._ask("ListObjectsV2", Location(bucket, prefix), lambda: next(pages, None)):
             for item in page.get("Contents", ()):
                 yield ObjectSummary(item["Key"], item["Size"])
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
-        """See :meth:`S3.list_uploads`."""
         paginator = self._client.get_paginator("list_multipart_uploads")
         pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix))
         while page := self._ask("ListMultipartUploads", Location(bucket, prefix), lambda: next(pages, None)):
@@ -300,7 +288,6 @@ class BotoS3:
                 yield PendingUpload(item["Key"], item["UploadId"])
 
     def uploaded_bytes(self, location: Location, upload_id: str) -> int:
-        """See :meth:`S3.uploaded_bytes`."""
         paginator = self._client.get_paginator("list_parts")
         pages = paginator.paginate(Bucket=location.bucket, Key=location.key, UploadId=upload_id)
         try:
@@ -315,22 +302,17 @@ class BotoS3:
             raise
 
     def delete(self, location: Location) -> None:
-        """See :meth:`S3.delete`."""
-        self._ask(
-            "DeleteObject",
-            location,
-            lambda: self._client.delete_object(Bucket=location.bucket, Key=location.key),
-        )
+        self._ask_of("DeleteObject", location)
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
-        """See :meth:`S3.tag`."""
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-        self._ask(
-            "PutObjectTagging",
-            location,
-            lambda: self._client.put_object_tagging(
-                Bucket=location.bucket, Key=location.key, Tagging=cast("Any", {"TagSet": pairs})
-            ),
+        self._ask_of("PutObjectTagging", location, Tagging={"TagSet": pairs})
+
+    def _ask_of(self, operation: str, location: Location, **arguments: Any) -> dict[str, Any]:
+        """Make one request about an object. Raises what :meth:`_ask` raises."""
+        request: Callable[..., dict[str, Any]] = getattr(self._client, xform_name(operation))
+        return self._ask(
+            operation, location, lambda: request(Bucket=location.bucket, Key=location.key, **arguments)
         )
 
     def _ask(self, operation: str, location: Location, request: Callable[[], T]) -> T:
@@ -338,28 +320,23 @@ class BotoS3:
         try:
             return request()
         except boto.ClientError as failure:
-            code, detail, status = _answer(failure)
-            if failure.operation_name == ASSUME_ROLE and code not in PASSING:
+            described = failure.response.get("Error", {})
+            status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            code, detail = str(described.get("Code", status)), str(described.get("Message", ""))
+            if failure.operation_name == _ASSUME_ROLE and code not in PASSING:
                 code = ROLE_REFUSED + code  # it is not S3 that denies
             raise self._error(operation, location, code, detail, status) from failure
         except _NO_ANSWER as failure:
-            raise self._error(operation, location, NO_ANSWER, str(failure), None) from failure
+            raise self._error(operation, location, NO_ANSWER, str(failure)) from failure
         except boto.BotoCoreError as failure:  # no credentials, an impossible region or bucket name
-            raise self._error(operation, location, type(failure).__name__, str(failure), None) from failure
+            raise self._error(operation, location, type(failure).__name__, str(failure)) from failure
 
     def _error(
-        self, operation: str, location: Location, code: str, detail: str, status: int | None
+        self, operation: str, location: Location, code: str, detail: str, status: int | None = None
     ) -> S3Error | S3Trouble:
-        endpoint = self._endpoint or self._client.meta.endpoint_url
+        endpoint = self.endpoint or self._client.meta.endpoint_url
         request = Request(operation, location.bucket, location.key, endpoint)
         return failure_of(request, code, detail, status)
-
-
-def _answer(failure: boto.ClientError) -> tuple[str, str, int | None]:
-    """Code, words and status of an error answer."""
-    described = failure.response.get("Error", {})
-    status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return str(described.get("Code", status)), str(described.get("Message", "")), status
 
 
 class _Body(io.RawIOBase):

@@ -1,4 +1,4 @@
-"""The little of S3 that the archiver needs, as a protocol: boto3 stands behind it, or memory in tests.
+"""The part of S3 that the archiver needs, as a protocol: boto3 implements it, and memory in tests.
 
 Every method raises :class:`~sinksdk.connectors.s3_archiver.errors.S3Trouble` (a RetriableException) when the
 request may succeed later; after ``NoAnswer`` it may also have taken effect. It raises
@@ -61,21 +61,17 @@ class S3(Protocol):
     @property
     def endpoint(self) -> str:
         """Address of the endpoint, for tokens and messages; empty for AWS's own."""
-        ...
 
     def head_bucket(self, bucket: str) -> None:
         """Return when the bucket is there and may be used."""
-        ...
 
     def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
         """Begin a multipart upload whose checksum is the CRC32 of the whole object; returns its id."""
-        ...
 
     def upload_part(
         self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
     ) -> Part:
         """Send one part (numbers from 1); sending a number again replaces it."""
-        ...
 
     def complete_upload(
         self,
@@ -93,52 +89,47 @@ class S3(Protocol):
         ``PreconditionFailed``, or ``NotImplemented`` by stores that know no conditions. Fails with
         ``NoSuchUpload`` when the upload was aborted, expired, or completed some time ago.
         """
-        ...
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
         """Give an upload up and free its parts. Fails with ``NoSuchUpload``."""
-        ...
 
     def head(self, location: Location) -> ObjectInfo | None:
         """What is there, None when nothing is."""
-        ...
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
         """Create a small object; False when one is there (after a lost answer: perhaps our own)."""
-        ...
 
     def put(self, location: Location, body: bytes) -> None:
         """Write a small object, replacing what is there: for stores that know no conditions."""
-        ...
 
     def read(self, location: Location) -> BinaryIO:
         """An object's content as a stream to be closed. Fails with ``NoSuchKey``."""
-        ...
 
     def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
         """Objects whose key begins with a prefix, by key."""
-        ...
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
         """Uploads under way whose key begins with a prefix."""
-        ...
 
     def uploaded_bytes(self, location: Location, upload_id: str) -> int:
         """How much data an upload under way holds; 0 also when it is gone."""
-        ...
 
     def delete(self, location: Location) -> None:
         """Remove a small object; gone already is as good."""
-        ...
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         """Replace an object's tags."""
-        ...
 
 
 class Connect(Protocol):
     """Makes a client for a configuration; ``endpoint`` overrides the configured one."""
 
     def __call__(self, config: S3ArchiverConfig, endpoint: str | None = None) -> S3:
-        """The client."""
-        ...
+        """A client."""
+
+
+def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> S3:
+    """boto3's client: a :class:`Connect`."""
+    from sinksdk.connectors.s3_archiver import boto_client  # noqa: PLC0415 - loads boto3
+
+    return boto_client.connect(config, endpoint)

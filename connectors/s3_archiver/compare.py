@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from sinksdk import TopicPartition
+from sinksdk import ConfigException, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.verify import PartitionReport, Report
-from sinksdk.records import NO_TIMESTAMP
+from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
 
 _MOST_NAMED: Final = 5
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -39,11 +42,9 @@ class Original(Protocol):
         Raises:
             ConnectException: they cannot be read.
         """
-        ...
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
         """Why a record that was once there need not be there any more; empty when nothing explains it."""
-        ...
 
 
 def compare(config: S3ArchiverConfig, s3: S3, original: Original, report: Report) -> None:
@@ -64,16 +65,16 @@ def compare(config: S3ArchiverConfig, s3: S3, original: Original, report: Report
 
 
 def _compare_partition(config: S3ArchiverConfig, s3: S3, original: Original, found: PartitionReport) -> None:
-    tally = _Tally(original, found)
+    comparison = _Comparison(original, found)
     source = original.records(found.partition, found.committed or 0)
     for there, archived in _paired(source, _archived(config, s3, found.partition)):
         if archived is not None and there is not None:
-            tally.both(there, archived)
+            comparison.both(there, archived)
         elif there is not None:
-            tally.only_there(there)
+            comparison.only_there(there)
         elif archived is not None:
-            tally.only_archived(archived)
-    tally.close()
+            comparison.only_archived(archived)
+    comparison.close()
 
 
 def _paired(
@@ -93,7 +94,7 @@ def _paired(
             left, right = next(source, None), next(archived, None)
 
 
-class _Tally:
+class _Comparison:
     """Counts what is the same in a partition, names the first records that differ."""
 
     def __init__(self, original: Original, found: PartitionReport) -> None:
@@ -171,3 +172,56 @@ def _milliseconds(moment: dt.datetime | None) -> int | None:
         return None
     milliseconds = (moment - _EPOCH) // dt.timedelta(milliseconds=1)
     return None if milliseconds == NO_TIMESTAMP else milliseconds
+
+
+class TopicDirectory:
+    """A topic directory. Nothing in it is ever removed.
+
+    Args:
+        root: its folder.
+
+    Raises:
+        ConfigException: there is no such directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise ConfigException(f"'{root}' is no directory")
+        self._root = root
+
+    def __str__(self) -> str:
+        return f"the topic directory {self._root}"
+
+    def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
+        folder = self._root / f"topic={partition.topic}" / f"partition={partition.partition}"
+        for path in sorted(folder.glob("*.parquet"), key=_first_offset):
+            yield from (record for record in _read(path, partition) if record.offset < end)
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - as for other originals
+        """Nothing explains a record that is not there."""
+        return ""
+
+
+def _read(path: Path, partition: TopicPartition) -> Iterator[Record]:
+    with pq.ParquetFile(path) as file:
+        columns = [name for name in file.schema_arrow.names if name in RECORD_COLUMNS]
+        for batch in file.iter_batches(columns=columns):
+            for record in SinkRecords(partition, _as_records(batch)):
+                headers = tuple((header.key, header.value) for header in record.headers)
+                yield Record(
+                    record.offset, record.timestamp, record.timestamp_type, record.key, record.value, headers
+                )
+
+
+def _first_offset(path: Path) -> int:
+    with pq.ParquetFile(path) as file:
+        index = file.schema_arrow.names.index("offset")
+        groups = [file.metadata.row_group(i).column(index) for i in range(file.num_row_groups)]
+        offsets = [group.statistics.min for group in groups if group.statistics]
+        return min(offsets, default=-1)
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns in the types that tasks see."""
+    arrays = [batch.column(name).cast(RECORD_COLUMNS[name], safe=False) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -1,4 +1,8 @@
-"""What the keys of Confluent's S3 sink mean here. Those of its relatives are in :mod:`relatives`."""
+"""Verdicts on keys of Confluent's S3 sink, and of sinks that are configured differently, which are refused.
+
+The keys of those (Aiven's, Lenses', Confluent Cloud's) are told apart from a misspelt key, and each says what
+takes its place here.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,125 @@ from types import MappingProxyType
 from typing import Final
 
 from sinksdk import Verdict
-from sinksdk.connectors.s3_archiver.relatives import AIVEN, CONFLUENT_CLOUD, CONNECTORS, LENSES
 
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
+
+
+def _keys(names: str, verdict: Verdict) -> dict[str, Verdict]:
+    """The same verdict on several keys."""
+    return dict.fromkeys(names.split(), verdict)
+
+
+_LENSES: Final = _unsupported(
+    "Lenses' sink is configured in KCQL and writes other files: take s3-archiver and the keys that are named "
+    "below"
+)
+
+CONNECTORS: Final = _same().when(
+    {
+        "AivenKafkaConnectS3SinkConnector": _unsupported(
+            "Aiven's sink has other keys and other files: take s3-archiver and the keys that are named below"
+        ),
+        "S3_SINK": _unsupported(
+            "Confluent Cloud's sink writes folders by time and runs without workers of yours: take "
+            "s3-archiver and the keys that are named below"
+        ),
+        "io.lenses.streamreactor.connect.aws.s3.*": _LENSES,
+        "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
+    }
+)
+"""``connector.class``."""
+
+
+def _renamed(key: str, remark: str = "") -> Verdict:
+    return _unsupported(f"it is '{key}' here{remark}")
+
+
+_BACKOFF = _unsupported("use 's3.part.retries' and 's3.retry.backoff.ms', then 'errors.retry.timeout'")
+_ROLE = ", with AwsAssumeRoleCredentialsProvider as 's3.credentials.provider.class'"
+_NAMES = _unsupported(
+    "names of files are fixed: topic, partition and start offset below 'topics.dir' "
+    "('file.delim' and 'filename.offset.zero.pad.width' can be set)"
+)
+_WHOLE_RECORDS = _unsupported("key, value, offset, timestamp and headers are always archived: take it out")
+
+AIVEN: Final[Mapping[str, Verdict]] = {
+    "aws.s3.bucket.name": _renamed("s3.bucket.name"),
+    "aws.s3.region": _renamed("s3.region"),
+    "aws.s3.endpoint": _renamed("store.url"),
+    "aws.s3.prefix": _renamed("topics.dir"),
+    "aws.s3.part.size.bytes": _renamed("s3.part.size"),
+    "aws.s3.sse.algorithm": _renamed("s3.ssea.name"),
+    "aws.s3.backoff.*": _BACKOFF,
+    "kafka.retry.backoff.ms": _BACKOFF,
+    "aws.credentials.provider": _renamed("s3.credentials.provider.class"),
+    "aws.sts.role.arn": _renamed("s3.credentials.provider.sts.role.arn", _ROLE),
+    "aws.sts.role.external.id": _renamed("s3.credentials.provider.sts.role.external.id", _ROLE),
+    "aws.sts.role.session.name": _renamed("s3.credentials.provider.sts.role.session.name", _ROLE),
+    "aws.sts.*": _unsupported("a role is assumed for an hour, at the region's own endpoint: take it out"),
+    "file.prefix.template": _renamed("topics.dir", ", without variables"),
+    "file.name.*": _NAMES,
+    "file.max.records": _renamed("flush.size"),
+    "file.compression.type": _renamed("avro.codec", ": blocks are compressed, not whole files"),
+    "format.output.type": _unsupported("only Avro container files are written: take it out"),
+    "format.output.fields*": _WHOLE_RECORDS,
+    "format.output.envelope": _WHOLE_RECORDS,
+    "timestamp.timezone": _NAMES,
+    "timestamp.source": _NAMES,
+}
+"""Aiven's S3 sink."""
+
+LENSES: Final[Mapping[str, Verdict]] = {
+    "connect.s3.kcql": _unsupported(
+        "KCQL is not read: the bucket is 's3.bucket.name', the prefix 'topics.dir', what is selected from "
+        "'topics', FLUSH_COUNT 'flush.size', FLUSH_SIZE 'flush.bytes', FLUSH_INTERVAL (seconds there) "
+        "'rotate.schedule.interval.ms', STOREAS `AVRO` 'format.class' = AvroFormat; PARTITIONBY has no "
+        "counterpart"
+    ),
+    "connect.s3.aws.access.key": _renamed("aws.access.key.id"),
+    "connect.s3.aws.secret.key": _renamed("aws.secret.access.key"),
+    "connect.s3.aws.region": _renamed("s3.region"),
+    "connect.s3.custom.endpoint": _renamed("store.url"),
+    "connect.s3.vhost.bucket": _renamed("s3.path.style.access.enabled", ", the other way round"),
+    "connect.s3.compression.codec": _renamed("avro.codec"),
+    **_keys("connect.s3.retry.interval connect.s3.max.retries connect.s3.http.*", _BACKOFF),
+    "connect.s3.*": _unsupported("it belongs to Lenses' sink: take it out"),
+}
+"""Lenses' S3 sink."""
+
+_TOLD_TO_RUN = _ignored("where and as whom Kafka is read is told to 'sinksdk run', not to a connector")
+
+CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
+    **_keys(
+        "kafka.auth.mode kafka.api.key kafka.api.secret kafka.endpoint kafka.region "
+        "kafka.service.account.id kafka.max.partition.validation.disable",
+        _TOLD_TO_RUN,
+    ),
+    "max.poll.records": _ignored("batches are archived as they are read; nothing is given to 'put' twice"),
+    "max.poll.*": _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow"),
+    "input.data.format": _ignored("nothing is converted: records of any format are archived as they are"),
+    "input.key.format": _ignored("nothing is converted: records of any format are archived as they are"),
+    "input.header.format": _ignored("nothing is converted: records of any format are archived as they are"),
+    "output.*.format": _unsupported(
+        "only Avro container files are written: take it out; keys and headers are in every record"
+    ),
+    "schema.context.name": _ignored("no schema registry is asked"),
+    "schema.registry.*": _ignored("no schema registry is asked"),
+    "compression.codec": _renamed("avro.codec"),
+    "time.interval": _unsupported(
+        "folders by time are not written: take 'rotate.schedule.interval.ms', and select by the record's "
+        "timestamp when the archive is read"
+    ),
+    "authentication.method": _unsupported(
+        "take it out: without 'aws.access.key.id' the default credential chain is asked, and a role is named "
+        "in 's3.credentials.provider.sts.role.arn'"
+    ).when({"Access Keys": _ignored("keys are used where 'aws.access.key.id' is set")}),
+    "provider.integration.id": _renamed("s3.credentials.provider.sts.role.arn", _ROLE),
+    "auto.restart.on.user.error": _ignored("failed partitions are always opened again"),
+}
+"""Confluent Cloud's managed S3 sink."""
+
 
 _AS_IT_IS = _ignored("keys, values and headers are archived byte for byte; nothing is converted")
 _OTHER_PARTITIONER = _ignored("it belongs to partitioners other than the DefaultPartitioner")
@@ -62,25 +181,24 @@ CREDENTIALS: Final = _unsupported(
 ).when(
     {
         "": _same(),
-        "DefaultAWSCredentialsProviderChain": _same("boto3's default chain"),
-        "DefaultCredentialsProvider": _same("boto3's default chain"),
-        "AwsDefaultCredentialsProvider": _same("boto3's default chain"),
+        **_keys(
+            "DefaultAWSCredentialsProviderChain DefaultCredentialsProvider AwsDefaultCredentialsProvider",
+            _same("boto3's default chain"),
+        ),
         "AwsAssumeRoleCredentialsProvider": _same(),
         "EnvironmentVariableCredentialsProvider": _differs(
             "the default chain, which asks the environment first"
         ),
-        "WebIdentityTokenCredentialsProvider": _differs("the default chain, which reads the web identity"),
-        "WebIdentityTokenFileCredentialsProvider": _differs(
-            "the default chain, which reads the web identity"
+        **_keys(
+            "WebIdentityTokenCredentialsProvider WebIdentityTokenFileCredentialsProvider",
+            _differs("the default chain, which reads the web identity"),
         ),
     }
 )
 
 _FILES: Final[Mapping[str, Verdict]] = {
     "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers"),
-    "directory.delim": _same(),
-    "file.delim": _same(),
-    "filename.offset.zero.pad.width": _same(),
+    **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
     "flush.size": _same("when a partition is closed, its file ends sooner and is committed"),
     "rotate.schedule.interval.ms": _same("exactly-once here, and heeded also when no record comes"),
     "rotate.interval.ms": _ignored(
@@ -98,40 +216,30 @@ _FILES: Final[Mapping[str, Verdict]] = {
     ),
     "tombstone.encoded.partition": _ignored("tombstones are in their partition's files, with a null value"),
     "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
-    "store.kafka.keys": _IN_THE_RECORD,
-    "store.kafka.headers": _IN_THE_RECORD,
-    "keys.format.class": _IN_THE_RECORD,
-    "headers.format.class": _IN_THE_RECORD,
+    **_keys("store.kafka.keys store.kafka.headers keys.format.class headers.format.class", _IN_THE_RECORD),
     "s3.schema.partition.affix.type": _unsupported(
         "values are not looked into: one folder holds all of a partition's records, whatever their schema"
     ).when({"NONE": _same()}),
-    "path.format": _OTHER_PARTITIONER,
-    "locale": _OTHER_PARTITIONER,
-    "partition.*": _OTHER_PARTITIONER,
-    "timestamp.extractor": _OTHER_PARTITIONER,
-    "timestamp.field": _OTHER_PARTITIONER,
-    "partitioner.max.open.files": _OTHER_PARTITIONER,
-    "rotate.file.on.partition.change": _OTHER_PARTITIONER,
-    "format.bytearray.*": _OTHER_FORMAT,
-    "json.decimal.format": _OTHER_FORMAT,
-    "parquet.codec": _OTHER_FORMAT,
+    **_keys(
+        "path.format locale partition.* timestamp.extractor timestamp.field "
+        "partitioner.max.open.files rotate.file.on.partition.change",
+        _OTHER_PARTITIONER,
+    ),
+    **_keys("format.bytearray.* json.decimal.format parquet.codec", _OTHER_FORMAT),
     "s3.compression.type": _ignored("it belongs to formats other than Avro; use 'avro.codec'"),
     "s3.compression.level": _ignored("it belongs to formats other than Avro; use 'avro.codec.level'"),
 }
 
 _S3: Final[Mapping[str, Verdict]] = {
-    "s3.bucket.name": _same(),
-    "s3.region": _same(),
-    "store.url": _same(),
+    **_keys("s3.bucket.name s3.region store.url", _same()),
     "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
-    "s3.path.style.access.enabled": _same(),
-    "aws.access.key.id": _same(),
-    "aws.secret.access.key": _same(),
+    **_keys("s3.path.style.access.enabled aws.access.key.id aws.secret.access.key", _same()),
     "s3.credentials.provider.class": CREDENTIALS,
-    "s3.credentials.provider.sts.role.arn": _same("with AwsAssumeRoleCredentialsProvider"),
-    "s3.credentials.provider.sts.role.session.name": _same("with AwsAssumeRoleCredentialsProvider"),
-    "s3.credentials.provider.sts.role.external.id": _same("with AwsAssumeRoleCredentialsProvider"),
-    "s3.credentials.provider.sts.region": _same("with AwsAssumeRoleCredentialsProvider"),
+    **_keys(
+        "s3.credentials.provider.sts.role.arn s3.credentials.provider.sts.role.session.name "
+        "s3.credentials.provider.sts.role.external.id s3.credentials.provider.sts.region",
+        _same("with AwsAssumeRoleCredentialsProvider"),
+    ),
     "s3.credentials.provider.*": _ignored("it is for a Java class of your own"),
     "s3.part.size": _same("8 MiB by default, not 25 MiB"),
     "s3.part.retries": _same("then it is tried further for 'errors.retry.timeout'"),
@@ -143,14 +251,12 @@ _S3: Final[Mapping[str, Verdict]] = {
     "s3.sse.customer.key": _unsupported(
         "keys of your own (SSE-C) are not sent: take 's3.ssea.name' with AES256, or aws:kms and a KMS key"
     ),
-    "s3.acl.canned": _same(),
-    "s3.object.tagging": _same(),
-    "s3.object.tagging.key.value.pairs": _same(),
-    "s3.object.behavior.on.tagging.error": _same(),
-    "s3.proxy.url": _same(),
-    "s3.proxy.user": _same(),
-    "s3.proxy.password": _same(),
-    "s3.wan.mode": _same(),
+    **_keys(
+        "s3.acl.canned s3.object.tagging s3.object.tagging.key.value.pairs "
+        "s3.object.behavior.on.tagging.error s3.proxy.url s3.proxy.user s3.proxy.password "
+        "s3.wan.mode",
+        _same(),
+    ),
     "s3.elastic.buffer.*": _GROWING,
     "s3.send.digest": _ignored("every part goes with its CRC32, and every object is checked as a whole"),
     "s3.http.send.expect.continue": _ignored("the HTTP client decides by the size of the body"),
@@ -164,24 +270,18 @@ _S3: Final[Mapping[str, Verdict]] = {
 }
 
 _RECORDS: Final[Mapping[str, Verdict]] = {
-    "key.converter": _AS_IT_IS,
-    "key.converter.*": _AS_IT_IS,
-    "value.converter": _AS_IT_IS,
-    "value.converter.*": _AS_IT_IS,
-    "header.converter": _AS_IT_IS,
-    "header.converter.*": _AS_IT_IS,
-    "schema.generator.class": _AS_IT_IS,
-    "schemas.cache.*": _AS_IT_IS,
-    "schema.cache.*": _AS_IT_IS,
-    "enhanced.avro.schema.support": _AS_IT_IS,
-    "connect.meta.data": _AS_IT_IS,
-    "allow.optional.map.keys": _AS_IT_IS,
-    "value.subject.name.strategy": _AS_IT_IS,
-    "errors.tolerance": _NO_BAD_RECORDS,
-    "errors.log.enable": _NO_BAD_RECORDS,
-    "errors.log.include.messages": _NO_BAD_RECORDS,
-    "errors.deadletterqueue.*": _NO_BAD_RECORDS,
-    "producer.override.*": _NO_BAD_RECORDS,
+    **_keys(
+        "key.converter key.converter.* value.converter value.converter.* header.converter "
+        "header.converter.* schema.generator.class schemas.cache.* schema.cache.* "
+        "enhanced.avro.schema.support connect.meta.data allow.optional.map.keys "
+        "value.subject.name.strategy",
+        _AS_IT_IS,
+    ),
+    **_keys(
+        "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
+        "producer.override.*",
+        _NO_BAD_RECORDS,
+    ),
     "errors.retry.timeout": _differs(
         "how long S3 is asked again from memory (five minutes by default); then the partition starts again "
         "at its last commit"

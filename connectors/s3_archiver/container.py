@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sinksdk.connectors.s3_archiver.codecs import BytesLike, Codec
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.datums import EncodedRows, varint
 from sinksdk.connectors.s3_archiver.schema import SYNC_BYTES
-from sinksdk.connectors.s3_archiver.varints import varint
 
 _MAGIC: Final = b"Obj\x01"
 _RESERVED: Final = "avro."
@@ -124,11 +123,8 @@ def _length_prefixed(octets: bytes) -> bytes:
 def _check(metadata: Mapping[str, bytes], sync_marker: bytes, block_bytes: int) -> None:
     reserved = [name for name in metadata if name.startswith(_RESERVED)]
     if reserved:
-        message = f"file metadata under '{_RESERVED}' is Avro's own: rename {', '.join(reserved)}"
-        raise ValueError(message)
+        raise ValueError(f"file metadata under '{_RESERVED}' is Avro's own: rename {', '.join(reserved)}")
     if len(sync_marker) != SYNC_BYTES:
-        message = f"a sync marker has {SYNC_BYTES} bytes, this one has {len(sync_marker)}"
-        raise ValueError(message)
+        raise ValueError(f"a sync marker has {SYNC_BYTES} bytes, this one has {len(sync_marker)}")
     if block_bytes < 1:
-        message = f"a block must hold at least 1 byte, not {block_bytes}"
-        raise ValueError(message)
+        raise ValueError(f"a block must hold at least 1 byte, not {block_bytes}")

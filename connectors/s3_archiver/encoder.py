@@ -15,8 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.datums import NO_ROWS, DatumBuilder, EncodedRows, filled, present_in
-from sinksdk.connectors.s3_archiver.varints import BYTES, Column, Longs, borders_of, varint
+from sinksdk.connectors.s3_archiver.datums import (
+    BYTES,
+    NO_ROWS,
+    Column,
+    DatumBuilder,
+    EncodedRows,
+    Longs,
+    borders_of,
+    filled,
+    present_in,
+    varint,
+)
 
 __all__ = ["EncodedRows", "RecordEncoder"]
 

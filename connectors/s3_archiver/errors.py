@@ -2,7 +2,7 @@
 
 Codes decide, not HTTP statuses: S3 can answer 200 with an error inside, which the client library
 shows as a 500, and a status of 403 means a dozen different things. The status counts only where
-there is no code, or one nobody knows.
+there is no code, or an unknown one.
 """
 
 from __future__ import annotations
@@ -22,39 +22,21 @@ ACCESS_DENIED: Final = "AccessDenied"
 
 PASSING: Final = frozenset(
     {
-        "BadDigest",  # the part was damaged on its way: it is sent again from memory
-        "BandwidthLimitExceeded",
-        CONFLICT,
-        "ExpiredToken",  # temporary credentials are renewed before the next attempt
-        "ExpiredTokenException",
-        "IncompleteBody",
-        "InternalError",
-        "InternalFailure",
-        "InternalServerError",
-        "KMS.DependencyTimeoutException",
-        "KMS.InternalException",
-        "KMS.KMSInternalException",
-        "KMS.KeyUnavailableException",
-        "KMS.ThrottlingException",
-        "KMSThrottlingException",
-        "OperationAborted",
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServiceUnavailable",
-        "SlowDown",
-        "SlowDownRead",
-        "SlowDownWrite",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "TokenRefreshRequired",
-        "TooManyRequests",
-        "TooManyRequestsException",
-        "XAmzContentSHA256Mismatch",
+        # Damaged on its way: the part is sent again from memory.
+        *("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch"),
+        # Temporary credentials are renewed before the next attempt.
+        *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
+        # Another request is in the way.
+        *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
+        # Too many requests.
+        *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
+        *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
+        *("Throttling", "ThrottlingException", "ThrottledException"),
+        # S3 or the key service is not well.
+        *("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"),
+        *("RequestTimeout", "RequestTimeoutException"),
+        *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
+        *("KMS.KeyUnavailableException", "KMS.ThrottlingException", "KMSThrottlingException"),
     }
 )
 """Codes after which the same request may succeed."""
@@ -66,29 +48,15 @@ _DENIED = frozenset({ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403"
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _CHECK_REGION: Final = "the bucket is in another region: set 's3.region' to it"
 _ADVICE: Final[Mapping[str, str]] = {
-    "InvalidAccessKeyId": _CHECK_KEYS,
-    "SignatureDoesNotMatch": _CHECK_KEYS,
-    "InvalidToken": _CHECK_KEYS,
-    "NoCredentialsError": _CHECK_KEYS,
-    "PartialCredentialsError": _CHECK_KEYS,
-    "PermanentRedirect": _CHECK_REGION,
-    "AuthorizationHeaderMalformed": _CHECK_REGION,
-    "301": _CHECK_REGION,
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"), _CHECK_KEYS),
+    **dict.fromkeys(("NoCredentialsError", "PartialCredentialsError"), _CHECK_KEYS),
+    **dict.fromkeys(("PermanentRedirect", "AuthorizationHeaderMalformed", "301"), _CHECK_REGION),
     NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
 }
 _REFUSALS: Final = frozenset(
     {
-        *_DENIED,
-        *_ADVICE,
-        NO_SUCH_BUCKET,
-        NO_SUCH_KEY,
-        NOT_IMPLEMENTED,
-        PRECONDITION_FAILED,
-        "EntityTooSmall",
-        "InvalidArgument",
-        "InvalidPart",
-        "InvalidPartOrder",
-        "InvalidRequest",
+        *(*_DENIED, *_ADVICE, NO_SUCH_BUCKET, NO_SUCH_KEY, NOT_IMPLEMENTED, PRECONDITION_FAILED),
+        *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"),
     }
 )
 """Codes whose status must not be believed: S3 can send them inside a 200, which looks like a 500."""
@@ -100,8 +68,8 @@ NO_ANSWER: Final = "NoAnswer"
 """Our own code for connections refused, reset or timed out: the request may have taken effect or not."""
 
 
-class S3Error(ConnectException):
-    """S3 refused a request for good. :attr:`code` is S3's own."""
+class _Coded(ConnectException):
+    """A failed request. :attr:`code` is S3's own, or :data:`NO_ANSWER`."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -111,15 +79,12 @@ class S3Error(ConnectException):
         return type(self), (str(self), self.code)
 
 
-class S3Trouble(RetriableException):
-    """S3 did not do it now. :attr:`code` is S3's own, or :data:`NO_ANSWER`."""
+class S3Error(_Coded):
+    """S3 refused a request for good."""
 
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.code)
+class S3Trouble(_Coded, RetriableException):
+    """S3 did not do it now."""
 
 
 def is_passing(code: str, status: int | None = None) -> bool:
@@ -154,8 +119,6 @@ def failure_of(request: Request, code: str, detail: str, status: int | None = No
     """The exception for one failed request, as a sentence that says what to do.
 
     Args:
-        request: what was asked.
-        code: S3's code.
         detail: S3's own words.
         status: HTTP status, if there was an answer.
     """

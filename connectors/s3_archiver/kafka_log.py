@@ -47,7 +47,7 @@ class KafkaLog:
         self._properties: dict[str, _Setting] = {**defaults, **properties}
         self._where = properties["bootstrap.servers"]
         self._begins: dict[TopicPartition, int] = {}
-        self._settled: set[TopicPartition] = set()
+        self._unexplained: set[TopicPartition] = set()
         self._compacted: dict[str, bool] = {}
         self._refusal = ""
         with closing(self._consumer()):
@@ -57,7 +57,6 @@ class KafkaLog:
         return f"the Kafka topic at {self._where}"
 
     def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
-        """See :meth:`sinksdk.connectors.s3_archiver.compare.Original.records`."""
         with closing(self._consumer()) as consumer:
             self._check(consumer, partition)
             consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])
@@ -72,8 +71,8 @@ class KafkaLog:
             return "which begins behind them"
         if self._is_compacted(partition.topic):
             return "which is compacted"
-        # Asked again after each record that is missed for no reason, a cluster would have a lot to answer.
-        self._settled.add(partition)
+        # The log's begin is not asked for again at each further record that is missing.
+        self._unexplained.add(partition)
         return ""
 
     def _consumer(self) -> Consumer:
@@ -118,7 +117,7 @@ class KafkaLog:
     def _begin(self, partition: TopicPartition, offset: int) -> int:
         """The offset the log begins at; asked again when what is known does not explain a missing record."""
         known = self._begins.get(partition, 0)
-        if offset < known or partition in self._settled:
+        if offset < known or partition in self._unexplained:
             return known
         where = KafkaPartition(partition.topic, partition.partition)
         with closing(self._consumer()) as consumer:

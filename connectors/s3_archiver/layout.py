@@ -1,12 +1,20 @@
-"""Where things are in the bucket: the names of archived files and of owner markers."""
+"""Names of archived files and owner markers, and what each file says of itself, so that a missing one shows.
+
+A file's header holds what its partition's archive consisted of before it: how many files, how many
+records, and the offset they ended at. A commit holds the same for what it covers. So a lost file
+breaks the chain of numbers, wherever it was, and the last one is missed by the commit. Offsets alone
+could not tell it from a gap in the topic.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
-from sinksdk import TopicPartition
+from sinksdk import OffsetAndMetadata, TopicPartition
 
 _EXTENSION: Final = ".avro"
 _OWN_FOLDER: Final = "_sinksdk"
@@ -26,8 +34,6 @@ class Layout:
 
     Args:
         topics_dir: prefix of all keys.
-        directory_delim: separates folders.
-        file_delim: separates the parts of a file's name.
         offset_width: digits of the start offset.
     """
 
@@ -76,3 +82,89 @@ class Layout:
 
     def _join(self, *names: str) -> str:
         return self.directory_delim.join(names)
+
+
+_PREFIX: Final = "sinksdk."
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What the archive of one topic partition consists of, up to some point.
+
+    Args:
+        end: offset after the last record; with no files, the offset the archive begins at, if it was
+            committed by other means (altered by hand).
+    """
+
+    files: int = 0
+    records: int = 0
+    end: int | None = None
+
+    def with_file(self, records: int, end: int) -> Archived:
+        """The same with one more file."""
+        return Archived(self.files + 1, self.records + records, end)
+
+    def to_text(self) -> str:
+        """As the metadata of a commit."""
+        return json.dumps({"files": self.files, "records": self.records, "end": self.end})
+
+    @classmethod
+    def of(cls, committed: OffsetAndMetadata | None) -> Self:
+        """What a commit covers. One that is not ours (no metadata of ours) begins a new chain."""
+        if committed is None:
+            return cls()
+        try:
+            said = json.loads(committed.metadata)
+            return cls(int(said["files"]), int(said["records"]), said["end"])
+        except (ValueError, KeyError, TypeError):
+            return cls(end=committed.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a file says of itself in its Avro metadata.
+
+    Args:
+        start: offset of its first record.
+        before: what the partition's archive consisted of before it.
+    """
+
+    partition: TopicPartition
+    start: int
+    connector: str
+    generation: int
+    before: Archived
+
+    def to_metadata(self) -> dict[str, bytes]:
+        """Entries of the Avro header."""
+        before = self.before
+        values = (
+            *(*self.partition, self.start, self.connector, self.generation),
+            *(before.files, before.records, "" if before.end is None else before.end),
+        )
+        return {_PREFIX + name: str(value).encode() for name, value in zip(_ENTRIES, values, strict=True)}
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, str]) -> Self:
+        """Read it back. Raises ValueError when the file was not written by this archiver."""
+        try:
+            entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
+            return cls(
+                TopicPartition(entry["topic"], int(entry["partition"])),
+                int(entry["start_offset"]),
+                entry["connector"],
+                int(entry["generation"]),
+                Archived(
+                    int(entry["files_before"]),
+                    int(entry["records_before"]),
+                    int(entry["previous_end"]) if entry["previous_end"] else None,
+                ),
+            )
+        except KeyError as error:
+            raise ValueError(f"its header has no {error}: it was not written by this archiver") from error
+
+
+_ENTRIES: Final = (
+    *("topic", "partition", "start_offset", "connector", "generation"),
+    *("files_before", "records_before", "previous_end"),
+)

@@ -19,7 +19,7 @@ IN_FLIGHT: Final = 2
 what a core encodes; with two, a partition's part seldom has to wait for that of another one."""
 
 _FIRST_SIZE: Final = 64 * 1024
-_SPARES: Final = 2  # buffers kept while nobody needs them: what one file takes that fills parts
+_SPARES: Final = 2  # unused buffers that are kept: what one file takes that fills parts
 
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs something beside the task's thread, and returns what waits for its end; handed in, so that tests
@@ -27,7 +27,7 @@ have no threads."""
 
 
 def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
-    """Run in a thread of its own: that costs little against a part, one that hangs keeps nobody from ending.
+    """Run in a daemon thread of its own: it costs little against a part, and one that hangs holds up no exit.
 
     None is left that had to be stopped, or would be missing in a forked process.
     """
@@ -93,12 +93,7 @@ class PartBuffer:
 
 
 class PartRequest:
-    """The request that sends a part, made here or beside. It holds the buffer, which nobody else may touch.
-
-    Args:
-        buffer: the part.
-        send: makes the request.
-    """
+    """The request that sends a part, made here or beside. Only it may touch the buffer until release."""
 
     def __init__(self, buffer: PartBuffer, send: Callable[[PartBuffer], Part]) -> None:
         self._buffer: PartBuffer | None = buffer
@@ -110,8 +105,8 @@ class PartRequest:
         """Whether it was made beside, and has ended, either way."""
         self._error: BaseException | None = None
         self._part: Part | None = None
-        self.is_given_up = False
-        """Whether nobody wants its answer any more."""
+        self.is_abandoned = False
+        """Whether its answer is not needed any more."""
 
     @property
     def is_answered(self) -> bool:
@@ -126,7 +121,7 @@ class PartRequest:
     @property
     def needs_buffer(self) -> bool:
         """Whether it travels, or may have to be made again."""
-        return not (self.is_answered or (self.is_given_up and self.is_due))
+        return not (self.is_answered or (self.is_abandoned and self.is_due))
 
     def begin(self, beside: Beside) -> None:
         """Make it beside."""

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Final
 
 from sinksdk import (
     ClosingReason,
+    FencedException,
     OffsetAndMetadata,
+    RetriableException,
     SinkRecords,
     SinkTask,
     Token,
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.connectors.s3_archiver.chain import Archived
-from sinksdk.connectors.s3_archiver.client import Connect
+from sinksdk.connectors.s3_archiver.client import Connect, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.connecting import connect
 from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
+from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.part import Beside, in_a_thread
-from sinksdk.connectors.s3_archiver.publishing import Publisher
-from sinksdk.connectors.s3_archiver.sending import Patience, Sending
-from sinksdk.connectors.s3_archiver.upload import Upload, UploadExpired
+from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 5.0  # seconds that a commit goes on trying where nobody waits for it: its place is wanted
+_PATIENCE: Final = 5.0  # seconds that a periodic commit goes on trying: other connectors want its place
+_LONGEST_DELAY: Final = 10.0  # seconds
 
 
 class S3ArchiverTask(SinkTask):
@@ -94,10 +95,9 @@ class S3ArchiverTask(SinkTask):
         """
         writers = {partition: self._writers[partition] for partition in offsets}
         is_closing = self.context.is_closing()
-        sending = Sending(self._note, self._patience(writers.values()), is_closing=is_closing)
         # Of those that have just refused a batch, the next put makes the request again.
-        failures = sending.send({p: w for p, w in writers.items() if is_closing or not w.has_refused})
-        for partition, error in failures.items():
+        due = {p: writer for p, writer in writers.items() if is_closing or not writer.has_refused}
+        for partition, error in self._send(due, self._budget(writers.values())).items():
             self.context.fail(partition, error)
         ready = {
             partition: writers[partition].committable(accepted) for partition, accepted in offsets.items()
@@ -130,12 +130,12 @@ class S3ArchiverTask(SinkTask):
     def close(self, partitions: Collection[TopicPartition]) -> None:
         """Forget these partitions. Aborts nothing: a noted upload may have been committed.
 
-        Nor is a part waited for that is still on its way: nobody counts on it.
+        Nor does it wait for parts on their way: no commit covers them.
         """
         for partition in partitions:
             writer = self._writers.pop(partition, None)
             if writer is not None:
-                writer.give_up()
+                writer.abandon()
 
     def stop(self) -> None:
         """Forget everything. The client stays with the process, whose next task will want it."""
@@ -154,20 +154,72 @@ class S3ArchiverTask(SinkTask):
             for upload in uploads:
                 upload.noted()
 
-    def _patience(self, writers: Collection[PartitionWriter]) -> Patience:
-        """How long a commit may go on trying: half of what there is, since the commit comes after it."""
-        config = self._config
-        limits = [config.graceful_timeout_ms / 2000]
+    def _budget(self, writers: Collection[PartitionWriter]) -> float:
+        """Seconds that a commit may go on trying: half of what there is, since the commit comes after it."""
+        if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
+            return 0  # put has just tried for as long as it may
+        config, left = self._config, self.context.deadline()
+        limits = [config.graceful_timeout_ms / 2000, _PATIENCE if left is None else left / 2]
         if config.errors_retry_timeout >= 0:
             limits.append(config.errors_retry_timeout / 1000)
-        left = self.context.deadline()
-        if left is not None:
-            limits.append(left / 2)
-        else:
-            limits.append(_PATIENCE)
-        if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
-            limits.append(0)  # put has just tried for as long as it may
-        return Patience(min(limits), config.s3_retry_backoff_ms / 1000, self._clock, self._sleep)
+        return min(limits)
+
+    def _send(
+        self, writers: Mapping[TopicPartition, PartitionWriter], budget: float
+    ) -> dict[TopicPartition, Exception]:
+        """Send everything sealed, in rounds: those that failed passingly again in the next.
+
+        Args:
+            budget: seconds after which no further round begins.
+
+        Returns:
+            The partitions that could not be sent, each with the reason.
+
+        Raises:
+            FencedException: a newer generation owns these partitions.
+        """
+        failures: dict[TopicPartition, Exception] = {}
+        waiting = writers
+        deadline = self._clock() + budget
+        delay = self._config.s3_retry_backoff_ms / 1000
+        while True:
+            problems = self._round(waiting)
+            passing = {p: error for p, error in problems.items() if isinstance(error, RetriableException)}
+            if not passing or self._clock() + delay > deadline:
+                return failures | problems
+            failures.update((p, error) for p, error in problems.items() if p not in passing)
+            for partition, error in passing.items():
+                log.info("%s: %s; tried again in %.1f s", partition, error, delay)
+            self._sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+            waiting = {partition: writers[partition] for partition in passing}
+
+    def _round(self, writers: Mapping[TopicPartition, PartitionWriter]) -> dict[TopicPartition, Exception]:
+        """Create what is not created, note all of it in one write, send it: the partitions that failed."""
+        problems: dict[TopicPartition, Exception] = {}
+        created: dict[TopicPartition, Sequence[Upload]] = {}
+        is_closing = self.context.is_closing()
+        for partition, writer in writers.items():
+            with _collected(partition, problems):
+                created[partition] = writer.prepare(is_closing=is_closing)
+        new = {partition: uploads for partition, uploads in created.items() if uploads}
+        if new:
+            self._note(new)
+        for partition in created:
+            with _collected(partition, problems):
+                writers[partition].send()
+        return problems
+
+
+@contextmanager
+def _collected(partition: TopicPartition, problems: dict[TopicPartition, Exception]) -> Iterator[None]:
+    """Keep what is raised inside: one partition's failure must not cost the others."""
+    try:
+        yield
+    except FencedException:
+        raise
+    except Exception as error:  # noqa: BLE001 - reported for the one partition it concerns
+        problems[partition] = error
 
 
 def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableException:

@@ -7,14 +7,15 @@ A full part travels while the next one is filled, one of an upload at a time: so
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk import ConnectException, Token
-from sinksdk.connectors.s3_archiver import crc
-from sinksdk.connectors.s3_archiver.client import S3, Location, Part
+from sinksdk.connectors.s3_archiver import crc, upload
+from sinksdk.connectors.s3_archiver.client import S3, Connect, Location, Part
 from sinksdk.connectors.s3_archiver.errors import (
     CONFLICT,
     NO_SUCH_UPLOAD,
@@ -24,6 +25,10 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Trouble,
 )
 from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool, PartRequest
+
+if TYPE_CHECKING:
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+
 
 MAX_PARTS: Final = 10_000
 """Most parts S3 allows in one upload."""
@@ -37,8 +42,7 @@ Chunk = bytes | bytearray | memoryview
 class UploadExpired(ConnectException):
     """A committed upload is gone and its object is not there: what the commit covers is not archived.
 
-    Attributes:
-        token: the token that cannot be published any more.
+    :attr:`token` cannot be published any more.
     """
 
     def __init__(self, message: str, token: Token) -> None:
@@ -59,45 +63,35 @@ class Upload:
     Begin with :meth:`create`, note the token durably, say :meth:`noted`, then :meth:`send`.
 
     Args:
-        s3: the endpoint.
-        location: where the object will appear.
         pool: has the buffers that parts are collected in, and sends them.
         nonce: a random text that no other upload has.
         metadata: object metadata besides the nonce, ASCII.
     """
 
+    # More than ten attributes: the object, the part that is filled, the one on its way, those that S3 has.
+
     def __init__(
         self, s3: S3, location: Location, pool: PartPool, nonce: str, metadata: Mapping[str, str]
     ) -> None:
         self._s3 = s3
-        self._location = location
+        self.location = location
         self._pool = pool
         self._buffer = pool.take()
         self._request: PartRequest | None = None
-        self._nonce = nonce
         self._metadata = {**metadata, NONCE: nonce}
         self._backlog: deque[memoryview] = deque()
         self._parts: list[Part] = []
         self._crc32 = 0
         self._id: str | None = None
-        self._is_noted = False
+        self.is_noted = False
+        """Whether a successor knows of it, so that it may hold data."""
         self.size = 0
         self.is_finished = False
-
-    @property
-    def location(self) -> Location:
-        """Where the object will appear."""
-        return self._location
 
     @property
     def is_created(self) -> bool:
         """Whether S3 knows of it."""
         return self._id is not None
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether a successor knows of it, so that it may hold data."""
-        return self._is_noted
 
     @property
     def has_full_part(self) -> bool:
@@ -118,13 +112,12 @@ class Upload:
     def token(self) -> Token:
         """What it takes to abort it; once finished, also to complete it."""
         if self._id is None:
-            message = f"the upload to {self._location} was not created yet"
-            raise ValueError(message)
+            raise ValueError(f"the upload to {self.location} was not created yet")
         data: dict[str, Any] = {
             "endpoint": self._s3.endpoint,
-            "bucket": self._location.bucket,
-            "key": self._location.key,
-            "nonce": self._nonce,
+            "bucket": self.location.bucket,
+            "key": self.location.key,
+            "nonce": self._metadata[NONCE],
         }
         if self.is_finished:
             data |= {
@@ -142,11 +135,11 @@ class Upload:
             S3Error: refused.
         """
         if self._id is None:
-            self._id = self._s3.create_upload(self._location, self._metadata)
+            self._id = self._s3.create_upload(self.location, self._metadata)
 
     def noted(self) -> None:
         """The token is durable: from now on data may be sent."""
-        self._is_noted = True
+        self.is_noted = True
 
     def write(self, data: Chunk) -> None:
         """Take bytes into memory. Never fails; what is beyond the part's end waits for :meth:`send`."""
@@ -161,7 +154,7 @@ class Upload:
         """Send what fills parts. After an error: call again, nothing is lost and nothing goes twice.
 
         Raises:
-            S3Trouble: try again later; a part that failed on its way is told of by the next call.
+            S3Trouble: try again later; the next call reports a part that failed on its way.
             S3Error: refused; the upload cannot be finished.
         """
         if self.has_failed_part:
@@ -205,16 +198,17 @@ class Upload:
         if self._request is not None:
             self._request.wait()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Nobody will finish it. A part on its way keeps its buffer until it has ended."""
         if self._request is not None:
-            self._request.is_given_up = True
+            self._request.is_abandoned = True
 
     def _send_part(self, *, is_last: bool) -> None:
         """Send the buffer beside, if it may be; the last one is sent by who collects it."""
-        if self._id is None or not self._is_noted:
-            message = f"the upload to {self._location} was not noted yet: its data could never be found again"
-            raise ValueError(message)
+        if self._id is None or not self.is_noted:
+            raise ValueError(
+                f"the upload to {self.location} was not noted yet: its data could never be found again"
+            )
         self._collect()
         buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
         self._request = PartRequest(buffer, partial(self._put, self._id, len(self._parts) + 1))
@@ -222,9 +216,7 @@ class Upload:
             self._collect()
 
     def _put(self, upload_id: str, number: int, buffer: PartBuffer) -> Part:
-        return self._s3.upload_part(
-            self._location, upload_id, number, buffer.body(), crc.encode(buffer.crc32)
-        )
+        return self._s3.upload_part(self.location, upload_id, number, buffer.body(), crc.encode(buffer.crc32))
 
     def _collect(self) -> None:
         """Wait for the part on its way, if there is one; it counts from now on."""
@@ -258,8 +250,9 @@ def complete(s3: S3, token: Token) -> None:
         if _is_there(s3, token):  # an earlier attempt took effect and its answer was lost
             return
         if error.code == PRECONDITION_FAILED:
-            message = f"{location_of(token)} vanished while it was being published"
-            raise S3Trouble(message, CONFLICT) from error
+            raise S3Trouble(
+                f"{location_of(token)} vanished while it was being published", CONFLICT
+            ) from error
         if error.code == NO_SUCH_UPLOAD:
             raise UploadExpired(_expired(token), token) from error
         # The store knows no conditions (501); we have just looked, which is the best it allows.
@@ -322,3 +315,67 @@ def abort(s3: S3, token: Token) -> None:
                 return
             raise
     # Some stores answer every abort with success: three of them are enough.
+
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Publishes and discards tokens, also of predecessors that wrote to another endpoint."""
+
+    def __init__(self, config: S3ArchiverConfig, connect: Connect) -> None:
+        self._config = config
+        self._connect = connect
+        self._clients: dict[str, S3] = {}
+
+    def publish(self, tokens: Sequence[Token]) -> None:
+        """Make each object visible. Idempotent.
+
+        Raises:
+            S3Trouble: try again later.
+            ForeignObject: somebody else's object is at a key.
+            UploadExpired: an upload is gone and its object is not there.
+            S3Error: refused.
+        """
+        for token in tokens:
+            s3 = self._client(token)
+            upload.complete(s3, token)
+            if self._config.s3_object_tagging:
+                self._tag(s3, token)
+
+    def discard(self, tokens: Sequence[Token]) -> None:
+        """Abort each upload. Idempotent. One that is refused (its bucket is gone) holds up no other one.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: some were refused, the others are aborted.
+        """
+        refused: S3Error | None = None
+        for token in tokens:
+            try:
+                upload.abort(self._client(token), token)
+            except S3Error as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def _client(self, token: Token) -> S3:
+        endpoint = token.data["endpoint"]
+        if endpoint not in self._clients:
+            self._clients[endpoint] = self._connect(self._config, endpoint)
+        return self._clients[endpoint]
+
+    def _tag(self, s3: S3, token: Token) -> None:
+        """Tag a visible object, as Confluent's sink does after its commit."""
+        tags = {
+            "startOffset": str(token.data["start"]),
+            "endOffset": str(token.data["end"] - 1),
+            "recordCount": str(token.data["records"]),
+        }
+        location = upload.location_of(token)
+        try:
+            s3.tag(location, self._config.tags() | tags)
+        except S3Error as error:
+            if self._config.s3_tagging_error == "fail":
+                raise
+            log.warning("%s is archived but not tagged: %s", location, error)

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import OffsetAndMetadata, RetriableException, SinkRecords, Token, TopicPartition
-from sinksdk.connectors.s3_archiver.chain import Archived
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory
+from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.upload import Upload
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,11 @@ class PartitionWriter:
     """Writes one topic partition's records into files.
 
     Args:
-        partition: which.
-        factory: begins files.
-        begin: see :data:`Begin`.
         committed: the partition's last commit.
         clock: seconds since the epoch.
     """
+
+    # Eleven attributes: the files in their three states, and what went wrong with a request.
 
     def __init__(
         self,
@@ -146,10 +145,10 @@ class PartitionWriter:
         for file in self._unfinished():
             file.upload.wait()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Nobody will put, or send, any more."""
         for file in self._unfinished():
-            file.upload.give_up()
+            file.upload.abandon()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from sinksdk.metrics.metric import (
     Kind,
     Metric,
     Sample,
+    Samples,
     Scrape,
     TaskView,
     all_tasks,
@@ -25,6 +26,7 @@ from sinksdk.metrics.metric import (
     of_source_task,
     of_task,
 )
+from sinksdk.support.measures import TaskMeasures, Timing
 
 WORKER: Final = "connect-worker-metrics"
 CONNECTORS: Final = "connector-metrics"
@@ -36,17 +38,39 @@ ERRORS: Final = "task-error-metrics"
 
 Value = Callable[[TaskView], float | None]
 
-_SAMPLES: Final = {SINK: of_sink_task, SOURCE: of_source_task}
-"""Of which tasks there are samples, by group; elsewhere of all."""
+
+def _of(
+    group: str, samples: Callable[[Value], Samples], otherwise: Kind = "gauge"
+) -> Callable[[str, str, str, Value], Metric]:
+    """Makes metrics of a group from attribute, unit, description and value; the name tells a counter."""
+
+    def metric(attribute: str, unit: str, description: str, value: Value) -> Metric:
+        kind: Kind = "counter" if attribute.endswith("-total") else otherwise
+        return Metric(group, attribute, kind, unit, description, TASK, samples(value))
+
+    return metric
 
 
-def _task(group: str, attribute: str, kind: Kind, unit: str, description: str, *, value: Value) -> Metric:
-    samples = _SAMPLES.get(group, of_task)(value)
-    return Metric(group, attribute, kind, unit, description, TASK, samples)
+_common, _error = _of(COMMON, of_task), _of(ERRORS, of_task, "untyped")
+_sink, _source = _of(SINK, of_sink_task), _of(SOURCE, of_source_task)
 
 
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000
+def _times(
+    metric: Callable[[str, str, str, Value], Metric],
+    what: str,
+    average: str,
+    longest: str,
+    timing: Callable[[TaskMeasures], Timing],
+) -> tuple[Metric, Metric]:
+    """Average and maximum of what took time, each with its description."""
+
+    def milliseconds(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1000
+
+    return (
+        metric(f"{what}-avg-time-ms", "ms", average, lambda v: milliseconds(timing(v.last).mean)),
+        metric(f"{what}-max-time-ms", "ms", longest, lambda v: milliseconds(timing(v.last).longest)),
+    )
 
 
 def _share(part: int, *, of: int) -> float | None:
@@ -154,336 +178,245 @@ CONNECT_METRICS: Final = (
         (*TASK, "status"),
         _task_status,
     ),
-    _task(
-        COMMON,
+    _common(
         "batch-size-avg",
-        "gauge",
         "records",
         "Records that a call of `put` was given, on average; of a source, those that a `poll` returned which "
         "returned any.",
-        value=_mean_batch,
+        _mean_batch,
     ),
-    _task(
-        COMMON,
+    _common(
         "batch-size-max",
-        "gauge",
         "records",
         "Most records that a call of `put` was given, or a `poll` has returned.",
-        value=lambda v: v.last.largest_batch,
+        lambda v: v.last.largest_batch,
     ),
-    _task(
-        COMMON,
-        "offset-commit-avg-time-ms",
-        "gauge",
-        "ms",
+    *_times(
+        _common,
+        "offset-commit",
         "What a commit took on average, from `pre_commit` until the store had it; of a source, what "
         "committing a transaction took.",
-        value=lambda v: _milliseconds(v.last.commits.mean),
-    ),
-    _task(
-        COMMON,
-        "offset-commit-max-time-ms",
-        "gauge",
-        "ms",
         "What the longest commit took.",
-        value=lambda v: _milliseconds(v.last.commits.longest),
+        lambda last: last.commits,
     ),
-    _task(
-        COMMON,
+    _common(
         "offset-commit-success-percentage",
-        "gauge",
         "share",
         "Share of the commits that did not fail, from 0 to 1 as in Connect; no value before the first.",
-        value=lambda v: _share(v.last.commits.count, of=_attempts(v)),
+        lambda v: _share(v.last.commits.count, of=_attempts(v)),
     ),
-    _task(
-        COMMON,
+    _common(
         "offset-commit-failure-percentage",
-        "gauge",
         "share",
         "Share of the commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
-        value=lambda v: _share(v.last.commit_failures, of=_attempts(v)),
+        lambda v: _share(v.last.commit_failures, of=_attempts(v)),
     ),
-    _task(
-        SINK,
+    _sink(
         "partition-count",
-        "gauge",
         "partitions",
         "Partitions the task works on; 0 while it is paused, stopped or FAILED.",
-        value=lambda v: len(v.partitions),
+        lambda v: len(v.partitions),
     ),
-    _task(
-        SINK,
-        "put-batch-avg-time-ms",
-        "gauge",
-        "ms",
+    *_times(
+        _sink,
+        "put-batch",
         "What a call of `put` that returned took on average.",
-        value=lambda v: _milliseconds(v.last.puts.mean),
-    ),
-    _task(
-        SINK,
-        "put-batch-max-time-ms",
-        "gauge",
-        "ms",
         "What the longest call of `put` took.",
-        value=lambda v: _milliseconds(v.last.puts.longest),
+        lambda last: last.puts,
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-read-total",
-        "counter",
         "records",
         "Records read for the task. What is read again after a failure is counted again.",
-        value=lambda v: v.total.records_read,
+        lambda v: v.total.records_read,
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-read-rate",
-        "gauge",
         "records/s",
         "Records the task accepted per second, in the last two seconds or so.",
-        value=lambda v: sum(p.rate for p in v.partitions),
+        lambda v: sum(p.rate for p in v.partitions),
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-send-total",
-        "counter",
         "records",
         "Records that `put` took: what was read, without what could not be converted.",
-        value=lambda v: v.total.records_sent,
+        lambda v: v.total.records_sent,
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-active-count",
-        "gauge",
         "records",
         "Records read and not committed, by the running task; 0 when it has ended.",
-        value=lambda v: v.last.active.now if v.partitions else 0,
+        lambda v: v.last.active.now if v.partitions else 0,
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-active-count-max",
-        "gauge",
         "records",
         "The most that this was.",
-        value=lambda v: v.last.active.largest,
+        lambda v: v.last.active.largest,
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-active-count-avg",
-        "gauge",
         "records",
         "What it was on average, looked at whenever a batch had come.",
-        value=lambda v: v.last.active.mean,
+        lambda v: v.last.active.mean,
     ),
-    _task(
-        SINK,
+    _sink(
         "sink-record-lag-max",
-        "gauge",
         "offsets",
         "The most that a partition was read beyond its commit. Documented by Connect, and not implemented "
         "there. What waits in the topic is `sinksdk_partition_lag`.",
-        value=_behind,
+        _behind,
     ),
-    _task(
-        SINK,
+    _sink(
         "offset-commit-seq-no",
-        "gauge",
         "commits",
         "Number of the last commit that was attempted.",
-        value=lambda v: v.total.commits.count + v.total.commit_failures,
+        lambda v: v.total.commits.count + v.total.commit_failures,
     ),
-    _task(
-        SINK,
+    _sink(
         "offset-commit-completion-total",
-        "counter",
         "commits",
         "Commits that did not fail. As in Connect, also those for which the task had nothing to commit.",
-        value=lambda v: v.total.commits.count,
+        lambda v: v.total.commits.count,
     ),
-    _task(
-        SOURCE,
+    _source(
         "source-record-poll-total",
-        "counter",
         "records",
         "Records that `poll` has returned. What is polled again after a failure is counted again.",
-        value=lambda v: v.total.source.records,
+        lambda v: v.total.source.records,
     ),
-    _task(
-        SOURCE,
+    _source(
         "source-record-write-total",
-        "counter",
         "records",
         "Records in transactions that are committed: each once, as its topic has it.",
-        value=lambda v: v.total.source.transactions.total,
+        lambda v: v.total.source.transactions.total,
     ),
-    _task(
-        SOURCE,
+    _source(
         "source-record-write-rate",
-        "gauge",
         "records/s",
         "Records committed per second, in the last two seconds or so.",
-        value=lambda v: v.task.source.rate if v.task is not None and v.task.source is not None else 0,
+        lambda v: v.task.source.rate if v.task is not None and v.task.source is not None else 0,
     ),
-    _task(
-        SOURCE,
-        "poll-batch-avg-time-ms",
-        "gauge",
-        "ms",
+    *_times(
+        _source,
+        "poll-batch",
         "What a call of `poll` that returned records took on average.",
-        value=lambda v: _milliseconds(v.last.source.polls.mean),
-    ),
-    _task(
-        SOURCE,
-        "poll-batch-max-time-ms",
-        "gauge",
-        "ms",
         "What the longest of them took.",
-        value=lambda v: _milliseconds(v.last.source.polls.longest),
+        lambda last: last.source.polls,
     ),
-    _task(
-        SOURCE,
+    _source(
         "source-record-active-count",
-        "gauge",
         "records",
         "Records polled and not committed, by the running task; 0 when it has ended.",
-        value=lambda v: v.last.active.now if v.is_active else 0,
+        lambda v: v.last.active.now if v.is_active else 0,
     ),
-    _task(
-        SOURCE,
+    _source(
         "source-record-active-count-max",
-        "gauge",
         "records",
         "The most that this was.",
-        value=lambda v: v.last.active.largest,
+        lambda v: v.last.active.largest,
     ),
-    _task(
-        SOURCE,
+    _source(
         "source-record-active-count-avg",
-        "gauge",
         "records",
         "What it was on average, looked at whenever `poll` had returned records.",
-        value=lambda v: v.last.active.mean,
+        lambda v: v.last.active.mean,
     ),
-    _task(
-        SOURCE,
+    _source(
         "transaction-size-avg",
-        "gauge",
         "records",
         "Records of a committed transaction, on average; no value before the first, here and below.",
-        value=lambda v: v.last.source.transactions.mean,
+        lambda v: v.last.source.transactions.mean,
     ),
-    _task(
-        SOURCE,
+    _source(
         "transaction-size-max",
-        "gauge",
         "records",
         "Records of the largest one.",
-        value=lambda v: v.last.source.transactions.largest if v.last.source.transactions.count else None,
+        lambda v: v.last.source.transactions.largest if v.last.source.transactions.count else None,
     ),
-    _task(
-        SOURCE,
+    _source(
         "transaction-size-min",
-        "gauge",
         "records",
         "Records of the smallest one.",
-        value=lambda v: v.last.source.transactions.smallest if v.last.source.transactions.count else None,
+        lambda v: v.last.source.transactions.smallest if v.last.source.transactions.count else None,
     ),
-    _task(
-        ERRORS,
+    _error(
         "total-record-failures",
-        "untyped",
         "failures",
         "Records that could not be converted or were reported, and attempts at a batch that raised; of a "
         "source, attempts at `poll` and at writing that may be made again.",
-        value=lambda v: v.total.errors.record_failures,
+        lambda v: v.total.errors.record_failures,
     ),
-    _task(
-        ERRORS,
+    _error(
         "total-record-errors",
-        "untyped",
         "failures",
         "Partitions that ended by a failure: of a record, a batch, a commit or `publish`; of a source, how "
         "often the task did. They come back in another generation.",
-        value=lambda v: v.total.errors.record_errors,
+        lambda v: v.total.errors.record_errors,
     ),
-    _task(
-        ERRORS,
+    _error(
         "total-records-skipped",
-        "untyped",
         "records",
         "Records that failed and were tolerated.",
-        value=lambda v: v.total.errors.records_skipped,
+        lambda v: v.total.errors.records_skipped,
     ),
-    _task(
-        ERRORS,
+    _error(
         "total-retries",
-        "untyped",
         "retries",
         "Attempts made again: at a batch, or at `publish`; of a source, at `poll`, or at writing.",
-        value=lambda v: v.total.errors.retries,
+        lambda v: v.total.errors.retries,
     ),
-    _task(
-        ERRORS,
+    _error(
         "total-errors-logged",
-        "untyped",
         "records",
         "Failed records that were logged (`errors.log.enable`).",
-        value=lambda v: v.total.errors.errors_logged,
+        lambda v: v.total.errors.errors_logged,
     ),
-    _task(
-        ERRORS,
+    _error(
         "deadletterqueue-produce-requests",
-        "untyped",
         "records",
         "Records given to the dead letters.",
-        value=lambda v: v.total.errors.dead_letters,
+        lambda v: v.total.errors.dead_letters,
     ),
-    _task(
-        ERRORS,
+    _error(
         "deadletterqueue-produce-failures",
-        "untyped",
         "records",
         "Those of them that could not be written.",
-        value=lambda v: v.total.errors.dead_letter_failures,
+        lambda v: v.total.errors.dead_letter_failures,
     ),
-    _task(
-        ERRORS,
+    _of(ERRORS, of_task)(
         "last-error-timestamp",
-        "gauge",
         "ms since the epoch",
         "When a record or an attempt failed last; 0 if none ever has.",
-        value=lambda v: (v.total.errors.last or 0.0) * 1000,
+        lambda v: (v.total.errors.last or 0.0) * 1000,
     ),
 )
 """In the order of the page that documents them."""
 
-_RATE = "`rate()` of the total says it."
-_RATIO = "The average of `status` over time says it; a task that is paused has ended."
-_LATE = "Commits wait for their answer: none ever comes too late."
-_RUN = "Starts are counted by no record of the store; a connector that cannot start has `status` failed."
+_STARTS = "Starts are counted by no record of the store; a connector that cannot start has `status` failed."
 _GROUP = "There is no group of workers. `sinksdk_connector_generation` counts what is assigned anew."
+_RATIO = "The average of `status` over time says it; a task that is paused has ended."
+_RATE = "`rate()` of the total says it."
+_LATE = "Commits wait for their answer: none ever comes too late."
 
 LEFT_OUT: Final = {
-    (WORKER, "connector-startup-attempts-total"): _RUN,
-    (WORKER, "connector-startup-success-total"): _RUN,
-    (WORKER, "connector-startup-success-percentage"): _RUN,
-    (WORKER, "connector-startup-failure-total"): _RUN,
-    (WORKER, "connector-startup-failure-percentage"): _RUN,
-    (WORKER, "task-startup-attempts-total"): _RUN,
-    (WORKER, "task-startup-success-total"): _RUN,
-    (WORKER, "task-startup-success-percentage"): _RUN,
-    (WORKER, "task-startup-failure-total"): _RUN,
-    (WORKER, "task-startup-failure-percentage"): _RUN,
+    **{
+        (WORKER, f"{what}-startup-{count}"): _STARTS
+        for what in ("connector", "task")
+        for count in (
+            *("attempts-total", "success-total", "success-percentage"),
+            *("failure-total", "failure-percentage"),
+        )
+    },
     (WORKER, "connector-destroyed-task-count"): "A task that is gone leaves nothing to count.",
-    (REBALANCES, "completed-rebalances-total"): _GROUP,
-    (REBALANCES, "connect-protocol"): _GROUP,
-    (REBALANCES, "epoch"): _GROUP,
-    (REBALANCES, "leader-name"): _GROUP,
-    (REBALANCES, "rebalance-avg-time-ms"): _GROUP,
-    (REBALANCES, "rebalance-max-time-ms"): _GROUP,
-    (REBALANCES, "rebalancing"): _GROUP,
-    (REBALANCES, "time-since-last-rebalance-ms"): _GROUP,
+    **{
+        (REBALANCES, attribute): _GROUP
+        for attribute in (
+            *("completed-rebalances-total", "connect-protocol", "epoch", "leader-name"),
+            *("rebalance-avg-time-ms", "rebalance-max-time-ms", "rebalancing"),
+            "time-since-last-rebalance-ms",
+        )
+    },
     (CONNECTORS, "connector-version"): "The server does not load the class. `GET /connector-plugins` has it.",
     (COMMON, "running-ratio"): _RATIO,
     (COMMON, "pause-ratio"): _RATIO,

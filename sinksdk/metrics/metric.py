@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
     Args:
         labels: in the order of the metric's.
-        value: the number; of a summary, the sum.
+        value: of a summary, the sum.
         calls: of a summary, how many values the sum has.
     """
 
@@ -35,9 +35,8 @@ class Scrape:
     """What is known of all connectors at one moment.
 
     Args:
-        connectors: those that could be read.
-        unreadable: names of those whose records are damaged.
-        places: of the Spark of the process that is asked, once that runs one.
+        unreadable: names of connectors whose records are damaged.
+        places: of this process's Spark; None while it runs none.
     """
 
     connectors: Sequence[ConnectorInfo]
@@ -45,14 +44,16 @@ class Scrape:
     places: Places | None = None
 
 
+Samples = Callable[[Scrape], Iterable[Sample]]
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric.
 
     Args:
-        group: Connect's group (the ``type`` of its MBean), or of sinksdk's own metrics what they tell of.
+        group: Connect's group (the ``type`` of its MBean), or one of :data:`OWN_GROUPS`.
         attribute: its name in that group.
-        kind: Prometheus's type.
     """
 
     group: str
@@ -61,7 +62,7 @@ class Metric:
     unit: str
     description: str
     labels: tuple[str, ...]
-    samples: Callable[[Scrape], Iterable[Sample]]
+    samples: Samples
 
     @property
     def prometheus_name(self) -> str:
@@ -71,7 +72,7 @@ class Metric:
 
 
 OWN_GROUPS = ("connector", "task", "partition", "spark")
-"""What sinksdk's own metrics tell of."""
+"""Groups of metrics that Kafka Connect does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class TaskView:
     """All that is known of one task number.
 
     Args:
-        total: what it has measured in all generations.
-        last: what it has measured in the newest one it took part in.
+        total: measures of all generations.
+        last: measures of the newest generation that it took part in.
         task: what it does in the newest generation; None if that has no such task.
     """
 
@@ -99,7 +100,7 @@ class TaskView:
 
     @property
     def is_source(self) -> bool:
-        """Whether it is a source's."""
+        """Whether the connector is a source."""
         return self.connector.type == "source"
 
     @property
@@ -109,18 +110,8 @@ class TaskView:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Whose task it is, and which."""
+        """Values of :data:`TASK`."""
         return self.connector.name, str(self.number)
-
-
-def tasks_of(connector: ConnectorInfo) -> Iterator[TaskView]:
-    """Every task number that the connector has, or ever had."""
-    tasks = {task.number: task for task in connector.tasks}
-    measured = {row.task: row for row in connector.measures}
-    for number in sorted({*tasks, *measured}):
-        row = measured.get(number)
-        total, last = (row.total, row.last) if row else (NOTHING, NOTHING)
-        yield TaskView(connector, number, total, last, tasks.get(number))
 
 
 # -- metrics by what has a value of them -------------------------------------------------------------
@@ -130,12 +121,12 @@ TASK = ("connector", "task")
 PARTITION = ("connector", "topic", "partition")
 
 
-def of_connector(value: Callable[[ConnectorInfo], float]) -> Callable[[Scrape], Iterator[Sample]]:
+def of_connector(value: Callable[[ConnectorInfo], float]) -> Samples:
     """A value for each connector."""
     return lambda scrape: (Sample((info.name,), value(info)) for info in scrape.connectors)
 
 
-def of_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+def of_task(value: Callable[[TaskView], float | None]) -> Samples:
     """A value for each task; none where it is None."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
@@ -146,17 +137,17 @@ def of_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Ite
     return samples
 
 
-def of_sink_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+def of_sink_task(value: Callable[[TaskView], float | None]) -> Samples:
     """A value for each task of a sink; none where it is None."""
     return of_task(lambda view: None if view.is_source else value(view))
 
 
-def of_source_task(value: Callable[[TaskView], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+def of_source_task(value: Callable[[TaskView], float | None]) -> Samples:
     """A value for each task of a source; none where it is None."""
     return of_task(lambda view: value(view) if view.is_source else None)
 
 
-def of_partition(value: Callable[[PartitionInfo], float | None]) -> Callable[[Scrape], Iterator[Sample]]:
+def of_partition(value: Callable[[PartitionInfo], float | None]) -> Samples:
     """A value for each partition; none where it is None."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
@@ -168,15 +159,21 @@ def of_partition(value: Callable[[PartitionInfo], float | None]) -> Callable[[Sc
 
 
 def all_tasks(scrape: Scrape) -> Iterator[TaskView]:
-    """Every task of every connector."""
-    return (view for connector in scrape.connectors for view in tasks_of(connector))
+    """Every task number that a connector has, or ever had."""
+    for connector in scrape.connectors:
+        tasks = {task.number: task for task in connector.tasks}
+        measured = {row.task: row for row in connector.measures}
+        for number in sorted({*tasks, *measured}):
+            row = measured.get(number)
+            total, last = (row.total, row.last) if row else (NOTHING, NOTHING)
+            yield TaskView(connector, number, total, last, tasks.get(number))
 
 
 def all_partitions(scrape: Scrape) -> Iterator[tuple[ConnectorInfo, PartitionInfo]]:
-    """Every partition of every connector."""
+    """Partitions of all connectors."""
     return ((connector, info) for connector in scrape.connectors for info in connector.partitions)
 
 
 def partition_labels(connector: ConnectorInfo, info: PartitionInfo) -> tuple[str, ...]:
-    """Whose partition it is, and which."""
+    """Values of :data:`PARTITION`."""
     return connector.name, info.partition.topic, str(info.partition.partition)

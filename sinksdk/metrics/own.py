@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from sinksdk.control.shown import ConnectorInfo, PartitionInfo
 from sinksdk.metrics.metric import (
     CONNECTOR,
     PARTITION,
     TASK,
     Metric,
     Sample,
+    Samples,
     Scrape,
     TaskView,
     all_partitions,
@@ -28,7 +30,7 @@ from sinksdk.support.measures import TaskMeasures, Timing
 
 def _timing(
     which: Callable[[TaskMeasures], Timing], *, is_had_by: Callable[[TaskView], bool] = lambda _: True
-) -> Callable[[Scrape], Iterator[Sample]]:
+) -> Samples:
     """Number and sum of all generations' calls, of the tasks that have such calls."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
@@ -39,7 +41,7 @@ def _timing(
     return samples
 
 
-def _by_phase(which: Callable[[TaskMeasures], Mapping[str, float]]) -> Callable[[Scrape], Iterator[Sample]]:
+def _by_phase(which: Callable[[TaskMeasures], Mapping[str, float]]) -> Samples:
     def samples(scrape: Scrape) -> Iterator[Sample]:
         for view in all_tasks(scrape):
             for phase, seconds in which(view.total).items():
@@ -70,14 +72,30 @@ def _places(scrape: Scrape) -> Iterator[Sample]:
         yield Sample((), scrape.places.total)
 
 
-def _held(value: Callable[[Held], float]) -> Callable[[Scrape], Iterator[Sample]]:
-    """A value for each connector that has a generation at Spark."""
+def _connector(
+    attribute: str, unit: str, description: str, value: Callable[[ConnectorInfo], float]
+) -> Metric:
+    return Metric("connector", attribute, "gauge", unit, description, CONNECTOR, of_connector(value))
+
+
+def _partition(
+    attribute: str, unit: str, description: str, value: Callable[[PartitionInfo], float | None]
+) -> Metric:
+    return Metric("partition", attribute, "gauge", unit, description, PARTITION, of_partition(value))
+
+
+def _task(attribute: str, unit: str, description: str, samples: Samples) -> Metric:
+    return Metric("task", attribute, "counter", unit, description, TASK, samples)
+
+
+def _spark(attribute: str, unit: str, description: str, value: Callable[[Held], float]) -> Metric:
+    """Of each connector that has a generation at Spark."""
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
         if scrape.places is not None:
             yield from (Sample((name,), value(held)) for name, held in sorted(scrape.places.held.items()))
 
-    return samples
+    return Metric("spark", attribute, "gauge", unit, description, CONNECTOR, samples)
 
 
 OWN_METRICS: Final = (
@@ -90,41 +108,24 @@ OWN_METRICS: Final = (
         CONNECTOR,
         _readable,
     ),
-    Metric(
-        "connector",
+    _connector(
         "driven",
-        "gauge",
         "1",
         "1 while a driver is heard of that runs the connector, or watches over it.",
-        CONNECTOR,
-        of_connector(lambda info: bool(info.driver)),
+        lambda info: bool(info.driver),
     ),
-    Metric(
-        "connector",
-        "generation",
-        "gauge",
-        "generations",
-        "Number of the newest generation.",
-        CONNECTOR,
-        of_connector(lambda info: info.generation),
-    ),
-    Metric(
-        "connector",
+    _connector("generation", "generations", "Number of the newest generation.", lambda info: info.generation),
+    _connector(
         "missing_topics",
-        "gauge",
         "topics",
         "Subscribed topics that are certainly not in the source.",
-        CONNECTOR,
-        of_connector(lambda info: len(info.missing_topics)),
+        lambda info: len(info.missing_topics),
     ),
-    Metric(
-        "connector",
+    _connector(
         "unavailable_partitions",
-        "gauge",
         "partitions",
         "Partitions without a leader: they are left out until they have one.",
-        CONNECTOR,
-        of_connector(lambda info: info.unavailable_count),
+        lambda info: info.unavailable_count,
     ),
     Metric(
         "connector",
@@ -136,61 +137,35 @@ OWN_METRICS: Final = (
         CONNECTOR,
         _last_commits,
     ),
-    Metric(
-        "partition",
+    _partition(
         "committed_offset",
-        "gauge",
         "offset",
         "Next offset to read after the last commit; no value before the first.",
-        PARTITION,
-        of_partition(lambda info: info.committed),
+        lambda info: info.committed,
     ),
-    Metric(
-        "partition",
-        "end_offset",
-        "gauge",
-        "offset",
-        "Where the source ended when it was last asked.",
-        PARTITION,
-        of_partition(lambda info: info.end),
+    _partition(
+        "end_offset", "offset", "Where the source ended when it was last asked.", lambda info: info.end
     ),
-    Metric(
-        "partition",
-        "lag",
-        "gauge",
-        "offsets",
-        "What is there and not committed: end − committed.",
-        PARTITION,
-        of_partition(lambda info: info.lag),
-    ),
-    Metric(
-        "partition",
+    _partition("lag", "offsets", "What is there and not committed: end − committed.", lambda info: info.lag),
+    _partition(
         "last_commit_timestamp_seconds",
-        "gauge",
         "s",
         "When a commit of it was last seen, in seconds since the epoch; no value before the first.",
-        PARTITION,
-        of_partition(lambda info: info.committed_at),
+        lambda info: info.committed_at,
     ),
-    Metric(
-        "partition",
+    _partition(
         "failures",
-        "gauge",
         "failures",
         "How often in a row the partition has failed; 0 again once it does not.",
-        PARTITION,
-        of_partition(lambda info: info.failures),
+        lambda info: info.failures,
     ),
-    Metric(
-        "partition",
+    _partition(
         "next_attempt_timestamp_seconds",
-        "gauge",
         "s",
         "When a partition that only waits to be tried again is opened for it, in seconds since the epoch: "
         "what it writes to has asked for patience, or is away. It holds no place meanwhile. No value while "
         "nothing is waited for.",
-        PARTITION,
-        of_partition(lambda info: info.waiting.next_attempt if info.waiting else None),
+        lambda info: info.waiting.next_attempt if info.waiting else None,
     ),
     Metric(
         "partition",
@@ -211,22 +186,16 @@ OWN_METRICS: Final = (
         TASK,
         _timing(lambda measures: measures.source.polls, is_had_by=lambda view: view.is_source),
     ),
-    Metric(
-        "task",
+    _task(
         "transactions_total",
-        "counter",
         "transactions",
         "Transactions that a source's task has committed.",
-        TASK,
         of_source_task(lambda view: view.total.source.transactions.count),
     ),
-    Metric(
-        "task",
+    _task(
         "transaction_aborts_total",
-        "counter",
         "transactions",
         "Transactions that a source's task has asked to abort.",
-        TASK,
         of_source_task(lambda view: view.total.source.aborts),
     ),
     Metric(
@@ -248,22 +217,16 @@ OWN_METRICS: Final = (
         TASK,
         _timing(lambda measures: measures.commits),
     ),
-    Metric(
-        "task",
+    _task(
         "commit_writes_total",
-        "counter",
         "writes",
         "Commits that were written to the store.",
-        TASK,
         of_sink_task(lambda view: view.total.commit_writes),
     ),
-    Metric(
-        "task",
+    _task(
         "commit_failures_total",
-        "counter",
         "commits",
         "Commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
-        TASK,
         of_task(lambda view: view.total.commit_failures),
     ),
     Metric(
@@ -276,13 +239,10 @@ OWN_METRICS: Final = (
         (*TASK, "phase"),
         _by_phase(lambda measures: measures.seconds),
     ),
-    Metric(
-        "task",
+    _task(
         "closings_total",
-        "counter",
         "closings",
         "How often closing was asked for from outside: a rebalance, a pause, a stop. Of sinks only.",
-        TASK,
         of_sink_task(lambda view: view.total.closings),
     ),
     Metric(
@@ -303,32 +263,23 @@ OWN_METRICS: Final = (
         (),
         _places,
     ),
-    Metric(
-        "spark",
+    _spark(
         "places_held",
-        "gauge",
         "tasks",
         "How many of them the connector's tasks hold; no value while it has no generation.",
-        CONNECTOR,
-        _held(lambda held: held.running),
+        lambda held: held.running,
     ),
-    Metric(
-        "spark",
+    _spark(
         "place_held_seconds",
-        "gauge",
         "s",
         "For how long the connector's generation has held a place, from the first of its tasks on.",
-        CONNECTOR,
-        _held(lambda held: held.longest),
+        lambda held: held.longest,
     ),
-    Metric(
-        "spark",
+    _spark(
         "tasks_waiting",
-        "gauge",
         "tasks",
         "Tasks of the connector's generation that wait for a place.",
-        CONNECTOR,
-        _held(lambda held: held.waiting),
+        lambda held: held.waiting,
     ),
 )
 """In the order of the page that documents them."""

@@ -27,50 +27,33 @@ from sinksdk.spark.places import Places
 log = logging.getLogger(__name__)
 
 METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
-"""All there are."""
-
-
-def scrape(herder: Herder, places: Places | None = None) -> Scrape:
-    """Read what is known of all connectors: once each, whatever they are asked for.
-
-    Raises:
-        StoreUnavailable: the store does not answer.
-    """
-    unreadable = []
-
-    def leave_out(name: str, error: ConnectException) -> None:
-        log.warning("connector %s has no metrics: %s", name, error)
-        unreadable.append(name)
-
-    return Scrape(herder.infos(leave_out), unreadable, places)
 
 
 class StoreCollector(Collector):
-    """Reads the store whenever Prometheus asks; nothing is kept in between.
+    """Reads the store, each connector once, whenever Prometheus asks; nothing is kept in between."""
 
-    Args:
-        places: of this process's Spark, if it runs one.
-    """
-
-    def __init__(self, herder: Herder, places: Places | None = None) -> None:
+    def __init__(self, herder: Herder, places: Places | None) -> None:
         self._herder = herder
         self._places = places
 
     def collect(self) -> Iterator[Family]:
         """Every metric with its samples. Raises StoreUnavailable."""
-        now = scrape(self._herder, self._places)
+        unreadable = []
+
+        def leave_out(name: str, error: ConnectException) -> None:
+            log.warning("connector %s has no metrics: %s", name, error)
+            unreadable.append(name)
+
+        now = Scrape(self._herder.infos(leave_out), unreadable, self._places)
         return (_family(metric, now) for metric in METRICS)
 
 
 def exposition(herder: Herder, accept: str, places: Places | None = None) -> tuple[bytes, str]:
-    """What is answered to Prometheus.
+    """Body and content type of the answer to Prometheus.
 
     Args:
         accept: the request's ``Accept`` header: which of Prometheus's formats it reads.
         places: of this process's Spark, if it runs one.
-
-    Returns:
-        Body and content type.
 
     Raises:
         StoreUnavailable: the store does not answer.
@@ -89,7 +72,6 @@ _FAMILIES: Final[dict[Kind, type[CounterMetricFamily | GaugeMetricFamily | Unkno
 
 
 def _family(metric: Metric, now: Scrape) -> Family:
-    """A metric with its samples."""
     name, text = metric.prometheus_name, metric.description.replace("`", "")
     if metric.kind == "summary":
         summary = SummaryMetricFamily(name, text, labels=metric.labels)

@@ -18,18 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.testing.check import SinkOptions, check_machine, check_sink, replay, sink_machine
-from sinksdk.testing.clock import ManualClock
-from sinksdk.testing.commits import MemoryCommitLog
-from sinksdk.testing.context import FakeContext
+from sinksdk.testing.check import Report, SinkOptions, check_machine, check_sink, replay, sink_machine
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, SinkContractError, SourceContractError
-from sinksdk.testing.destination import MemoryDestination
-from sinksdk.testing.faults import Crash, Fault, FaultKind, FaultPlan
+from sinksdk.testing.doubles import FakeContext, MemoryCommitLog, MemoryDestination, MemoryOrigin
+from sinksdk.testing.faults import Crash, Fault, FaultKind, FaultPlan, ManualClock
 from sinksdk.testing.harness import Call, SinkTaskHarness
-from sinksdk.testing.report import Report
-from sinksdk.testing.source_kit.check import SourceOptions, check_source, replay_source
-from sinksdk.testing.source_kit.origin import MemoryOrigin
-from sinksdk.testing.source_kit.report import SourceReport
+from sinksdk.testing.source_kit.check import SourceOptions, SourceReport, check_source, replay_source
 from sinksdk.testing.source_kit.subject import SourceCapabilities
 from sinksdk.testing.trial import Trial
 
@@ -74,5 +68,4 @@ def __getattr__(name: str) -> Any:
         from sinksdk.testing.machine import SinkTaskMachine  # noqa: PLC0415 - it needs Hypothesis
 
         return SinkTaskMachine
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

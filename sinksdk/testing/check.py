@@ -5,17 +5,24 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from sinksdk.records import SinkRecord, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing.contract import Capabilities, KitError, Row, SinkContractError, Step, Subject
+from sinksdk.testing.contract import (
+    Capabilities,
+    Guarantee,
+    KitError,
+    Row,
+    SinkContractError,
+    Step,
+    Subject,
+    quiet,
+    shorten,
+)
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
-from sinksdk.testing.quiet import quiet
-from sinksdk.testing.report import Report
-from sinksdk.testing.shorten import shorten
-from sinksdk.testing.sweep import run
 from sinksdk.testing.trial import Trial
 
 if TYPE_CHECKING:
@@ -23,8 +30,59 @@ if TYPE_CHECKING:
 
     from sinksdk.testing.machine import SinkTaskMachine
 
-_ENOUGH_CASES = 200
-"""From so many cases on, every fault must have been met now and then."""
+
+_MEANINGS = {
+    Guarantee.AT_LEAST_ONCE: "nothing was lost",
+    Guarantee.EFFECTIVELY_ONCE: "nothing was lost, nothing was seen twice",
+    Guarantee.EXACTLY_ONCE: "nothing was lost, nothing was seen twice or before its commit",
+}
+_ENOUGH_CASES = 200  # with so many, every fault must have been met now and then
+_NOT_FAULTS = ("cases", "steps", "destination operations", "duplicates seen", "leftovers looked at")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run in which the sink kept its promise. Its text says what was shown.
+
+    Args:
+        exercised: how often each step was done and each fault was met.
+    """
+
+    capabilities: Capabilities
+    exercised: Counter[str]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """How often readers see a record."""
+        return self.capabilities.guarantee
+
+    @property
+    def cases(self) -> int:
+        """How many schedules were tried."""
+        return self.exercised["cases"]
+
+    def __str__(self) -> str:
+        promise, counts = self.capabilities, self.exercised
+        shown = [f"{self.guarantee}: {_MEANINGS[self.guarantee]}"]
+        if promise.ordered:
+            shown.append("ordered: each partition was read back in the order of its offsets")
+        if promise.dead_letters:
+            shown.append("dead letters: what could not be delivered was reported before it was committed")
+        if promise.commits_on_close:
+            shown.append("commit on close: no closing commit kept anything back")
+        lines = [f"shown in {self.cases:,} cases of {counts['steps']:,} steps in all:"]
+        lines += [f"  {what}" for what in shown]
+        if promise.guarantee is Guarantee.AT_LEAST_ONCE:
+            lines.append(f"  duplicates seen: {counts['duplicates seen']:,}")
+        if not counts["leftovers looked at"]:
+            lines.append(
+                "  not looked at: leftovers; `leftovers` says how to find what nobody will ever discard"
+            )
+        lines.append("met on the way:")
+        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_FAULTS]
+        if not counts["destination operations"]:
+            lines.append("  the destination asks no fault plan: nothing ever went wrong inside of it")
+        return "\n".join(lines)
 
 
 class SinkOptions(TypedDict, total=False):
@@ -111,21 +169,36 @@ def sink_machine(
 
 def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settings | None = None) -> Report:
     """Run a machine as :func:`check_sink` does. Raises what that raises."""
-    from sinksdk.testing.machine import explore  # noqa: PLC0415 - as above
-
     machine.exercised.clear()
     with quiet():
-        try:
-            _see_something(machine.subject)
-        except SinkContractError as failure:
-            raise shorten(failure, partial(run, machine.subject)) from None
-        machine.exercised.clear()
-        explore(machine, settings)
+        failure = _first_failure(machine, settings)
+        if failure is not None:
+            raise shorten(failure, partial(_play, machine.subject))
     report = Report(machine.subject.capabilities, machine.exercised)
     if report.cases >= _ENOUGH_CASES:
         _insist_on_faults(report)
     sys.stdout.write(f"{report}\n")
     return report
+
+
+def _first_failure(
+    machine: type[SinkTaskMachine], chosen: hypothesis.settings | None
+) -> SinkContractError | None:
+    """Without any fault, then one fault at a time (which needs no luck), then steps in random order."""
+    from sinksdk.testing.machine import explore, generating  # noqa: PLC0415 - as above
+
+    subject, settings = machine.subject, generating(chosen)
+    try:
+        _see_something(subject)
+    except SinkContractError as found:
+        return found
+    schedules = _sweep(subject)
+    count = min(settings.max_examples, len(schedules))
+    for number in range(count):  # evenly chosen
+        failure = _play(subject, schedules[number * len(schedules) // count], machine.exercised)
+        if failure is not None:
+            return failure
+    return explore(machine, settings)
 
 
 def replay(
@@ -139,29 +212,73 @@ def replay(
 
     Args:
         schedule: steps, as printed with the failure.
-        make_task: as for :func:`check_sink`.
-        read_back: as for :func:`check_sink`.
+        make_task, read_back, options: as for :func:`check_sink`.
 
     Raises:
         SinkContractError: the sink still does not keep its promise.
     """
     with quiet():
-        trial = Trial(Subject(make_task, read_back, **options))
-        for step in schedule:
+        failure = _play(Subject(make_task, read_back, **options), list(schedule))
+    if failure is not None:
+        raise failure
+
+
+_SMALL_RUN: Final[Sequence[Step]] = (
+    *(("deliver", 0, 2), ("deliver", 1, 3), ("commit",), ("deliver", 0, 3), ("revoke", 0)),
+    *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1), ("deliver", 2, 5)),
+)
+_MISHAPS: Final[Sequence[Step]] = (("crash",), ("fence",), ("lose", 0), ("lose", 1))
+
+
+def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
+    """The small run with one mishap between its steps, or one fault at one of its operations."""
+    trial = Trial(subject)
+    try:
+        before = Counter(trial.faults.asked)
+        for step in _SMALL_RUN:
+            trial.step(*step)
+        operations = trial.faults.asked - before
+    finally:
+        trial.end()
+    mishaps = [
+        (*_SMALL_RUN[:at], mishap, *_SMALL_RUN[at:])
+        for at in range(1, len(_SMALL_RUN) + 1)
+        for mishap in _MISHAPS
+    ]
+    faults = [
+        (("fault", where, at, kind.value), *_SMALL_RUN)
+        for where, kinds in POSSIBLE.items()
+        for at in range(operations[where])
+        for kind in kinds
+    ]
+    return [*mishaps, *faults]
+
+
+def _play(
+    subject: Subject[Any], steps: Sequence[Step], exercised: Counter[str] | None = None
+) -> SinkContractError | None:
+    """Do the steps; return the sink's failure."""
+    trial = Trial(subject, exercised)
+    try:
+        for step in steps:
             trial.step(*step)
         trial.finish()
+    except SinkContractError as error:
+        return error
+    finally:
+        trial.end()
+    return None
 
 
 def _see_something(subject: Subject[Any]) -> None:
     """Before anything goes wrong: what is written must be seen, and nothing else."""
-    trial = Trial(subject, Counter())
+    trial = Trial(subject)
     before = list(subject.read_back(trial.destination))
     if before:
-        message = (
+        raise KitError(
             f"read_back sees {before[:3]} in a destination that nothing was written to: let `destination` "
             f"make a new, empty one at every call, and let read_back look at nothing else"
         )
-        raise KitError(message)
     try:
         for step in (("deliver", 0, 3), ("commit",), ("deliver", 1, 2), ("rebalance",)):
             trial.step(*step)
@@ -198,8 +315,7 @@ def _insist_on_faults(report: Report) -> None:
         if report.exercised[f"{where}: {kind}"] < report.cases // 100
     ]
     if rare:
-        message = (
+        raise KitError(
             f"{report.cases} cases hardly ever met these faults, so they show little: {', '.join(rare)}; "
             f"try more cases with settings=settings(max_examples=…)"
         )
-        raise KitError(message)

@@ -1,9 +1,14 @@
-"""What an author declares of a sink, and what the kit says when it is not so."""
+"""What an author declares of a sink, and what both kits say when a connector does not keep its promise."""
 
 from __future__ import annotations
 
+import gc
+import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -13,16 +18,21 @@ from sinksdk.engine import EngineOptions
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.records import SinkRecord, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing.destination import MemoryDestination
+from sinksdk.testing.doubles import MemoryDestination
 from sinksdk.testing.faults import FaultPlan
 
 D = TypeVar("D")
 
 Row = tuple[Any, ...]
-"""What ``read_back`` says of one record: topic, partition, offset and, if it likes, the value."""
+"""One record as ``read_back`` gives it: topic, partition, offset and, optionally, the value."""
 
 Step = tuple[Any, ...]
 """One step of a schedule: its name and its arguments, as ``("deliver", 0, 2)``."""
+
+
+def ordinal(at: int) -> str:
+    """Which operation a story means: the next one after ``at`` others."""
+    return ("next", "second next", "third next")[at] if at <= 2 else f"{at + 1}th next"  # noqa: PLR2004
 
 
 class Guarantee(StrEnum):
@@ -56,7 +66,7 @@ class Capabilities:
 
 
 class KitError(Exception):
-    """The kit cannot judge: it is used in a way that would make every connector pass. Says what to do."""
+    """The kit is used in a way that would make every connector pass. Says what to do."""
 
 
 class ContractError(AssertionError):
@@ -64,11 +74,10 @@ class ContractError(AssertionError):
 
     Args:
         story: what happened until then, sentence by sentence.
-        steps: the same, to be replayed.
+        steps: the same, for the function that :attr:`replayed_by` names.
     """
 
     replayed_by: ClassVar[str] = "replay"
-    """Name of the function that does the steps again."""
 
     def __init__(self, problem: str, story: Sequence[str], steps: Sequence[Step]) -> None:
         self.problem = problem
@@ -95,7 +104,7 @@ class SourceContractError(ContractError):
 
 
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))
-"""Some may be revoked while others are kept; and a number alone says not which partition it is."""
+"""Of two topics, so that a number alone does not name a partition."""
 
 POISON = b"\xff is no JSON"
 """Value of a record that cannot be delivered."""
@@ -118,14 +127,8 @@ def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
     )
 
 
-def no_leftovers(destination: Any) -> Iterable[str]:
-    """Ask the destination, if it can tell."""
-    ask: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)
-    return ask() if callable(ask) else ()
-
-
 def keep(_: Any) -> None:
-    """Leave the destination to itself."""
+    """The default of ``clean_up``."""
 
 
 @dataclass(frozen=True)
@@ -140,21 +143,82 @@ class Subject(Generic[D]):
     partitions: Sequence[TopicPartition] = PARTITIONS
     record: Callable[[TopicPartition, int], SinkRecord] = json_record
     poison: bytes = POISON
-    leftovers: Callable[[D], Iterable[str]] = no_leftovers
+    leftovers: Callable[[D], Iterable[str]] | None = None
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
 
-    def tells_leftovers(self, destination: D) -> bool:
-        """Whether there is a way to see what is left over at a destination."""
-        return self.leftovers is not no_leftovers or callable(getattr(destination, "leftovers", None))
+    def leftovers_of(self, destination: D) -> list[str] | None:
+        """What a destination holds that no reader will ever see; None if nothing tells."""
+        if self.leftovers is not None:
+            return list(self.leftovers(destination))
+        ask: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)
+        return list(ask()) if callable(ask) else None
 
     def config_for(self, destination: D) -> Any:
-        """The configuration of a case: ``config``, or what it makes of the destination."""
+        """``config``, or what it makes of the destination."""
         is_maker = callable(self.config) and not isinstance(self.config, ConnectorConfig)
         return self.config(destination) if is_maker else self.config
 
     def options(self, config: Any) -> EngineOptions:
-        """How the engine behaves: as configured, and patient for two seconds where nothing is."""
+        """The engine's options: the configured ones, else with two seconds for retries."""
         configured = isinstance(config, ConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         return replace(options, tolerate_errors=True) if self.capabilities.dead_letters else options
+
+
+E = TypeVar("E", bound=ContractError)
+
+_MOST_REPLAYS = 2_000
+
+
+def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
+    """The failure of a shorter schedule: none of its steps can be left out or made smaller.
+
+    Args:
+        run: replays a schedule; returns its failure. Called at most 2,000 times.
+    """
+    replays_left = _MOST_REPLAYS
+    simpler: E | None = failure
+    while simpler is not None:
+        failure, simpler = simpler, None
+        for candidate in itertools.islice(_simpler(failure.steps), replays_left):
+            replays_left -= 1
+            simpler = run(candidate)
+            if simpler is not None:
+                break
+    return failure
+
+
+def _simpler(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """Schedules with less in them, the boldest first."""
+    size = len(steps) // 2
+    while size:
+        for start in range(len(steps) - size, -1, -size):
+            yield [*steps[:start], *steps[start + size :]]
+        size //= 2
+    for at, (name, *arguments) in enumerate(steps):
+        for place, argument in enumerate(arguments):
+            for smaller in _smaller(argument) if isinstance(argument, int) else ():
+                if smaller or name not in ("deliver", "zombie_deliver", "skip") or not place:
+                    changed = [*arguments[:place], smaller, *arguments[place + 1 :]]
+                    yield [*steps[:at], (name, *changed), *steps[at + 1 :]]
+
+
+def _smaller(number: int) -> list[int]:
+    return sorted({candidate for candidate in (0, 1, number // 2, number - 1) if 0 <= candidate < number})
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence: the engine logs every injected fault, and a process that dies closes nothing."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                yield
+            finally:
+                gc.collect()  # what warns does so here
+    finally:
+        logging.disable(before)

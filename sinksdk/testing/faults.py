@@ -1,4 +1,4 @@
-"""What goes wrong, as data: which operation fails, and how."""
+"""What goes wrong, as data: which operation fails, and how; and the time in which it does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,32 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.testing.clock import ManualClock
+
+
+class ManualClock:
+    """A clock, in seconds, that stands still until it is moved; sleeping moves it."""
+
+    def __init__(self, start: float = 1_000.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        """Seconds of no epoch, as a monotonic clock has them."""
+        return self._now
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return 1_700_000_000.0 + self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on instead of waiting."""
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        if seconds < 0:
+            raise ValueError(f"time does not run backwards: {seconds}")
+        self._now += seconds
+
 
 T = TypeVar("T")
 
@@ -17,6 +42,10 @@ DESTINATION: Final = "destination"
 """Operations of what the sink writes to."""
 COMMIT_LOG: Final = "commit log"
 """Writes of commits and of noted tokens."""
+ORIGIN: Final = "origin"
+"""Operations of what a source reads from."""
+TOPICS: Final = "topics"
+"""Operations of a source task's writer, and looks at its offsets."""
 TASK: Final = "task"
 """Calls of the task's methods."""
 
@@ -89,7 +118,8 @@ class FaultPlan:
         self.asked: Counter[str] = Counter()
         """Operations so far, by place."""
         self._armed: dict[tuple[str, int], FaultKind] = {}
-        self._is_dying = False
+        self.is_dying = False
+        """Whether the process is dying: whatever it still tries has no effect."""
         for fault in faults:
             self.arm(fault)
 
@@ -106,7 +136,7 @@ class FaultPlan:
 
         For destinations that make errors of their own of it; all others call :meth:`run`.
         """
-        if self._is_dying:
+        if self.is_dying:
             raise Crash
         kind = self._armed.pop((where, self.asked[where]), None)
         self.asked[where] += 1
@@ -115,13 +145,13 @@ class FaultPlan:
         return kind
 
     def crash(self) -> Crash:
-        """The process is dying from now on: whatever it still tries has no effect. To be raised."""
-        self._is_dying = True
+        """From now on the process is dying. Raise what this returns."""
+        self.is_dying = True
         return Crash()
 
     def bury(self) -> None:
         """The process that was dying is gone; operations are those of others again."""
-        self._is_dying = False
+        self.is_dying = False
 
     def run(self, where: str, effect: Callable[[], T]) -> T:
         """Do an operation, and whatever goes wrong with it.

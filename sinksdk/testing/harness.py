@@ -15,20 +15,12 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing.clock import ManualClock
-from sinksdk.testing.commits import MemoryCommitLog
+from sinksdk.testing.doubles import MemoryCommitLog
+from sinksdk.testing.faults import ManualClock
 
 _OBSERVED = (
-    "initialize",
-    "start",
-    "open",
-    "put",
-    "flush",
-    "pre_commit",
-    "publish",
-    "discard",
-    "close",
-    "stop",
+    *("initialize", "start", "open", "put", "flush"),
+    *("pre_commit", "publish", "discard", "close", "stop"),
 )
 
 
@@ -68,6 +60,8 @@ class SinkTaskHarness:
         log: a commit log to take over instead of ``committed``.
         clock: a clock to share with what else lives in the test.
     """
+
+    # Eleven attributes: what a test looks at, and what it takes to make a successor.
 
     def __init__(
         self,
@@ -265,7 +259,7 @@ class SinkTaskHarness:
         return [call for call in self.calls if call.name == name]
 
     def names(self) -> list[str]:
-        """Names of the calls, in order."""
+        """Names of the methods called, in order."""
         return [call.name for call in self.calls]
 
     def _fencing(self, *steps: Callable[[], None]) -> None:

@@ -3,22 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from sinksdk.engine.validation import flaw_of
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
-from sinksdk.store.records import Entry, TaskRecord
+from sinksdk.store.records import TaskRecord
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
-from sinksdk.testing.source import EndlessSource
+from sinksdk.testing.doubles import reported
+
+
+class EndlessSource:
+    """Topic partitions that grow as they are read; reading again gives the same records again.
+
+    Args:
+        record: makes the record at an offset.
+    """
+
+    def __init__(
+        self, partitions: Sequence[TopicPartition], record: Callable[[TopicPartition, int], SinkRecord]
+    ) -> None:
+        self.partitions = list(partitions)
+        self._record = record
+        self._records: dict[TopicPartition, dict[int, SinkRecord]] = {p: {} for p in partitions}
+        self._ends = dict.fromkeys(partitions, 0)
+
+    def skip(self, partition: TopicPartition, count: int) -> None:
+        """Leave a gap of so many offsets, as compaction does."""
+        self._ends[partition] += count
+
+    def produce(self, partition: TopicPartition, value: bytes | None = None) -> int:
+        """Add a record, with its own value unless another one is given; returns its offset."""
+        offset = self._ends[partition]
+        record = self._record(partition, offset)
+        self._records[partition][offset] = record if value is None else replace(record, value=value)
+        self._ends[partition] = offset + 1
+        return offset
+
+    def read(self, partition: TopicPartition, start: int, count: int) -> SinkRecords:
+        """The next records from an offset on; those that are not there are made."""
+        for _ in range(self.waiting(partition, start), count):
+            self.produce(partition)
+        records = self._records[partition]
+        first = len(records) - self.waiting(partition, start)
+        return SinkRecords.of(partition, list(records.values())[first : first + count])
+
+    def offsets(self, partition: TopicPartition) -> Sequence[int]:
+        """Offsets of the records there are, ascending."""
+        return list(self._records[partition])
+
+    def waiting(self, partition: TopicPartition, start: int) -> int:
+        """How many records there are from an offset on."""
+        return sum(offset >= start for offset in self._records[partition])
+
+    def value(self, partition: TopicPartition, offset: int) -> object:
+        """The value of a record. Raises KeyError when there is none at this offset."""
+        return self._records[partition][offset].value
+
 
 Seen = Mapping[TopicPartition, Sequence[int]]
-"""Offsets that readers see, by partition, in the order in which they are read back."""
+"""Offsets by partition, in the order in which they are read back."""
 
 
 class Judge:
-    """Remembers what happened, and finds what must not be."""
+    """Remembers what happened, and finds what must not be. Only the first problem counts."""
+
+    # More than ten attributes: each check needs two or three of them, and no two checks the same.
 
     def __init__(self, capabilities: Capabilities, source: EndlessSource) -> None:
         self._promise = capabilities
@@ -34,34 +86,29 @@ class Judge:
         self.problem: str | None = None
         """The first thing that was wrong."""
         self.lost_answers = 0
-        """How often the destination did something and said it failed: it may be done once more."""
+        """How often the destination took effect and reported a failure: it may be done once more."""
         self.zombies_acted = False
-        """Whether a zombie was let do anything."""
         self.met: Counter[str] = Counter()
-        """What else is worth counting."""
-        self.duplicates = 0
-        """Records that can be read back more than once now."""
+        """What the report counts besides steps and faults."""
 
     def blame(self, problem: str) -> None:
-        """Note a problem; only the first counts."""
+        """Note a problem."""
         self.problem = self.problem or problem
 
     # -- what happens --------------------------------------------------------------------------------
 
     def acting(self, partitions: Collection[TopicPartition]) -> None:
-        """A task is called that has these partitions open: what readers see of them may change."""
+        """A task with these partitions is called: what readers see of them may change."""
         self._may_change.update(partitions)
 
     def put(self, records: SinkRecords) -> None:
-        """Records are given to a task."""
+        """Records were given to a task."""
         self._put.update((records.partition, offset) for offset in records.arrow.column("offset").to_pylist())
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Keep a dead letter."""
+        """Take a dead letter."""
         self._letters.add((record.topic_partition, record.offset))
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return reported()
 
     def answered(
         self,
@@ -96,21 +143,16 @@ class Judge:
         entries = {entry.topic_partition: entry for entry in before.entries}
         for entry in after.entries:
             partition, former = entry.topic_partition, entries.get(entry.topic_partition)
-            self._allow_withdrawal(former, entry)
+            # A commit may go back when the entry says that it is this very commit that is withdrawn.
+            if former and entry.offset < former.offset == entry.withdrawn_from:
+                self._committed[partition] = min(self._committed.get(partition, 0), entry.offset)
+                self.met["commit withdrawn"] += 1
             if not entry.publish:
                 self._unpublished.pop(partition, None)
             elif former is None or former.publish != entry.publish:
                 start = former.offset if former else 0
                 ids = tuple(token.id for token in entry.publish)
                 self._unpublished[partition] = range(start, entry.offset), ids
-
-    def _allow_withdrawal(self, before: Entry | None, after: Entry) -> None:
-        """A commit may go back when the entry says that it is this very commit that is withdrawn."""
-        if before is None or after.offset >= before.offset or after.withdrawn_from != before.offset:
-            return
-        known = self._committed.get(after.topic_partition, 0)
-        self._committed[after.topic_partition] = min(known, after.offset)
-        self.met["commit withdrawn"] += 1
 
     def published(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """``publish`` returned: what these tokens cover must be seen from now on."""
@@ -137,8 +179,9 @@ class Judge:
             try:
                 topic, number, offset, *value = row
             except (TypeError, ValueError):
-                message = f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
-                raise KitError(message) from None
+                raise KitError(
+                    f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
+                ) from None
             partition = TopicPartition(topic, number)
             seen[partition].append(offset)
             if (partition, offset) not in self._put:
@@ -161,11 +204,13 @@ class Judge:
 
     def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Judge what readers see against what is committed."""
-        self.duplicates = 0
+        self.met["duplicates seen"] = 0
         for partition in {**self._before, **seen, **committed}:
             commit = committed[partition].offset if partition in committed else 0
             offsets = seen.get(partition, ())
-            self._look_at_commit(partition, commit)
+            if commit < (before := self._committed.get(partition, 0)):
+                self.blame(f"the commit of {partition} went back from {before} to {commit}")
+            self._committed[partition] = commit
             self._look_for_losses(partition, commit, set(offsets))
             self._look_for_repetitions(partition, offsets)
             self._look_at_order(partition, offsets)
@@ -178,11 +223,6 @@ class Judge:
                 self.blame(f"what can be read back of {partition} changed after it was closed")
         self._before = seen
         self._may_change.clear()
-
-    def _look_at_commit(self, partition: TopicPartition, commit: int) -> None:
-        if commit < self._committed.get(partition, 0):
-            self.blame(f"the commit of {partition} went back from {self._committed[partition]} to {commit}")
-        self._committed[partition] = commit
 
     def _look_for_losses(self, partition: TopicPartition, commit: int, offsets: set[int]) -> None:
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
@@ -205,7 +245,7 @@ class Judge:
         if len(set(offsets)) == len(offsets):
             return
         for offset, times in Counter(offsets).items():
-            self.duplicates += times > 1
+            self.met["duplicates seen"] += times > 1
             if times > 1 and self._promise.guarantee is not Guarantee.AT_LEAST_ONCE:
                 self.blame(f"seen twice: offset {offset} of {partition} can be read back {times} times")
             elif times > self._put[partition, offset] + self.lost_answers:

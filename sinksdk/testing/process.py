@@ -12,8 +12,8 @@ from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import TaskRecord
 from sinksdk.task import SinkTask
-from sinksdk.testing.commits import MemoryCommitLog
 from sinksdk.testing.contract import D, Subject
+from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
 from sinksdk.testing.harness import SinkTaskHarness
 from sinksdk.testing.judge import Judge, Seen
@@ -23,7 +23,7 @@ PORTION: Final = 3
 
 
 class FaultyCommitLog(MemoryCommitLog):
-    """A commit log whose writes may fail as planned: then the attempt is over, whatever the write did."""
+    """A commit log whose writes fail as planned: the attempt is over, whether they took effect or not."""
 
     def __init__(self, faults: FaultPlan, judge: Judge) -> None:
         super().__init__()
@@ -47,11 +47,11 @@ class FaultyCommitLog(MemoryCommitLog):
 
 
 class Process(SinkTaskHarness):
-    """A harness that tells the judge what its task is asked and what it answers.
+    """A harness that shows the judge what its task is asked and what it answers.
 
     Args:
         see: reads back what is at the destination now.
-        tell: is told what the task raises, for the story.
+        log: adds to the story.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Process(SinkTaskHarness):
         faults: FaultPlan,
         judge: Judge,
         see: Callable[[], Seen],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         config = subject.config_for(destination)
         self._subject = subject
@@ -70,7 +70,7 @@ class Process(SinkTaskHarness):
         self._faults = faults
         self._judge = judge
         self._see = see
-        self._tell = tell
+        self._log = log
         super().__init__(
             self._make_task,
             config,
@@ -95,7 +95,8 @@ class Process(SinkTaskHarness):
         super()._build()
 
     def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        watch: Callable[..., Any] = getattr(self, f"_watched_{method.__name__}", _unwatched)
+        watch: Callable[..., Any] | None = getattr(self, f"_watched_{method.__name__}", None)
+        watched = method if watch is None else functools.partial(watch, method)
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
@@ -107,9 +108,9 @@ class Process(SinkTaskHarness):
                 self._check_engine(method.__name__, *arguments)
             self._depth += 1
             try:
-                result = watch(method, *arguments)
+                result = watched(*arguments)
             except Exception as error:
-                self._tell(f"{method.__name__} raises {type(error).__name__}: {error}")
+                self._log(f"{method.__name__} raises {type(error).__name__}: {error}")
                 raise
             finally:
                 self._depth -= 1
@@ -137,7 +138,7 @@ class Process(SinkTaskHarness):
     ) -> Any:
         is_closing = self._is_closing()
         asked = dict(offered)
-        floor = {partition: self._floor(partition) for partition in asked}
+        floor = {partition: self.floor(partition) for partition in asked}
         answer = method(offered)
         prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
         self._judge.answered(answer, asked, floor, prepared, is_closing=is_closing)
@@ -148,18 +149,16 @@ class Process(SinkTaskHarness):
 
     def _check_engine(self, name: str, *arguments: Any) -> None:
         """What sinks rely on; the engine's own tests should have found it."""
+        concerned = set(arguments[0]) if name in ("pre_commit", "close") else set()
         if name == "put":
             concerned = {arguments[0].partition}
-        elif name in ("pre_commit", "close"):
-            concerned = set(arguments[0])
-        else:
-            concerned = set()
         if not concerned <= self.opened:
             self._judge.blame(f"{name} of what is not open: that is a bug of sinksdk; please report it")
         if name != "pre_commit" and self._is_closing():
             self._judge.blame(f"is_closing() in {name}: that is a bug of sinksdk; please report it")
 
-    def _floor(self, partition: TopicPartition) -> int:
+    def floor(self, partition: TopicPartition) -> int:
+        """The offset that is committed, 0 before the first commit."""
         committed = self.log.committed(partition)
         return committed.offset if committed else 0
 
@@ -181,18 +180,11 @@ class Process(SinkTaskHarness):
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
         self.opened.difference_update(partitions)
-        self._watched_end("close", method, partitions)
+        self._watched_stop(method, partitions)
 
-    def _watched_stop(self, method: Callable[..., Any]) -> None:
-        self._watched_end("stop", method)
-
-    def _watched_end(self, name: str, method: Callable[..., Any], *arguments: Any) -> None:
+    def _watched_stop(self, method: Callable[..., Any], *arguments: Any) -> None:
         before = self._see()
         try:
             method(*arguments)
         finally:
-            self._judge.changed_by_closing(name, before, self._see())
-
-
-def _unwatched(method: Callable[..., Any], *arguments: Any) -> Any:
-    return method(*arguments)
+            self._judge.changed_by_closing(method.__name__, before, self._see())

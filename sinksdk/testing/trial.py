@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic
 
@@ -11,12 +11,53 @@ from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
 from sinksdk.records import TopicPartition
 from sinksdk.store import StoreUnavailable
-from sinksdk.testing.contract import D, KitError, Row, SinkContractError, Step, Subject
+from sinksdk.testing.contract import D, KitError, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
-from sinksdk.testing.judge import Judge, Seen
+from sinksdk.testing.judge import EndlessSource, Judge, Seen
 from sinksdk.testing.process import Process
-from sinksdk.testing.source import EndlessSource
-from sinksdk.testing.story import END, sentence
+
+END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
+_OPERATIONS: Final = {
+    DESTINATION: "operation of the destination",
+    COMMIT_LOG: "write of the commit log",
+    TASK: "call of the task",
+}
+_ON_A_PARTITION: Final = ("deliver", "skip", "poison", "revoke", "lose", "zombie_deliver")
+_SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
+    "deliver": lambda partition, count: (
+        f"{_records(count)} of {partition} {'is' if count == 1 else 'are'} put"
+    ),
+    "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
+    "poison": lambda partition: f"a record of {partition} that cannot be delivered is put",
+    "commit": lambda: "a periodic commit",
+    "tick": lambda seconds: f"{seconds} s pass",
+    "rebalance": lambda: "a rebalance: all partitions are closed with a commit, a new task opens them",
+    "revoke": lambda partition: f"{partition} is revoked with a commit, the others stay",
+    "lose": lambda partition: f"{partition} is lost: it is closed without a commit",
+    "fence": lambda: "another attempt takes over, this one goes on as a zombie",
+    "crash": lambda: "a crash",
+    "fault": lambda where, at, kind: f"the {ordinal(at)} {_OPERATIONS.get(where, where)} will meet: {kind}",
+    "zombie_deliver": lambda partition, count: f"the zombie is given {_records(count)} of {partition}",
+    "zombie_commit": lambda: "the zombie tries to commit",
+    "zombie_tick": lambda seconds: f"{seconds} s pass for the zombie",
+    "zombie_close": lambda: "the zombie is asked to close, late",
+}
+
+STEPS: Final = tuple(_SENTENCES)
+"""Names of the steps there are, besides an author's own."""
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'' if count == 1 else 's'}"
+
+
+def _sentence(name: str, arguments: Sequence[Any], partitions: Sequence[TopicPartition]) -> str:
+    if name not in _SENTENCES:
+        return " ".join(map(str, (name, *arguments)))
+    if name in _ON_A_PARTITION:
+        arguments = partitions[arguments[0] % len(partitions)], *arguments[1:]
+    return _SENTENCES[name](*arguments)
+
 
 PATIENCE: Final = 60.0
 """Seconds the runtime waits for a closing task; less than a slow operation takes."""
@@ -27,6 +68,8 @@ _MOST_ATTEMPTS: Final = 100
 
 class Trial(Generic[D]):
     """Runs one attempt at the task after the other, as the runtime would, and judges after each step."""
+
+    # More than ten attributes: an author's own steps look at them.
 
     def __init__(self, subject: Subject[D], exercised: Counter[str] | None = None) -> None:
         self.subject = subject
@@ -50,7 +93,7 @@ class Trial(Generic[D]):
                 faults=self.faults,
                 judge=self.judge,
                 see=self._see,
-                tell=self._note,
+                log=self._note,
             )
         )
         """The attempt that owns the task."""
@@ -64,13 +107,11 @@ class Trial(Generic[D]):
         own = self.subject.steps.get(name)
         method = getattr(self, name, None) if name in STEPS else None
         if own is None and method is None:
-            message = (
-                f"there is no step {name!r}; there are {', '.join(sorted({*STEPS, *self.subject.steps}))}"
-            )
-            raise KitError(message)
+            known = ", ".join(sorted({*STEPS, *self.subject.steps}))
+            raise KitError(f"there is no step {name!r}; there are {known}")
         self.steps.append((name, *arguments))
         self.exercised[name] += 1
-        self.story.append(sentence(name, arguments, self.subject.partitions))
+        self.story.append(_sentence(name, arguments, self.subject.partitions))
         before = self.faults.asked.total()
         if own is not None:
             own(self, *arguments)
@@ -96,9 +137,9 @@ class Trial(Generic[D]):
         self._discard_what_is_noted()
         committed = self.live.log.offsets
         self.judge.look(self._see(), committed)
-        leftovers = list(self.subject.leftovers(self.destination))
-        self.judge.met["leftovers looked at"] += self.subject.tells_leftovers(self.destination)
-        self.judge.look_at_the_end(committed, self.live.log.noted, leftovers)
+        leftovers = self.subject.leftovers_of(self.destination)
+        self.judge.met["leftovers looked at"] += leftovers is not None
+        self.judge.look_at_the_end(committed, self.live.log.noted, leftovers or ())
         self._fail_if_wrong()
         self.end()
 
@@ -110,7 +151,6 @@ class Trial(Generic[D]):
         self.exercised["cases"] += 1
         self.exercised["steps"] += len(self.steps)
         self.exercised["destination operations"] += self.faults.asked[DESTINATION]
-        self.exercised["duplicates seen"] += self.judge.duplicates
         self.exercised.update(self.judge.met)
         for (where, kind), times in self.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
@@ -130,14 +170,8 @@ class Trial(Generic[D]):
         """A record that cannot be delivered, put with all that come before it."""
         partition = self._partition(which)
         self.source.produce(partition, self.subject.poison)
-        committed = self.live.log.committed(partition)
-        start = (
-            self.live.position(partition)
-            if self._is_open(partition)
-            else committed.offset
-            if committed
-            else 0
-        )
+        live = self.live
+        start = live.position(partition) if self._is_open(partition) else live.floor(partition)
         self._deliver(partition, self.source.waiting(partition, start))
 
     def commit(self) -> None:
@@ -175,7 +209,8 @@ class Trial(Generic[D]):
 
     def crash(self) -> None:
         """The process dies, no clean-up code runs; another takes over."""
-        self._run(self.live, self._die)
+        self.faults.crash()
+        self._bury(self.live)
 
     def fault(self, where: str, at: int, kind: str) -> None:
         """Let an operation go wrong that is still to come."""
@@ -194,7 +229,7 @@ class Trial(Generic[D]):
         self._as_zombie(go_on)
 
     def zombie_commit(self) -> None:
-        """The zombie commits; it is told that it is fenced."""
+        """The zombie tries to commit, and is fenced."""
         self._as_zombie(lambda zombie: zombie.commit())
 
     def zombie_tick(self, seconds: float) -> None:
@@ -226,12 +261,12 @@ class Trial(Generic[D]):
         except Crash:
             self._bury(process)
         except FencedException:
-            self._give_up(process)
+            self._abandon(process)
         except StoreUnavailable:
             self._note("the commit log does not answer: the attempt is over, another takes over")
-            self._give_up(process)
+            self._abandon(process)
 
-    def _give_up(self, process: Process) -> None:
+    def _abandon(self, process: Process) -> None:
         """A write failed: close what is open, commit nothing, stop."""
         try:
             process.lose()
@@ -252,9 +287,6 @@ class Trial(Generic[D]):
         elif process in self.zombies:
             self.zombies.remove(process)
 
-    def _die(self) -> None:
-        raise self.faults.crash()
-
     def _succeed(self) -> None:
         self.live = self._started(self.live.successor())
 
@@ -268,16 +300,14 @@ class Trial(Generic[D]):
                 self.faults.bury()
             except Exception as error:
                 if self.faults.happened.total() == met:
-                    message = (
+                    raise KitError(
                         f"start failed and no fault was injected: {error!r}; is `config` what the task needs?"
-                    )
-                    raise KitError(message) from error
+                    ) from error
                 process.worker.stop()
             else:
                 return process
             process = process.successor()
-        message = f"{_MOST_STARTS} attempts in a row could not start"
-        raise KitError(message)
+        raise KitError(f"{_MOST_STARTS} attempts in a row could not start")
 
     def _close(self, process: Process, reason: ClosingReason, *partitions: TopicPartition) -> None:
         """Closing commit and close, of all or of some; killed at the deadline."""
@@ -331,10 +361,10 @@ class Trial(Generic[D]):
             if self.live is owner and not failures:
                 return
             self._succeed()
-        for outcome in failures:
-            if outcome.failure:
-                cause = f"{outcome.failure.kind}: {outcome.failure.message}"
-                self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
+        for failed in failures:
+            if failed.failure:
+                cause = f"{failed.failure.kind}: {failed.failure.message}"
+                self.judge.blame(f"{failed.partition} cannot be recovered: {cause}")
         self._fail_if_wrong()
 
     def _discard_what_is_noted(self) -> None:
@@ -356,21 +386,20 @@ class Trial(Generic[D]):
             if owner is not self.live or not owner.worker.pending:
                 return
             self._run(owner, lambda: owner.advance(owner.worker.wait()))
-        problem = f"put of {partition} asks to be tried again and again"
-        self.judge.blame(f"{problem}, and no fault is injected any more")
+        self.judge.blame(
+            f"put of {partition} asks to be tried again and again, and no fault is injected any more"
+        )
         self._fail_if_wrong()
 
     # -- judging -----------------------------------------------------------------------------------
 
-    def _rows(self) -> list[Row]:
-        try:
-            return list(self.subject.read_back(self.destination))
-        except Exception as error:
-            message = f"read_back raised {error!r}; it must work at any time, also after a crash"
-            raise KitError(message) from error
-
     def _see(self) -> Seen:
-        rows = self._rows()
+        try:
+            rows = list(self.subject.read_back(self.destination))
+        except Exception as error:
+            raise KitError(
+                f"read_back raised {error!r}; it must work at any time, also after a crash"
+            ) from error
         self.has_seen_rows = self.has_seen_rows or bool(rows)
         return self.judge.read(rows)
 
@@ -389,25 +418,3 @@ class Trial(Generic[D]):
         """Add to the sentence of the step that is under way."""
         if self.story and what not in self.story[-1]:
             self.story[-1] += f"; {what}"
-
-
-STEPS: Final = (
-    *(
-        "deliver",
-        "skip",
-        "poison",
-        "commit",
-        "tick",
-        "rebalance",
-        "revoke",
-        "lose",
-        "fence",
-        "crash",
-        "fault",
-    ),
-    *("zombie_deliver", "zombie_commit", "zombie_tick", "zombie_close"),
-)
-"""Names of the steps there are, besides an author's own."""
-
-PLACES: Final = (DESTINATION, COMMIT_LOG, TASK)
-"""Where faults are injected."""

@@ -24,7 +24,7 @@ from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 from tests.control.test_herder import running_task
 from tests.runtime.running_sinks import P0, P1, Source, Task
 

@@ -11,7 +11,7 @@ from sinksdk.control.ends import EndsKeeper, EndsWatch
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

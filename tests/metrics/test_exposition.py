@@ -20,15 +20,8 @@ from sinksdk.spark.places import Held, Places
 from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Generations
-from sinksdk.store.keys import (
-    ends_key,
-    plan_key,
-    progress_key,
-)
-from sinksdk.store.records import (
-    PlannedRange,
-    TaskPlan,
-)
+from sinksdk.store.keys import ends_key, plan_key, progress_key
+from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import (
     ConnectorEnds,
     PartitionProgress,

@@ -15,7 +15,7 @@ from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import MemoryStore, Store
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0

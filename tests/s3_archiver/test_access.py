@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sinksdk.connectors.s3_archiver import boto_client
-from sinksdk.connectors.s3_archiver.access import Keys, Role
+from sinksdk.connectors.s3_archiver.config import Keys, Role
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
 from tests.s3_archiver.support import config
 from tests.s3_archiver.test_client import WHERE, answering, client_error

@@ -17,10 +17,9 @@ import pytest
 
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import encoder
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.datums import EncodedRows, varint
 from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
-from sinksdk.connectors.s3_archiver.varints import varint
 from sinksdk.records import HEADERS_TYPE
 from tests.needs import missing
 

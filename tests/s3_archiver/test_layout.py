@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import OffsetAndMetadata, TopicPartition
-from sinksdk.connectors.s3_archiver.chain import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.layout import FileName, Layout
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName, Layout
 
 
 @pytest.mark.parametrize(

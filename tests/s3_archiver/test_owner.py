@@ -9,9 +9,9 @@ from sinksdk import ConfigException, RetriableException
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.connector import Owners
 from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, Request, S3Trouble, failure_of
 from sinksdk.connectors.s3_archiver.layout import Layout
-from sinksdk.connectors.s3_archiver.owner import Owners
 from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied, no_answer
 from tests.s3_archiver.support import TP, bench, config
 
@@ -232,10 +232,7 @@ def test_a_deleted_connector_gives_up_what_is_its_own() -> None:
     made.stop(is_deleted=True)
     made.stop(is_deleted=True)  # as after a crash
 
-    assert sorted(location.key for location in s3.objects) == [
-        "topics/_sinksdk/planes.json",
-        archived.key,
-    ]
+    assert sorted(location.key for location in s3.objects) == ["topics/_sinksdk/planes.json", archived.key]
 
 
 def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:

@@ -7,7 +7,7 @@ import pytest
 from sinksdk import Token
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
-from sinksdk.connectors.s3_archiver.publishing import Publisher
+from sinksdk.connectors.s3_archiver.upload import Publisher
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer
 from tests.s3_archiver.support import config
 

@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.connectors.s3_archiver.chain import Archived
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import ForeignObject
 from tests.s3_archiver.beside import Late, at_once
@@ -443,8 +443,7 @@ def test_tokens_of_another_endpoint_are_published_there() -> None:
         b.harness.commit()
 
     b.harness._make = lambda: S3ArchiverTask(
-        connect=lambda _config, endpoint=None: old if endpoint == "http://old" else new,
-        beside=at_once,
+        connect=lambda _config, endpoint=None: old if endpoint == "http://old" else new, beside=at_once
     )
     restarted(b)
     b.put(10)

@@ -12,13 +12,7 @@ from sinksdk import ConnectException, Token
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
 from sinksdk.connectors.s3_archiver.part import Beside, PartPool, in_a_thread
-from sinksdk.connectors.s3_archiver.upload import (
-    ForeignObject,
-    Upload,
-    UploadExpired,
-    abort,
-    complete,
-)
+from sinksdk.connectors.s3_archiver.upload import ForeignObject, Upload, UploadExpired, abort, complete
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
 
@@ -308,7 +302,7 @@ def test_a_part_on_its_way_is_touched_by_nobody() -> None:
         other.write(b"z" * 25)
         other.send()
         if number == 2:
-            first.give_up()
+            first.abandon()
     late.run_all()
 
     assert next(iter(s3.uploads.values())).parts == {1: b"a" * 10}
@@ -364,7 +358,7 @@ def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up() -> No
 
     with pytest.raises(S3Trouble):
         failed.check()
-    failed.give_up()
+    failed.abandon()
     other.write(b"b" * 10)
     other.send()
     assert late.begun == 2

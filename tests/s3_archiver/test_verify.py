@@ -12,10 +12,8 @@ import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
-from sinksdk.connectors.s3_archiver import report as reporting
 from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.compare import compare
-from sinksdk.connectors.s3_archiver.topic_directory import TopicDirectory
+from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied
@@ -393,7 +391,7 @@ def test_a_report_is_a_table_on_a_terminal_and_lines_elsewhere(
     b.put(60, OTHER)
     b.harness.revoke()
 
-    reporting.show(checked(b), out)
+    command.show(checked(b), out)
 
     text = out.getvalue()
     assert ("──" in text) == is_terminal

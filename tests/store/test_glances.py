@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sinksdk.errors import ConnectException
 from sinksdk.store import open_store
 from sinksdk.store.sql import AGE, Glances
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 
 
 class Read:

@@ -18,7 +18,7 @@ from typing import Final
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.source.records import RecordMetadata, SourceRecord
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.source_kit.origin import MemoryOrigin
+from sinksdk.testing.doubles import MemoryOrigin
 from sinksdk.testing.source_kit.subject import SourceCapabilities
 
 TOPIC: Final = "lines"

@@ -359,10 +359,7 @@ def test_values_are_compared_where_they_are_given() -> None:
             lambda offsets: {p: OffsetAndMetadata(o.offset + 1) for p, o in offsets.items()},
             "beyond the last delivered record",
         ),
-        (
-            lambda offsets: {TopicPartition("x", 0): OffsetAndMetadata(1)},
-            "which is not part of this commit",
-        ),
+        (lambda offsets: {TopicPartition("x", 0): OffsetAndMetadata(1)}, "which is not part of this commit"),
     ],
 )
 def test_answers_the_engine_ignores_are_mistakes(answer: Any, problem: str) -> None:
@@ -425,12 +422,7 @@ def test_a_token_that_stays_noted_for_ever_is_a_failure(count: int) -> None:
     """With what discard raised, whether there is data left over (three records fill a file) or not."""
     steps = [("deliver", 0, count), ("fault", "commit log", 0, "crash before"), ("commit",), ("crash",)]
     with pytest.raises(SinkContractError) as caught:
-        replay(
-            steps,
-            CannotDiscard,
-            read_back=read_back,
-            capabilities=Capabilities(Guarantee.EXACTLY_ONCE),
-        )
+        replay(steps, CannotDiscard, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
     assert caught.value.problem == (
         "discard of records-0 failed although nothing went wrong any more, and staged-0 stays noted for ever: "
         "DataException: no such right; discard must return when there is nothing left to remove"

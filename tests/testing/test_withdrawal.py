@@ -22,9 +22,8 @@ from sinksdk.testing import (
     sink_machine,
 )
 from sinksdk.testing.contract import PARTITIONS, json_record
-from sinksdk.testing.judge import Judge
+from sinksdk.testing.judge import EndlessSource, Judge
 from sinksdk.testing.machine import DEFAULTS
-from sinksdk.testing.source import EndlessSource
 from tests.testing import zoo
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import POISON, Capabilities, Guarantee
-from sinksdk.testing.destination import MemoryDestination
+from sinksdk.testing.doubles import MemoryDestination
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 

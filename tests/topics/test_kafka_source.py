@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sinksdk import OffsetRange, TopicPartition
-from sinksdk.testing.clock import ManualClock
+from sinksdk.testing.faults import ManualClock
 from sinksdk.topics.kafka import source
 
 EOF = KafkaError._PARTITION_EOF

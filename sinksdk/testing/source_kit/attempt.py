@@ -6,10 +6,11 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 from sinksdk.engine.clock import OneThread
 from sinksdk.engine.options import TaskName
@@ -18,49 +19,56 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
-from sinksdk.testing.clock import ManualClock
-from sinksdk.testing.faults import TASK, Crash, FaultKind
-from sinksdk.testing.source_kit.held import KIT_THREAD
+from sinksdk.testing.faults import TASK, TOPICS, Crash, FaultKind, ManualClock
+from sinksdk.testing.source_kit.faults import FaultSchedule
+from sinksdk.testing.source_kit.judge import KIT_THREAD, SourceJudge
+from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
-
-if TYPE_CHECKING:
-    from sinksdk.testing.source_kit.judge import SourceJudge
-    from sinksdk.testing.source_kit.moments import Moments
-    from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
 
 CONNECTOR: Final = "source"
 GROUP: Final = "kit"
 _OBSERVED: Final = ("initialize", "start", "poll", "commit", "commit_record", "stop", "stopped")
-_RELEASING: Final = frozenset({"stop", "stopped"})
 _STOP_PATIENCE: Final = 0.05  # seconds in which a stop that only signals is done
-BUSY_POLLS: Final = 100
-"""So many polls without records, one after the other, may not be over …"""
-BUSY_SECONDS: Final = 0.05
-"""… in so many seconds."""
+_BUSY_POLLS: Final = 100  # so many polls without records, one after the other, may not be over …
+_BUSY_SECONDS: Final = 0.05  # … in so many seconds
+
+
+class Case:
+    """What all tasks of one schedule share."""
+
+    def __init__(self, subject: SourceSubject) -> None:
+        self.subject = subject
+        self.faults = FaultSchedule()
+        self.origin = subject.origin(self.faults)
+        self.topics = MemoryTopics(lambda _, effect: self.faults.run(TOPICS, effect))
+        self.judge = SourceJudge(subject.capabilities)
+        self.boundary: Boundary = subject.capabilities.boundaries[0]
+        self.story: list[str] = []
+        """What happened, a sentence for each step."""
+
+    def log(self, what: str) -> None:
+        """Add a line to the sentence of the step that is under way."""
+        if self.story:
+            self.story[-1] += f"\n     - {what}"
 
 
 class KitThreads(OneThread):
     """Real locks, because ``stop`` comes from another thread; time that passes at once; ticks by hand."""
 
     def lock(self) -> threading.Lock:
-        """A lock between threads."""
         return threading.Lock()
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of the author's that runs now.
-
-    Args:
-        since: when it began, or went on.
-    """
+    """A call of the author's that runs now. Its time begins anew when another task has run meanwhile."""
 
     name: str
     since: float
 
 
 class ObservedWriter(MemoryWriter):
-    """A writer that tells a judge how far the source was read by what it committed."""
+    """A writer that shows a judge the offsets that it commits."""
 
     def __init__(self, topics: MemoryTopics, identity: str, judge: SourceJudge) -> None:
         super().__init__(topics, identity, CONNECTOR)
@@ -76,72 +84,58 @@ class ObservedWriter(MemoryWriter):
 
 
 class ObservedOffsets(MemoryOffsets):
-    """A reader that tells what a task was told."""
+    """A reader of committed offsets that passes its answers on."""
 
     def __init__(
         self,
         topics: MemoryTopics,
-        told: Callable[[Sequence[SourcePartition], Sequence[SourceOffset | None]], None],
+        note: Callable[[Sequence[SourcePartition], Sequence[SourceOffset | None]], None],
     ) -> None:
         super().__init__(topics, CONNECTOR)
-        self._told = told
+        self._note = note
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         found = super().offsets(partitions)
-        self._told(partitions, found)
+        self._note(partitions, found)
         return found
 
 
 class Attempt:
-    """Runs one task, once.
+    """One task from its making to its end, in the real engine.
 
     Args:
         number: which of its connector's tasks.
-        moments: what happens before, and goes wrong with, its operations.
-        boundary: where transactions end.
         at_poll: called before each ``poll``, with this attempt.
     """
 
-    def __init__(
-        self,
-        subject: SourceSubject,
-        origin: Any,
-        number: int,
-        config: Any,
-        *,
-        topics: MemoryTopics,
-        moments: Moments,
-        judge: SourceJudge,
-        boundary: Boundary,
-        tell: Callable[[str], None],
-        at_poll: Callable[[Attempt], None],
-    ) -> None:
+    # More than ten attributes: what a trial sees of the task, and what tells a busy loop from waiting.
+
+    def __init__(self, case: Case, number: int, config: Any, at_poll: Callable[[Attempt], None]) -> None:
         self.label = f"task {number}"
         self.polls = 0
-        self._quiet_since: float | None = None
         self.asked_at: float | None = None
         """When it was asked to stop."""
         self.calling: list[Call] = []
-        """Calls of the author's that run now on the task's thread, and since when."""
+        """Calls of the author's that run now on the task's thread."""
         self.calls: Counter[str] = Counter()
-        self._moments = moments
-        self._judge = judge
-        self._tell = tell
+        self._case = case
         self._at_poll = at_poll
-        self._asking: list[threading.Thread] = []
-        self._in_a_row, self._since = 0, 0.0
-        self._before: dict[str, str] = {}
-        self.task = subject.make_task(origin)
+        self._quiet_since: float | None = None
+        self._empty_polls, self._empty_since = 0, 0.0
+        self._threads: list[threading.Thread] = []
+        self._reached: dict[str, str] = {}
+        self.task = case.subject.make_task(case.origin)
         for name in _OBSERVED:
             setattr(self.task, name, self._observed(getattr(self.task, name)))
         self._clock = ManualClock()
-        self._options = subject.options(config, boundary)
+        self._options = case.subject.options(config, case.boundary)
+        task_name = TaskName(CONNECTOR, number)
         self.worker = WorkerSourceTask(
             self.task,
-            TaskName(CONNECTOR, number),
+            task_name,
             config,
-            writer=ObservedWriter(topics, transactional_id(GROUP, TaskName(CONNECTOR, number)), judge),
-            offsets=ObservedOffsets(topics, self._was_told),
+            writer=ObservedWriter(case.topics, transactional_id(GROUP, task_name), case.judge),
+            offsets=ObservedOffsets(case.topics, self._note_offsets),
             clock=self._clock,
             threads=KitThreads(self._clock),
             options=self._options,
@@ -150,19 +144,21 @@ class Attempt:
     def run(self) -> SourceTaskOutcome:
         """From fencing the predecessors to ``stopped``. Raises Crash when the process dies."""
         outcome = self.worker.run()
-        for thread in self._asking:
+        for thread in self._threads:
             thread.join()
         if self.calls["initialize"] and not self.calls["stopped"]:
-            self._judge.blame(f"{self.label} never heard stopped: that is a bug of sinksdk; please report it")
+            self._case.judge.blame(
+                f"{self.label} never heard stopped: that is a bug of sinksdk; please report it"
+            )
         return outcome
 
-    def go_on(self) -> None:
-        """Others have run meanwhile: the time that took is not its own."""
+    def resume(self) -> None:
+        """Go on after other tasks have run: the time they took is not this one's."""
         for call in self.calling:
             call.since = time.monotonic()
 
     def quiet(self) -> float:
-        """Seconds since its polls began to give nothing; less than 0 if the last one gave something."""
+        """Seconds since its polls began to return nothing; -1 if the last one returned records."""
         return -1.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
 
     def ask_to_stop(self) -> None:
@@ -173,71 +169,63 @@ class Attempt:
         self._beside("stop", self.worker.stop).join(_STOP_PATIENCE)
 
     def tick(self) -> None:
-        """Let time pass, and commit beside the task's thread if that is due by now.
-
-        Raises:
-            Crash: the process dies meanwhile.
-        """
+        """Let time pass; a commit that is due runs beside the task's thread, in which Crash is raised."""
         if self._options.boundary != "interval":
             return
         self._clock.advance(self._options.interval * 0.6)
         self._beside("tick", self.worker.tick).join()
-        if self._moments.is_dying:
+        if self._case.faults.is_dying:
             raise Crash
 
     def _beside(self, what: str, run: Callable[[], None]) -> threading.Thread:
         def go() -> None:
-            self._moments.enter()
-            with suppress(Crash):  # the stage notices
+            self._case.faults.enter()
+            with suppress(Crash):  # the case's thread notices
                 run()
 
         thread = threading.Thread(target=go, name=f"{KIT_THREAD}: {what} of {self.label}", daemon=True)
         thread.start()
-        self._asking.append(thread)
+        self._threads.append(thread)
         return thread
 
     # -- looking on ----------------------------------------------------------------------------------
 
     def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         name = method.__name__
-        watch: Callable[..., Any] = getattr(self, f"_watched_{name}", _unwatched)
+        watches = {"poll": self._poll, "stop": self._release, "stopped": self._release}
+        watched: Callable[..., Any] = partial(watches[name], method) if name in watches else method
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
-            if self._moments.is_dying:
+            if self._case.faults.is_dying:
                 raise Crash
-            kind = None if name == "stop" else self._moments.take(TASK)
+            kind = None if name == "stop" else self._case.faults.take(TASK)
             if kind is FaultKind.CRASH_BEFORE:
-                raise self._moments.crash()
+                raise self._case.faults.crash()
             self._check_order(name)
-            with self._timed(name):
-                result = watch(method, *arguments)
+            call = Call(name, time.monotonic())
+            self.calling.append(call)
+            try:
+                result = watched(*arguments)
+            finally:
+                self.calling.remove(call)
             if kind is FaultKind.CRASH_AFTER:
-                raise self._moments.crash()
+                raise self._case.faults.crash()
             return result
 
         return observed
 
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        call = Call(name, time.monotonic())
-        self.calling.append(call)
-        try:
-            yield
-        finally:
-            self.calling.remove(call)
-
     def _check_order(self, name: str) -> None:
         self.calls[name] += 1
         if name == "stopped" and self.calls[name] > 1:
-            self._judge.blame(
+            self._case.judge.blame(
                 f"stopped() ran {self.calls[name]} times: the task calls it itself; it is the runtime's to "
                 f"call, once and last of all, so let stop() only signal"
             )
         elif name != "stopped" and self.calls["stopped"]:
-            self._judge.blame(f"{name}() ran after stopped(), which must be the last word")
+            self._case.judge.blame(f"{name}() ran after stopped(), which must be the last word")
 
-    def _watched_poll(self, method: Callable[..., Any]) -> list[SourceRecord]:
+    def _poll(self, method: Callable[..., Any]) -> list[SourceRecord]:
         self._at_poll(self)
         self.polls += 1
         self.tick()
@@ -253,58 +241,46 @@ class Attempt:
 
     def _look_for_a_busy_loop(self, began: float, *, is_empty: bool) -> None:
         if not is_empty or self.asked_at is not None:
-            self._in_a_row = 0
+            self._empty_polls = 0
             return
-        if not self._in_a_row:
-            self._since = began
-        self._in_a_row += 1
-        if self._in_a_row == BUSY_POLLS:
-            self._in_a_row = 0
-            if time.perf_counter() - self._since < BUSY_SECONDS:
-                self._judge.blame(
-                    f"poll() returned nothing {BUSY_POLLS} times within {BUSY_SECONDS:g} s, which is a "
+        if not self._empty_polls:
+            self._empty_since = began
+        self._empty_polls += 1
+        if self._empty_polls == _BUSY_POLLS:
+            self._empty_polls = 0
+            if time.perf_counter() - self._empty_since < _BUSY_SECONDS:
+                self._case.judge.blame(
+                    f"poll() returned nothing {_BUSY_POLLS} times within {_BUSY_SECONDS:g} s, which is a "
                     f"busy loop: let it wait for records, at least a little, in a way that stop() ends"
                 )
 
     def _note_records(self, records: list[SourceRecord]) -> None:
-        if not records:
-            return
-        if not all(isinstance(record, SourceRecord) for record in records):
-            return  # the engine has a word for that
+        if not records or not all(isinstance(record, SourceRecord) for record in records):
+            return  # what is no record, the engine refuses
         first, last = records[0].value, records[-1].value
         shown = f"{first!r}" if len(records) == 1 else f"{first!r} to {last!r} ({len(records)} records)"
-        self._tell(f"{self.label} polls {shown}")
+        self._case.log(f"{self.label} polls {shown}")
         for record in records:
-            self._judge.follows(self._before, record)
+            self._case.judge.follows(self._reached, record)
 
-    def _was_told(
+    def _note_offsets(
         self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]
     ) -> None:
         for partition, offset in zip(partitions, offsets, strict=True):
-            self._before[partition_key(partition)] = partition_key(offset) if offset else ""
+            self._reached[partition_key(partition)] = partition_key(offset) if offset else ""
         told = [f"{dict(p)}: {dict(o)}" for p, o in zip(partitions, offsets, strict=True) if o]
         if told:
-            self._tell(f"{self.label} is told {', '.join(told)}")
+            self._case.log(f"{self.label} is told {', '.join(told)}")
 
-    def _watched_stop(self, method: Callable[..., Any]) -> None:
-        self._watched_release("stop", method)
-
-    def _watched_stopped(self, method: Callable[..., Any]) -> None:
-        self._watched_release("stopped", method)
-
-    def _watched_release(self, name: str, method: Callable[..., Any]) -> None:
-        met = self._moments.happened.total()
+    def _release(self, method: Callable[..., Any]) -> None:
+        met = self._case.faults.happened.total()
         try:
             method()
         except Exception as error:
-            if self._moments.happened.total() == met:
+            if self._case.faults.happened.total() == met:
                 after = "" if self.calls["poll"] else ", after a start that had failed half-way"
-                self._judge.blame(
-                    f"{name}() raised {type(error).__name__}: {error}{after}; the runtime ignores it, and "
-                    f"what should have been released is not"
+                self._case.judge.blame(
+                    f"{method.__name__}() raised {type(error).__name__}: {error}{after}; the runtime ignores "
+                    f"it, and what should have been released is not"
                 )
             raise
-
-
-def _unwatched(method: Callable[..., Any], *arguments: Any) -> Any:
-    return method(*arguments)

@@ -8,22 +8,124 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.contract import KitError, SourceContractError, Step
-from sinksdk.testing.faults import Crash, FaultPlan
-from sinksdk.testing.quiet import quiet
-from sinksdk.testing.shorten import shorten
-from sinksdk.testing.source_kit.report import SourceReport
-from sinksdk.testing.source_kit.schedules import at_random, small_run, sweep
+from sinksdk.testing.contract import KitError, SourceContractError, Step, quiet, shorten
+from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultPlan
+from sinksdk.testing.source_kit.faults import FAULTS, Event
+from sinksdk.testing.source_kit.judge import can_see_files
 from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, SourceSubject
 from sinksdk.testing.source_kit.trial import SourceTrial
 
-CASES: Final = 200
-"""How many schedules are tried where nothing else is said."""
+_NOT_MET = ("cases", "steps", "records", "duplicates seen", "operations of the origin")
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """A run in which the source kept its promise. Its text says what was shown.
+
+    Args:
+        exercised: how often each step was done, each fault was met, each end was reached.
+    """
+
+    capabilities: SourceCapabilities
+    exercised: Counter[str]
+
+    @property
+    def cases(self) -> int:
+        """How many schedules were tried."""
+        return self.exercised["cases"]
+
+    def __str__(self) -> str:
+        promise, counts = self.capabilities, self.exercised
+        lines = [
+            f"shown in {self.cases:,} cases of {counts['steps']:,} steps and {counts['records']:,} records:"
+        ]
+        if promise.exactly_once:
+            lines.append("  exactly once: nothing was lost, nothing was seen twice")
+        else:
+            lines.append("  at least once: nothing was lost")
+            lines.append(f"  duplicates seen: {counts['duplicates seen']:,}")
+        if promise.ordered:
+            lines.append("  ordered: the records of each source partition came in their order")
+        what = "no thread and no open file" if can_see_files() else "no thread"
+        lines.append(f"  stopped is the last word: nothing ran after it, and {what} was left")
+        if not can_see_files():
+            lines.append("  not looked at: open files; this system does not tell them")
+        lines.append("met on the way:")
+        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_MET]
+        if not counts["operations of the origin"]:
+            lines.append("  the origin asks no fault plan: nothing ever went wrong inside of it")
+        return "\n".join(lines)
+
+
+_MOST_STEPS: Final = 7
+_FIRST: Final = 6  # operations of each place that are all tried: a task starts, reads, and commits
+_FAR: Final = 25  # operations ahead, at most
+
+
+def small_run(subject: SourceSubject) -> list[Step]:
+    """A bit of everything: restarts, other task counts, and what happens to the origin in between."""
+    steps: list[Step] = [("run", 0, 2)]
+    for number in range(max(len(subject.changes), 2)):
+        if number < len(subject.changes):
+            steps.append(("change",))
+        steps.append(("run", (number + 1) % subject.most_tasks, 2))
+    return steps
+
+
+def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
+    """The small run with one fault or one event in it: at each of its first operations, then at the others.
+
+    Args:
+        most: schedules, at most; those of later operations are chosen evenly.
+    """
+    steps = small_run(subject)
+    trial = SourceTrial(subject)
+    if trial.play(steps) is not None:
+        return [steps]
+    operations = {where: min(trial.case.faults.asked[where], 4 * _FAR) for where in (TASK, TOPICS, ORIGIN)}
+    events = [event for event in Event if event is not Event.CHANGE or subject.changes]
+    first: list[Sequence[Step]] = []
+    later: list[Sequence[Step]] = []
+    for where, count in operations.items():
+        for at in range(count):
+            schedules = first if at < _FIRST else later
+            schedules += [[("fault", where, at, kind.value), *steps] for kind in FAULTS[where]]
+            schedules += [[("meanwhile", where, at, event.value), *steps] for event in events]
+    chosen = _evenly(first, most)
+    return [*chosen, *_evenly(later, most - len(chosen))]
+
+
+def _evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
+    count = min(most, len(schedules))
+    return [schedules[number * len(schedules) // count] for number in range(count)]
+
+
+def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]]:
+    """Schedules without end."""
+    boundaries = list(subject.capabilities.boundaries)
+    faults = [(where, kind.value) for where, kinds in FAULTS.items() for kind in kinds]
+    while True:
+        steps: list[Step] = [("boundary", random.choice(boundaries))]
+        for _ in range(random.randint(2, _MOST_STEPS)):
+            match random.choice(("run", "run", "fault", "fault", "meanwhile", "change")):
+                case "run":
+                    steps.append(("run", random.randrange(subject.most_tasks), random.randint(1, 4)))
+                case "fault":
+                    where, kind = random.choice(faults)
+                    steps.append(("fault", where, random.randrange(_FAR), kind))
+                case "meanwhile":
+                    event = random.choice(list(Event)).value
+                    steps.append(("meanwhile", random.choice(list(FAULTS)), random.randrange(_FAR), event))
+                case _:
+                    if subject.changes:
+                        steps.append(("change",))
+        yield steps
+
 
 _HASTE: Final = 20  # how much less patient the kit is while it looks for a shorter story
 
@@ -57,7 +159,7 @@ def check_source(
     make_task: Callable[[Any], SourceTask],
     *,
     expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]],
-    cases: int = CASES,
+    cases: int = 200,
     seed: int = 0,
     **options: Unpack[SourceOptions],
 ) -> SourceReport:
@@ -104,8 +206,7 @@ def replay_source(
 
     Args:
         schedule: steps, as printed with the failure.
-        make_task: as for :func:`check_source`.
-        expected: as for :func:`check_source`.
+        make_task, expected, options: as for :func:`check_source`.
 
     Raises:
         SourceContractError: the source still does not keep its promise.
@@ -123,46 +224,39 @@ def _schedules(subject: SourceSubject, cases: int, random: Random) -> Iterator[S
     yield from itertools.islice(at_random(subject, random), cases - len(single))
 
 
-def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str]) -> None:
+def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] | None = None) -> None:
+    """Play a schedule. Raises its failure, of a shorter schedule if there is one."""
     trial = SourceTrial(subject, exercised)
     failure = trial.play(steps)
     if failure is None:
         return
     if trial.is_hanging:  # each try to shorten it would leave one more thread behind
         raise failure
-    raise _shortened(subject, failure) from None
-
-
-def _shortened(subject: SourceSubject, failure: SourceContractError) -> SourceContractError:
-    """Shorter in haste, and only if that holds with patience too.
-
-    What seems to hang in haste says nothing: the failure does not hang, and the machine may be busy.
-    """
     hasty = replace(subject, patience=subject.patience / _HASTE)
 
     def hastily(steps: Sequence[Step]) -> SourceContractError | None:
+        """What seems to hang in haste says nothing: the machine may be busy."""
         trial = SourceTrial(hasty)
         found = trial.play(steps)
         return None if trial.is_hanging else found
 
     shorter = shorten(failure, hastily)
-    return SourceTrial(subject).play(shorter.steps) or failure
+    raise SourceTrial(subject).play(shorter.steps) or failure
 
 
 def _see_something(subject: SourceSubject) -> None:
     """Before anything goes wrong everything must arrive; and imports and caches are warm after it."""
     trial = SourceTrial(subject, looks_at_what_is_left=False)
     failure = trial.play([])
-    if not any(trial.topics.logs.values()) and not trial.is_hanging:
-        message = (
+    if not any(trial.case.topics.logs.values()) and not trial.is_hanging:
+        raise KitError(
             "the task gave no record, though nothing went wrong: is `config` what it needs, and does it read "
-            f"from the origin it is given? What happened: {'. '.join(trial.story)}"
-        )
-        raise KitError(message) from failure
+            f"from the origin it is given? What happened: {'. '.join(trial.case.story)}"
+        ) from failure
     if failure is not None:
         raise failure
     for steps in ([("idle",)], small_run(subject)):
-        _try(subject, steps, Counter())
+        _try(subject, steps)
 
 
 @contextmanager

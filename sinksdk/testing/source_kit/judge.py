@@ -1,20 +1,85 @@
-"""Whether what a source did keeps its promise."""
+"""Whether what a source did keeps its promise: the records, their offsets, and what it left behind."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourceRecord
 from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, shape_of
 
+KIT_THREAD: Final = "sinksdk kit"
+"""What the names of the kit's own threads begin with."""
+
+_FILES: Final = next((path for path in map(Path, ("/proc/self/fd", "/dev/fd")) if path.is_dir()), None)
+_ENDING: Final = 1.0  # seconds that a thread whose work is done may need to be gone
+_PAUSE: Final = 0.002
 _SHOWN: Final = 5
 
 
+class OpenFile(NamedTuple):
+    """An open file or connection; without its name, which may change while it is open."""
+
+    number: int
+    device: int
+    inode: int
+
+    @property
+    def name(self) -> str:
+        """What it is called now."""
+        try:
+            return str(Path(f"{_FILES}/{self.number}").readlink())
+        except OSError:
+            return f"number {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenResources:
+    """Open files and threads of this process, without the kit's own threads."""
+
+    files: frozenset[OpenFile]
+    threads: frozenset[threading.Thread]
+
+    @classmethod
+    def now(cls) -> OpenResources:
+        """Those of this moment."""
+        threads = (thread for thread in threading.enumerate() if not thread.name.startswith(KIT_THREAD))
+        return cls(frozenset(_open_files()), frozenset(threads))
+
+    def left_since(self) -> list[str]:
+        """What is open now and was not then, in words. Waits a second for threads that end."""
+        deadline = time.monotonic() + _ENDING
+        while (now := OpenResources.now()).threads - self.threads and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        files = sorted(f"the open file {file.name}" for file in now.files - self.files)
+        threads = sorted(f"the thread {thread.name!r}" for thread in now.threads - self.threads)
+        return files + threads
+
+
+def can_see_files() -> bool:
+    """Whether this system tells which files are open."""
+    return _FILES is not None
+
+
+def _open_files() -> list[OpenFile]:
+    found = []
+    for number in [int(entry.name) for entry in (_FILES.iterdir() if _FILES else ())]:
+        with suppress(OSError):  # the listing's own is closed by now
+            status = os.fstat(number)
+            found.append(OpenFile(number, status.st_dev, status.st_ino))
+    return found
+
+
 class SourceJudge:
-    """Looks on while a case runs, and at the topics when it is over. The first problem is what counts."""
+    """Looks on while a case runs, and at the topics when it is over. Only the first problem counts."""
 
     def __init__(self, promise: SourceCapabilities) -> None:
         self._promise = promise
@@ -22,14 +87,12 @@ class SourceJudge:
         self._passed: dict[str, set[str]] = defaultdict(set)
         self._following: dict[tuple[str, str], list[SourceRecord]] = defaultdict(list)
         self.problem: str | None = None
-        """What is wrong."""
         self.duplicates = 0
         """Records seen more often than expected."""
 
     def blame(self, problem: str) -> None:
-        """Something is wrong."""
-        if self.problem is None:
-            self.problem = problem
+        """Note a problem."""
+        self.problem = self.problem or problem
 
     # -- while it runs -------------------------------------------------------------------------------
 

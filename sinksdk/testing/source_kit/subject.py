@@ -8,13 +8,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sinksdk.engine.options import SourceOptions as EngineOptions
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.errors import ConnectException
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.records import SourceRecord
 from sinksdk.source.task import SourceTask
 from sinksdk.testing.contract import KitError, keep
+from sinksdk.testing.doubles import MemoryOrigin
 from sinksdk.testing.faults import FaultPlan
-from sinksdk.testing.source_kit.origin import MemoryOrigin
 
 Boundary: TypeAlias = Literal["poll", "interval", "connector"]
 
@@ -70,12 +69,13 @@ class SourceSubject:
             return [self.config(origin) if is_maker else self.config]
         configs = self.task_configs(origin, tasks)
         if not 1 <= len(configs) <= tasks:
-            message = f"task_configs gave {len(configs)} configurations for {tasks} tasks; give 1 to {tasks}"
-            raise KitError(message)
+            raise KitError(
+                f"task_configs gave {len(configs)} configurations for {tasks} tasks; give 1 to {tasks}"
+            )
         return configs
 
     def options(self, config: Any, boundary: Boundary) -> EngineOptions:
-        """How the engine behaves: as configured, and patient for two seconds where nothing is."""
+        """The engine's options: the configured ones, else with two seconds for retries."""
         configured = isinstance(config, SourceConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         return replace(options, boundary=boundary)
@@ -102,13 +102,6 @@ def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
             return lambda record: (record.topic, record.value)
         case [3]:
             return lambda record: (record.topic, record.key, record.value)
-    message = (
+    raise KitError(
         f"`expected` has {truth[0]!r}; give values, or (topic, value), or (topic, key, value) throughout"
     )
-    raise KitError(message)
-
-
-def kind_of(error: BaseException) -> str:
-    """An error as a story tells it."""
-    cause = error.__cause__ if isinstance(error, ConnectException) and error.__cause__ else error
-    return f"{type(cause).__name__}: {cause}"

@@ -5,22 +5,56 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sinksdk.engine.outcome import End
-from sinksdk.testing.contract import KitError, SourceContractError, Step
-from sinksdk.testing.faults import Crash, Fault, FaultKind
-from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt
-from sinksdk.testing.source_kit.held import KIT_THREAD, Held
-from sinksdk.testing.source_kit.judge import SourceJudge, changed_classes, class_state
-from sinksdk.testing.source_kit.moments import TOPICS, Event, Moments
-from sinksdk.testing.source_kit.story import END, sentence
+from sinksdk.testing.contract import KitError, SourceContractError, Step, ordinal
+from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, Fault, FaultKind
+from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Case
+from sinksdk.testing.source_kit.faults import Event
+from sinksdk.testing.source_kit.judge import (
+    KIT_THREAD,
+    OpenResources,
+    changed_classes,
+    class_state,
+)
 from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
-from sinksdk.topics.memory import MemoryTopics
 
-T = TypeVar("T")
+END: Final = "in the end: no more faults, everything has happened to the origin, tasks read what is left"
+_OPERATIONS: Final = {
+    TOPICS: "operation of the topics",
+    ORIGIN: "operation of the origin",
+    TASK: "call of the task",
+}
+_EVENTS: Final = {
+    Event.FREEZE: "the process will freeze, and another generation run",
+    Event.STOP: "the task will be asked to stop",
+    Event.CHANGE: "the origin will change",
+}
+_SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
+    "run": lambda more, polls: (
+        f"a generation of {1 + more} task{'s' if more else ''} begins, to poll {_times(polls)} and be stopped"
+    ),
+    "boundary": lambda name: f"from now on transactions end at: {name}",
+    "idle": lambda: "in the end tasks will go on for a while, though there is nothing left",
+    "fault": lambda where, at, kind: f"the {_operation(where, at)} will meet: {kind}",
+    "meanwhile": lambda where, at, what: f"before the {_operation(where, at)} {_EVENTS.get(what, what)}",
+    "change": lambda: "the origin changes",
+}
+
+STEPS: Final = tuple(_SENTENCES)
+"""Names of the steps there are."""
+
+
+def _operation(where: str, at: int) -> str:
+    return f"{ordinal(at)} {_OPERATIONS.get(where, where)}"
+
+
+def _times(count: int) -> str:
+    return {0: "not even once", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
 
 _LOOK: Final = 0.001  # seconds between two looks at what the task's thread does
 _WAITING: Final = 0.003  # seconds after which a poll is taken to wait for what does not come
@@ -42,6 +76,8 @@ class SourceTrial:
         looks_at_what_is_left: not in a process's first case, in which libraries open what they keep.
     """
 
+    # More than ten attributes: the generation under way, and what the last one waits for.
+
     def __init__(
         self,
         subject: SourceSubject,
@@ -49,27 +85,20 @@ class SourceTrial:
         *,
         looks_at_what_is_left: bool = True,
     ) -> None:
-        self.subject = subject
+        self.case = Case(subject)
         self.exercised = Counter[str]() if exercised is None else exercised
-        self.moments = Moments()
-        self.origin = subject.origin(self.moments)
-        self.topics = MemoryTopics(lambda _, effect: self.moments.run(TOPICS, effect))
-        self.judge = SourceJudge(subject.capabilities)
         self.steps: list[Step] = []
-        self.story: list[str] = []
-        """What happened, a sentence for each step."""
-        self._boundary: Boundary = subject.capabilities.boundaries[0]
+        self.is_hanging = False
+        """Whether a call of the task's does not return: its thread is left behind."""
         self._changes = list(subject.changes)
         self._count = 1
         self._running: list[Attempt] = []
         """Attempts under way, each begun while the one before stands still."""
-        self._limit: int | None = None
+        self._dead: list[Attempt] = []
         self._patience = _WAITING
         self._idle = 0.0
         self._idle_until: float | None = None
-        self._is_left_of_interest = looks_at_what_is_left
-        self._dead: list[Attempt] = []
-        self._is_hanging = False
+        self._looks_at_what_is_left = looks_at_what_is_left
 
     # -- running -------------------------------------------------------------------------------------
 
@@ -78,56 +107,46 @@ class SourceTrial:
         try:
             self._watch(lambda: self._play(steps))
             self._count_what_happened()
-            if self.judge.problem is None:
+            if self.case.judge.problem is None:
                 return None
-            return SourceContractError(self.judge.problem + self._hint(), self.story, self.steps)
+            return SourceContractError(self.case.judge.problem + self._hint(), self.case.story, self.steps)
         finally:
-            if not self._is_hanging:
+            if not self.is_hanging:
                 self._bury_the_dead()
-                self.subject.clean_up(self.origin)
-
-    @property
-    def is_hanging(self) -> bool:
-        """Whether a call of the task's does not return: its thread is left behind."""
-        return self._is_hanging
+                self.case.subject.clean_up(self.case.origin)
 
     def _play(self, steps: Sequence[Step]) -> None:
         for step in steps:
             self._step(*step)
-            if self.judge.problem is not None:
+            if self.case.judge.problem is not None:
                 return
         self._finish()
 
     def _step(self, name: str, *arguments: Any) -> None:
         method: Callable[..., None] | None = getattr(self, name, None) if name in STEPS else None
         if method is None:
-            message = f"there is no step {name!r}; there are {', '.join(STEPS)}"
-            raise KitError(message)
+            raise KitError(f"there is no step {name!r}; there are {', '.join(STEPS)}")
         self.steps.append((name, *arguments))
         self.exercised[name] += 1
-        self.story.append(sentence(name, arguments))
+        self.case.story.append(_SENTENCES[name](*arguments))
         method(*arguments)
 
     def _finish(self) -> None:
         """No more faults: what is left happens to the origin, tasks read until everything is there."""
-        self.story.append(END)
-        self.moments.disarm()
+        self.case.story.append(END)
+        self.case.faults.disarm()
         while self._changes:
             self.change()
         for round_ in range(_ROUNDS):
             if self._is_complete():
                 break
-            self._patience = (_WAITING, 10 * _WAITING, self.subject.patience / 2)[round_]
+            self._patience = (_WAITING, 10 * _WAITING, self.case.subject.patience / 2)[round_]
             self._generation(self._count, None)
-        self._look_beyond()
-        truth = self.subject.truth(self.origin)
-        self.judge.look(truth, self.topics.logs.values())
-
-    def _look_beyond(self) -> None:
-        """Everything is there: a new generation must not give any of it again."""
+        # Everything is there: a new generation must not give any of it again.
         self._patience = self._idle or _AFTERWARDS
         self._idle_until = time.monotonic() + self._idle
         self._generation(self._count, None)
+        self.case.judge.look(self.case.subject.truth(self.case.origin), self.case.topics.logs.values())
 
     # -- steps ---------------------------------------------------------------------------------------
 
@@ -138,7 +157,7 @@ class SourceTrial:
 
     def boundary(self, name: Boundary) -> None:
         """From the next generation on, transactions end there."""
-        self._boundary = name
+        self.case.boundary = name
 
     def idle(self) -> None:
         """In the end tasks go on for a while, to show how they wait when there is nothing."""
@@ -146,17 +165,17 @@ class SourceTrial:
 
     def fault(self, where: str, at: int, kind: str) -> None:
         """Let an operation go wrong that is still to come."""
-        self.moments.arm(Fault(where, at, FaultKind(kind)))
+        self.case.faults.arm(Fault(where, at, FaultKind(kind)))
 
     def meanwhile(self, where: str, at: int, what: str) -> None:
         """Let something else happen right before an operation that is still to come."""
-        self.moments.before(where, at, lambda: self._happen(Event(what)))
+        self.case.faults.before(where, at, lambda: self._happen(Event(what)))
 
     def change(self) -> None:
         """The next thing happens to the origin."""
         if self._changes:
             self.exercised["changes of the origin"] += 1
-            self._changes.pop(0)(self.origin)
+            self._changes.pop(0)(self.case.origin)
 
     def _happen(self, event: Event) -> None:
         if not self._running or len(self._running) > _MOST_NESTED:
@@ -165,83 +184,65 @@ class SourceTrial:
         self.exercised[f"meanwhile: {event}"] += 1
         match event:
             case Event.STOP:
-                self._tell(f"{attempt.label} is asked to stop")
+                self.case.log(f"{attempt.label} is asked to stop")
                 attempt.ask_to_stop()
             case Event.CHANGE:
-                self._tell("the origin changes")
+                self.case.log("the origin changes")
                 self.change()
             case Event.FREEZE:
-                self._tell(f"{attempt.label} freezes, and another generation takes over")
+                self.case.log(f"{attempt.label} freezes, and another generation takes over")
                 self._generation(self._count, 2)
-                self._tell(f"{attempt.label} wakes up, a zombie")
+                self.case.log(f"{attempt.label} wakes up, a zombie")
 
     # -- generations -----------------------------------------------------------------------------------
 
     def _generation(self, tasks: int, polls: int | None) -> None:
         """Fence the last one, then run tasks, each begun while the one before it polls."""
         for number in range(self._count):
-            self.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
-        configs = list(self.subject.configs(self.origin, min(tasks, self.subject.most_tasks)))
+            self.case.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
+        configs = self.case.subject.configs(self.case.origin, min(tasks, self.case.subject.most_tasks))
         self._count = len(configs)
         self.exercised[f"generations of {self._count} tasks"] += 1
-        outer, self._limit = self._limit, polls
-        waiting = [(number, config) for number, config in enumerate(configs)]
+        waiting = list(enumerate(configs))
         while waiting:
-            self._next_of(waiting)
-        self._limit = outer
+            self._next_of(waiting, polls)
 
-    def _next_of(self, waiting: list[tuple[int, Any]]) -> None:
+    def _next_of(self, waiting: list[tuple[int, Any]], polls: int | None) -> None:
         """Run the next task to its end; the one after it begins at its second poll."""
         number, config = waiting.pop(0)
-        before, met = Held.now(), self.moments.happened.total()
-        limit = self._limit
-        attempt = Attempt(
-            self.subject,
-            self.origin,
-            number,
-            config,
-            topics=self.topics,
-            moments=self.moments,
-            judge=self.judge,
-            boundary=self._boundary,
-            tell=self._tell,
-            at_poll=lambda attempt: self._at_poll(attempt, waiting, limit),
-        )
+        before, met = OpenResources.now(), self.case.faults.happened.total()
+        attempt = Attempt(self.case, number, config, lambda attempt: self._at_poll(attempt, waiting, polls))
         shared = class_state(attempt.task)
         self._running.append(attempt)
         try:
             outcome = attempt.run()
         except Crash:
-            if self._is_hanging:
-                raise  # nobody waits for this case any more
-            self.moments.bury()
-            self._is_left_of_interest = False  # what dies closes nothing
+            if self.is_hanging:
+                raise  # the kit has left this case behind
+            self.case.faults.bury()
+            self._looks_at_what_is_left = False  # what dies closes nothing
             self._dead.append(attempt)
-            self._tell(f"{attempt.label} dies")
+            self.case.log(f"{attempt.label} dies")
             self.exercised["tasks that died"] += 1
         else:
             self.exercised[f"tasks that ended {outcome.end}"] += 1
             if outcome.failure is not None:
-                self._tell(f"{attempt.label} ends: {outcome.failure.message}")
-            if outcome.end is End.FAILED and self.moments.happened.total() == met and outcome.failure:
-                self.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
-            if self._is_left_of_interest:
-                self._look_at_what_is_left(attempt, before)
+                self.case.log(f"{attempt.label} ends: {outcome.failure.message}")
+            if outcome.end is End.FAILED and self.case.faults.happened.total() == met and outcome.failure:
+                self.case.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
+            if self._looks_at_what_is_left:
+                self.exercised["looks for what is left after stopped"] += 1
+                if left := before.left_since():
+                    self.case.judge.blame(f"{attempt.label} has left {' and '.join(left)} after stopped()")
         finally:
             self._running.remove(attempt)
             if self._running:
-                self._running[-1].go_on()
-        self.subject.shared.update(changed_classes(shared, class_state(attempt.task)))
-
-    def _look_at_what_is_left(self, attempt: Attempt, before: Held) -> None:
-        self.exercised["looks for what is left after stopped"] += 1
-        left = before.left_since()
-        if left:
-            self.judge.blame(f"{attempt.label} has left {' and '.join(left)} after stopped()")
+                self._running[-1].resume()
+        self.case.subject.shared.update(changed_classes(shared, class_state(attempt.task)))
 
     def _at_poll(self, attempt: Attempt, waiting: list[tuple[int, Any]], limit: int | None) -> None:
         if attempt.polls and waiting:
-            self._next_of(waiting)
+            self._next_of(waiting, limit)
         if self._has_polled_enough(attempt, limit):
             attempt.ask_to_stop()
 
@@ -251,7 +252,9 @@ class SourceTrial:
         if self._idle_until is not None:
             return attempt.polls > 0 and time.monotonic() >= self._idle_until
         if attempt.polls >= _MOST_POLLS:
-            self.judge.blame(f"{attempt.label} gave records {_MOST_POLLS:,} times, and there is no end to it")
+            self.case.judge.blame(
+                f"{attempt.label} gave records {_MOST_POLLS:,} times, and there is no end to it"
+            )
             return True
         return self._is_complete() or attempt.quiet() > self._patience
 
@@ -259,17 +262,17 @@ class SourceTrial:
         """Whether everything is in the topics, as far as its number goes."""
         if self._changes:
             return False
-        return sum(map(len, self.topics.logs.values())) >= len(self.subject.truth(self.origin))
+        return sum(map(len, self.case.topics.logs.values())) >= len(self.case.subject.truth(self.case.origin))
 
-    # -- what really waits -----------------------------------------------------------------------------
+    # -- calls that really wait ------------------------------------------------------------------------
 
     def _watch(self, play: Callable[[], None]) -> None:
         """Run the case on a thread of its own, and end from here what waits there."""
         done = threading.Event()
         raised: list[BaseException] = []
 
-        def stage() -> None:
-            self.moments.enter()
+        def run() -> None:
+            self.case.faults.enter()
             try:
                 play()
             except BaseException as error:  # noqa: BLE001 - it is raised again where it can be seen
@@ -277,41 +280,41 @@ class SourceTrial:
             finally:
                 done.set()
 
-        thread = threading.Thread(target=stage, name=f"{KIT_THREAD}: stage", daemon=True)
+        thread = threading.Thread(target=run, name=f"{KIT_THREAD}: stage", daemon=True)
         thread.start()
-        while not done.wait(_LOOK) and not self._is_hanging:
-            self._look_at_the_stage()
-        if self._is_hanging:
+        while not done.wait(_LOOK) and not self.is_hanging:
+            self._end_what_waits()
+        if self.is_hanging:
             return  # whatever it still raises, should it come back: it is left behind
         thread.join()
         if raised:
             raise raised[0]
 
-    def _look_at_the_stage(self) -> None:
+    def _end_what_waits(self) -> None:
         try:
             attempt = self._running[-1]
             call = attempt.calling[-1]
         except IndexError:
-            return  # nobody is called just now
-        now = time.monotonic()
+            return  # no method of a task runs
+        now, patience = time.monotonic(), self.case.subject.patience
         if call.name == "poll" and attempt.asked_at is None:
             if now - call.since > self._patience:
                 attempt.ask_to_stop()
-        elif now - max(call.since, attempt.asked_at or 0.0) > self.subject.patience:
-            self._is_hanging = True
-            self.moments.crash()  # whatever it does when it wakes up, it is its last
-            self.judge.problem = (
-                f"poll() still waits {self.subject.patience:g} s after stop(): let it wait for something "
+        elif now - max(call.since, attempt.asked_at or 0.0) > patience:
+            self.is_hanging = True
+            self.case.faults.crash()  # whatever it does when it wakes up, it is its last
+            self.case.judge.problem = (
+                f"poll() still waits {patience:g} s after stop(): let it wait for something "
                 f"that stop() signals"
                 if call.name == "poll"
-                else f"{call.name}() has not returned for {self.subject.patience:g} s, and nothing is awaited"
+                else f"{call.name}() has not returned for {patience:g} s, and nothing is awaited"
             )
 
     # -- afterwards ----------------------------------------------------------------------------------
 
     def _bury_the_dead(self) -> None:
-        """Close what the system would have closed when the processes died; nobody looks any more."""
-        self.moments.disarm()
+        """Close what the system would have closed when the processes died. Not judged."""
+        self.case.faults.disarm()
         for attempt in self._dead:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
                 with suppress(Exception):  # the crash has left it half-made
@@ -320,26 +323,17 @@ class SourceTrial:
     def _count_what_happened(self) -> None:
         self.exercised["cases"] += 1
         self.exercised["steps"] += len(self.steps)
-        self.exercised["records"] += sum(map(len, self.topics.logs.values()))
-        self.exercised["operations of the origin"] += self.moments.asked["origin"]
-        self.exercised["duplicates seen"] += self.judge.duplicates
-        for (where, kind), times in self.moments.happened.items():
+        self.exercised["records"] += sum(map(len, self.case.topics.logs.values()))
+        self.exercised["operations of the origin"] += self.case.faults.asked["origin"]
+        self.exercised["duplicates seen"] += self.case.judge.duplicates
+        for (where, kind), times in self.case.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
 
     def _hint(self) -> str:
-        if not self.subject.shared:
+        if not self.case.subject.shared:
             return ""
-        names = ", ".join(sorted(self.subject.shared))
+        names = ", ".join(sorted(self.case.subject.shared))
         return (
             f" (tasks share state: {names} changed while a task ran, and all tasks of a process see it; "
             f"keep it in the instance)"
         )
-
-    def _tell(self, what: str) -> None:
-        """Add a line to the sentence of the step that is under way."""
-        if self.story:
-            self.story[-1] += f"\n     - {what}"
-
-
-STEPS: Final = ("run", "boundary", "idle", "fault", "meanwhile", "change")
-"""Names of the steps there are."""

@@ -327,7 +327,7 @@ def _raise_any(rows: Collection[KafkaPartition]) -> None:
 
 
 class PlannedTopics:
-    """Checks topics by the ids they were planned with (KIP-516): a :data:`~sinksdk.engine.commits.TopicIdCheck`.
+    """A :data:`~sinksdk.engine.commits.TopicIdCheck` by the ids that the topics were planned with (KIP-516).
 
     Kafka's consumers know names only: they read on in a topic that was created again.
 

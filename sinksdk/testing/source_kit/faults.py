@@ -1,4 +1,4 @@
-"""Every operation of a case is a moment: it may go wrong, and something else may happen right before it."""
+"""Faults of a source's case, and what else happens right before one of its operations."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from sinksdk.testing.faults import TASK, FaultKind, FaultPlan
-from sinksdk.testing.source_kit.origin import ORIGIN
-
-TOPICS: Final = "topics"
-"""Operations of the writer of a task's records, and looks at its offsets."""
+from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, FaultKind, FaultPlan
 
 FAULTS: Final[Mapping[str, Sequence[FaultKind]]] = {
     TOPICS: tuple(kind for kind in FaultKind if kind is not FaultKind.SLOW),
@@ -32,13 +28,13 @@ class Event(StrEnum):
     """The next change of the origin happens."""
 
 
-class Moments(FaultPlan):
+class FaultSchedule(FaultPlan):
     """A fault plan in which other things happen before operations too."""
 
     def __init__(self) -> None:
         super().__init__()
         self._events: dict[tuple[str, int], Callable[[], None]] = {}
-        self._stage = threading.local()
+        self._thread = threading.local()
 
     def before(self, where: str, at: int, event: Callable[[], None]) -> None:
         """Let something happen before an operation, counted from now."""
@@ -46,22 +42,17 @@ class Moments(FaultPlan):
 
     def enter(self) -> None:
         """This thread is one of the kit's; in those that a task has made itself only faults happen."""
-        self._stage.is_entered = True
-
-    @property
-    def is_dying(self) -> bool:
-        """Whether the process that runs is dying."""
-        return self._is_dying
+        self._thread.is_entered = True
 
     def take(self, where: str) -> FaultKind | None:
-        """What happens before this operation, then how it goes wrong."""
-        if not self._is_dying and getattr(self._stage, "is_entered", False):
+        """Run what is to happen before this operation; return how it goes wrong."""
+        if not self.is_dying and getattr(self._thread, "is_entered", False):
             event = self._events.pop((where, self.asked[where]), None)
             if event is not None:
                 event()
         return super().take(where)
 
     def disarm(self) -> None:
-        """From now on everything goes well, and nothing else happens."""
+        """Drop all faults and events that are still to come."""
         super().disarm()
         self._events.clear()

@@ -1,0 +1,295 @@
+"""Doubles in memory: a commit log, a context, something to write to and something to read from."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, Self
+
+from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition, as_token
+from sinksdk.store.ledger import Ledger
+from sinksdk.store.records import Entry, TaskRecord, by_partition
+from sinksdk.testing.faults import DESTINATION, ORIGIN, FaultPlan
+
+
+class MemoryCommitLog(Ledger):
+    """What one attempt at a task has committed, kept in memory."""
+
+    def __init__(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        entries = tuple(Entry.of(p, offset, 0) for p, offset in (committed or {}).items())
+        self._begin(TaskRecord(generation=1, attempt=1, entries=entries))
+
+    def _begin(self, record: TaskRecord) -> None:
+        super().__init__(record, {})
+        self.saved = record
+        self.is_fenced = False
+
+    def succeed(self) -> Self:
+        """Fence this log; the successor's log starts from what was saved, as after a crash."""
+        self.is_fenced = True
+        successor = copy.copy(self)
+        after = self.saved.model_copy(update={"attempt": self.saved.attempt + 1})
+        successor._begin(after)  # noqa: SLF001 - of its own class
+        return successor
+
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is durable: commits, each with its tokens that are not published yet."""
+        return {entry.topic_partition: entry.committed() for entry in self.saved.entries}
+
+    @property
+    def noted(self) -> dict[TopicPartition, list[str]]:
+        """Ids of the tokens that are noted and not committed, as they are durable."""
+        return {p: list(tokens) for p, tokens in by_partition(self.saved.prepared).items()}
+
+    def _save(self, record: TaskRecord) -> None:
+        if self.is_fenced:
+            message = "a newer attempt owns this task"
+            raise FencedException(message)
+        # Kept as a store keeps it: after a crash everything comes back as JSON does.
+        self.saved = TaskRecord.model_validate_json(json.dumps(record.as_json()))
+
+
+class FakeContext(SinkTaskContext, ErrantRecordReporter):
+    """Answers what a test has set, and keeps what the task asked for.
+
+    ::
+
+        task.initialize(context := FakeContext([tp]))
+        context.closing = ClosingReason.REBALANCE
+        task.pre_commit({tp: OffsetAndMetadata(3)})
+
+    Args:
+        tolerates_errors: whether errant records are tolerated (``errors.tolerance``).
+    """
+
+    # More than ten attributes: one for each thing a task may ask or tell.
+
+    def __init__(
+        self,
+        assignment: Collection[TopicPartition] = (),
+        *,
+        committed: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        configs: Mapping[str, str] | None = None,
+        generation: int = 1,
+        tolerates_errors: bool = True,
+    ) -> None:
+        self.open = set(assignment)
+        """What :meth:`assignment` says."""
+        self.commits = dict(committed or {})
+        """What :meth:`committed` says."""
+        self.closing: ClosingReason | None = None
+        """Set it, and ``is_closing()`` is true."""
+        self.seconds_left: float | None = None
+        """What :meth:`deadline` says while closing."""
+        self.tokens: dict[TopicPartition, list[Token]] = defaultdict(list)
+        """Tokens the task noted."""
+        self.moves: dict[TopicPartition, int] = {}
+        """Positions the task asked for."""
+        self.timeouts: list[float] = []
+        """Waits the task asked for."""
+        self.requested_commits = 0
+        """How often the task asked for a commit."""
+        self.failures: dict[TopicPartition, BaseException] = {}
+        """Partitions the task gave up."""
+        self.counts: dict[TopicPartition, Counter[str]] = defaultdict(Counter)
+        """What the task counted."""
+        self.reported: list[tuple[SinkRecord, BaseException]] = []
+        """Errant records the task reported."""
+        self._configs = dict(configs or {})
+        self._generation = generation
+        self._tolerates_errors = tolerates_errors
+
+    def is_closing(self) -> bool:
+        return self.closing is not None
+
+    def closing_reason(self) -> ClosingReason | None:
+        return self.closing
+
+    def deadline(self) -> float | None:
+        return self.seconds_left if self.is_closing() else None
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self.open)
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        return self.commits.get(partition)
+
+    def configs(self) -> Mapping[str, str]:
+        return self._configs
+
+    def generation(self) -> int:
+        return self._generation
+
+    def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
+        """Raises ConnectException for a partition that is not open."""
+        strangers = sorted(set(tokens) - self.open)
+        if strangers:
+            raise ConnectException(f"tokens were noted for {', '.join(map(str, strangers))}: not open here")
+        for partition, given in tokens.items():
+            self.tokens[partition] += map(as_token, given)
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.moves.update(offsets)
+
+    def timeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+
+    def request_commit(self) -> None:
+        self.requested_commits += 1
+
+    def fail(self, partition: TopicPartition, error: BaseException) -> None:
+        self.failures.setdefault(partition, error)
+
+    def count(self, partition: TopicPartition, **amounts: int) -> None:
+        self.counts[partition].update(amounts)
+
+    def errant_record_reporter(self) -> ErrantRecordReporter:
+        return self
+
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        self.reported.append((record, error))
+        if not self._tolerates_errors:
+            raise ConnectException(
+                f"{record.topic_partition} at offset {record.offset}: bad records are not tolerated"
+            ) from error
+        return reported()
+
+
+def reported() -> Future[None]:
+    """The future of a dead letter that is durable."""
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
+class MemoryDestination:
+    """What readers see (:attr:`visible`) and what they do not see yet (:attr:`staged`).
+
+    Every operation is atomic and asks the fault plan. A real system has some of these; use those that
+    yours has: objects that are overwritten (:meth:`write`), logs that are appended to (:meth:`append`),
+    rows with keys (:meth:`upsert`), uploads or transactions (:meth:`begin`, :meth:`fill`,
+    :meth:`publish`, :meth:`discard`).
+    """
+
+    def __init__(self, faults: FaultPlan | None = None) -> None:
+        self.faults = faults or FaultPlan()
+        """Asked before each operation, as ``"destination"``."""
+        self.visible: dict[str, list[SinkRecord]] = {}
+        """Artefacts that readers see, by name, in the order they appeared."""
+        self.staged: dict[str, list[SinkRecord]] = {}
+        """Artefacts that were begun and neither published nor discarded."""
+        self._numbers = itertools.count()
+
+    def write(self, name: str, records: Iterable[SinkRecord]) -> None:
+        """Make an artefact visible, replacing one of the same name."""
+        rows = list(records)
+        self.faults.run(DESTINATION, lambda: self.visible.__setitem__(name, rows))
+
+    def append(self, name: str, records: Iterable[SinkRecord]) -> None:
+        """Add to a visible artefact, which is made where it is not there."""
+        rows = list(records)
+        self.faults.run(DESTINATION, lambda: self.visible.setdefault(name, []).extend(rows))
+
+    def upsert(self, name: str, records: Iterable[SinkRecord]) -> None:
+        """Add to a visible artefact; a record with the coordinates of one that is there replaces it."""
+        rows = list(records)
+
+        def effect() -> None:
+            kept = {_coordinates(record): record for record in self.visible.get(name, [])}
+            self.visible[name] = list((kept | {_coordinates(record): record for record in rows}).values())
+
+        self.faults.run(DESTINATION, effect)
+
+    def begin(self) -> str:
+        """Begin an artefact that readers do not see: its id, which is used once."""
+
+        def effect() -> str:
+            name = f"staged-{next(self._numbers)}"
+            self.staged[name] = []
+            return name
+
+        return self.faults.run(DESTINATION, effect)
+
+    def fill(self, name: str, records: Iterable[SinkRecord]) -> None:
+        """Set the content of an artefact that was begun. Raises ConnectException for one that is gone."""
+        rows = list(records)
+
+        def effect() -> None:
+            if name not in self.staged:
+                raise ConnectException(f"{name} is not there: it was discarded or published before")
+            self.staged[name] = rows
+
+        self.faults.run(DESTINATION, effect)
+
+    def publish(self, name: str) -> None:
+        """Make an artefact visible, if it is not yet. Raises ConnectException for one that is gone."""
+
+        def effect() -> None:
+            if name in self.staged:
+                self.visible[name] = self.staged.pop(name)
+            elif name not in self.visible:
+                raise ConnectException(f"{name} is not there: it was discarded before")
+
+        self.faults.run(DESTINATION, effect)
+
+    def discard(self, name: str) -> None:
+        """Remove an artefact that was begun; nothing happens when it is not there."""
+        self.faults.run(DESTINATION, lambda: self.staged.pop(name, None))
+
+    def read_back(self) -> list[tuple[str, int, int, Any]]:
+        """Topic, partition, offset and value of every record that readers see. Never fails."""
+        return [
+            (record.topic, record.partition, record.offset, record.value)
+            for rows in self.visible.values()
+            for record in rows
+        ]
+
+    def leftovers(self) -> Sequence[str]:
+        """Artefacts with data that readers will never see unless somebody publishes them."""
+        return [name for name, rows in self.staged.items() if rows]
+
+
+def _coordinates(record: SinkRecord) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset
+
+
+_PARTS: Final[Mapping[str, int]] = {"a": 6, "b": 4, "c": 3}
+
+
+class MemoryOrigin:
+    """Parts with lines, which can be read from any place, or be taken and acknowledged as from a queue."""
+
+    def __init__(self, faults: FaultPlan | None = None) -> None:
+        self.faults = faults or FaultPlan()
+        """Asked before each operation, as ``"origin"``."""
+        self.parts = {part: [f"{part}-{n}".encode() for n in range(size)] for part, size in _PARTS.items()}
+        """Lines by part; more may be added at any time."""
+        self.forgotten: Counter[str] = Counter()
+        """Of each part, how many lines cannot be read any more."""
+
+    def everything(self) -> list[bytes]:
+        """All lines there ever were: what a source of all parts is expected to give."""
+        return [line for lines in self.parts.values() for line in lines]
+
+    def read(self, part: str, start: int, most: int = 3) -> Sequence[bytes]:
+        """Lines of a part from a place on; nothing from where it is forgotten."""
+
+        def look() -> Sequence[bytes]:
+            return self.parts[part][start : start + most] if start >= self.forgotten[part] else ()
+
+        return self.faults.run(ORIGIN, look)
+
+    def forget(self, part: str, end: int) -> None:
+        """Lines before this place are not needed any more."""
+
+        def effect() -> None:
+            self.forgotten[part] = max(self.forgotten[part], end)
+
+        self.faults.run(ORIGIN, effect)
