@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
+from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import MemoryStore, read_commits, table, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Claim, Generations
@@ -125,6 +125,7 @@ def test_what_is_not_published_yet_stays_in_the_plan(store: Watched) -> None:
     generations.plan(claim, [planned(generations, claim, {GONE[0]: 7})], 1)
     taken = take_over(store, "c", claim.generation, 0)
     assert taken is not None
+    taken.ledger.prepare({GONE[0]: [Token("upload")]})
     taken.ledger.commit({GONE[0]: OffsetAndMetadata(7, publish=["upload"])})
     plan = generations.plan(generations.claim(), [], 1, is_read=is_kept)
     assert [entry.offset for entry in plan.committed] == [7]

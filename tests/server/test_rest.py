@@ -296,7 +296,7 @@ def test_offsets_that_the_connector_or_its_source_does_not_take(store: Flaky) ->
         with patch.object(connector, "alter_offsets", side_effect=ConnectException("files are there")):
             answers["refused"] = alter(7)
             answers["not reset"] = client.delete("/connectors/archive/offsets")
-        with patch("sinksdk.control.herder.await_end", side_effect=ConnectorClosingException("closing")):
+        with patch("sinksdk.control.offsets.await_end", side_effect=ConnectorClosingException("closing")):
             closing = alter(7)
         assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 400)
         assert "orders-0: offset 101 is not in the source" in answers["outside"].json()["message"]
