@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk import FencedException, OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import config_key
@@ -277,6 +278,22 @@ def test_a_driver_that_is_alive_deletes(here: Here, store: Store, monkeypatch: p
     assert "its driver has not finished" in result.stderr
     assert time.monotonic() - began >= 0.3
     assert Herder(store).connectors() == ["lines"]
+
+
+def test_a_slow_driver_that_wakes_up_meanwhile_finishes_the_deletion(
+    here: Here, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: it fenced the command, which ended with exit code 3 though the connector was deleted."""
+
+    def fenced(_: object) -> None:
+        store.delete(config_key("lines"), store.version(config_key("lines")))
+        message = "a newer driver has taken over"
+        raise FencedException(message)
+
+    monkeypatch.setattr(WorkerConnector, "run", fenced)
+    result = here.sinksdk("delete", "lines")
+
+    assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")
 
 
 def test_a_connector_that_was_created_again_meanwhile_is_deleted(

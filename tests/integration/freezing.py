@@ -80,10 +80,23 @@ def wake(pids: Collection[int]) -> None:
     _signal(pids, signal.SIGCONT)
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and wait until each of its threads has stopped: until then it may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + _PATIENCE
+    while not all(map(_has_stopped, Path(f"/proc/{pid}/task").iterdir())):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.01)
+
+
 def is_frozen(pid: int) -> bool:
     """Whether a process is stopped; one that has ended counts as well."""
+    return _has_stopped(Path(f"/proc/{pid}"))
+
+
+def _has_stopped(process: Path) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return True
     return state in "TZX"

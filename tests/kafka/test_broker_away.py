@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator, Mapping
 
@@ -13,6 +11,7 @@ from sinksdk import RetriableException, TopicPartition
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
 from sinksdk.topics.kafka.cluster import Cluster
+from tests.integration.freezing import stop
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import create_topic
 
@@ -54,7 +53,7 @@ def test_topic_ids_are_told_again_once_the_broker_is_back(
     cluster = Cluster(KafkaClient(broker.bootstrap).librdkafka())
     before = cluster.topic_ids([PARTITION.topic])
     assert before
-    os.kill(broker.pid, signal.SIGSTOP)
+    stop(broker.pid)
     answer = cluster._descriptions([PARTITION.topic])[PARTITION.topic]
     with pytest.raises(RetriableException):
         cluster.topic_ids([PARTITION.topic])
