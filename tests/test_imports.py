@@ -119,6 +119,27 @@ def test_every_part_has_its_place() -> None:
     assert not PARTS - {"py.typed", *AUTHOR_API, *LEAVES, *LAYERS}
 
 
+def modules_of_ours(path: Path) -> set[str]:
+    """The modules of sinksdk that a module imports, or imports names of."""
+    found = {name for name in imports(path) if name.startswith("sinksdk.")}
+    return {name if is_module(name) else name.rpartition(".")[0] for name in found}
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def test_a_module_imports_at_most_twelve_of_ours_or_says_why() -> None:
+    """Imports: a module that needs more does too much, unless its purpose is to put things together."""
+    many = {path.relative_to(ROOT) for path in own_sources() if len(modules_of_ours(path)) > 12}
+    reasons = {
+        path.relative_to(ROOT) for path in own_sources() if "# More than twelve imports:" in path.read_text()
+    }
+    assert many == reasons
+    assert len(many) <= 5
+
+
 def test_imports_are_found_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Imports: found also relative ones, inside functions and under TYPE_CHECKING."""
     monkeypatch.setitem(globals(), "ROOT", tmp_path)

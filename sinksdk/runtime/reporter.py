@@ -17,8 +17,6 @@ from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress
 from sinksdk.support.measures import TaskMeasures
 
-# More than twelve imports: whatever is shown of a connector is written from here.
-
 Offsets = Mapping[TopicPartition, int]
 
 
