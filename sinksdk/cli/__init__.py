@@ -1,4 +1,4 @@
-"""The command line: ``sinksdk run``, ``validate``, ``plugins`` and ``demo``."""
+"""The command line; ``sinksdk --help`` lists its commands."""
 
 from __future__ import annotations
 
