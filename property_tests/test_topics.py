@@ -164,7 +164,7 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
     committed: dict[TopicPartition, int] = {}
     ids: dict[str, str] = {}
     lives: dict[str, set[int]] = {topic: set() for topic in NAMES}
-    monitor = SourceMonitor.of(config, broker, clock)
+    monitor = SourceMonitor(config, broker, clock)
     for topic in NAMES:
         broker.create(topic)
         broker.produce(topic, 3)
@@ -182,7 +182,7 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
             case "produce":
                 broker.produce(topic, count)
             case "restart":  # what a driver knows by itself is lost; what the store has stays
-                monitor = SourceMonitor.of(config, broker, clock)
+                monitor = SourceMonitor(config, broker, clock)
             case _:
                 monitor.compare_with(Read(dict(committed), dict(ids)))
                 for partition, offsets in monitor.refresh().items():

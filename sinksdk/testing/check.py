@@ -190,9 +190,9 @@ def _first_failure(
     subject, settings = machine.subject, generating(chosen)
     try:
         _see_something(subject)
+        schedules = _sweep(subject)
     except SinkContractError as found:
         return found
-    schedules = _sweep(subject)
     count = min(settings.max_examples, len(schedules))
     for number in range(count):  # evenly chosen
         failure = _play(subject, schedules[number * len(schedules) // count], machine.exercised)
