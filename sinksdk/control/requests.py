@@ -25,8 +25,12 @@ class ClosingSignal:
         self._is_final = False
 
     def ask(self, reason: ClosingReason, *, final: bool = True) -> None:
-        """Close; with ``final`` the driver ends, otherwise the next generation follows."""
-        self._reason = reason
+        """Close; with ``final`` the driver ends, otherwise the next generation follows.
+
+        The first reason to end stays: the end of a ``with`` block asks once more.
+        """
+        if not self._is_final:
+            self._reason = reason
         self._is_final = self._is_final or final
         self._asked.set()
 

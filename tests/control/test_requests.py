@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from sinksdk import ClosingReason
 from sinksdk.control import registry
-from sinksdk.control.requests import PendingRequests
+from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.store import MemoryStore, StoreRefused
 from sinksdk.testing import ManualClock
 
@@ -40,3 +41,15 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first == "connector c: what is wanted of it is unknown: permission denied"
     assert last.startswith("looking what is wanted of connector c works again after")
+
+
+def test_the_first_reason_to_end_stays() -> None:
+    """Regression: leaving the block of ``sinksdk.start`` made a SHUTDOWN of whatever ``close`` had been given."""
+    signal = ClosingSignal()
+    signal.ask(ClosingReason.REBALANCE, final=False)
+    signal.ask(ClosingReason.PAUSE)
+    signal.ask(ClosingReason.SHUTDOWN)
+    signal.ask(ClosingReason.REBALANCE, final=False)
+
+    assert signal.reason is ClosingReason.PAUSE
+    assert signal.is_final
