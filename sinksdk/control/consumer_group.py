@@ -1,6 +1,6 @@
 """Synchronizes a connector's commits to a consumer group, where Kafka's tools look for its lag.
 
-The store stays the truth: a thread of its own follows, holds no commit up, and only warns of what it cannot
+The store is authoritative: a thread of its own follows, holds no commit up, and only warns of what it cannot
 write. The group never gets further than everything is published: who goes on from it (Kafka Connect, a
 connector that is created again) must not miss what is not visible yet.
 """

@@ -54,7 +54,7 @@ class Capabilities:
         guarantee: how often readers see a record.
         ordered: a partition's records are read back in the order of their offsets.
         buffers: a periodic commit may keep records back; False: it commits everything that was put.
-        dead_letters: what it cannot deliver it reports, and goes on. Needed to be sent such records.
+        dead_letters: reports records it cannot deliver, and continues. Required to receive such records.
         commits_on_close: a closing commit keeps nothing back. False: the tail is read again.
     """
 

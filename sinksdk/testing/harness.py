@@ -205,11 +205,11 @@ class SinkTaskHarness:
         self._fencing(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.flush)
 
     def lose(self, *partitions: TopicPartition) -> None:
-        """Partitions were taken by somebody else (all, if none is named): ``close`` only."""
+        """Partitions now belong to another owner (all, if none is named): ``close`` only."""
         self.worker.lose(partitions or None)
 
     def fence(self) -> None:
-        """Let a successor take the task over: from now on every write of this one fails."""
+        """A successor takes the task over: from then on every write of this one fails."""
         self.log = self.log.succeed()
 
     def stop(self) -> None:

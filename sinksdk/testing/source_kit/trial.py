@@ -142,7 +142,7 @@ class SourceTrial:
                 break
             self._patience = (_WAITING, 10 * _WAITING, self.case.subject.patience / 2)[round_]
             self._generation(self._count, None)
-        # Everything is there: a new generation must not give any of it again.
+        # All records are there: a new generation must not write any of them again.
         self._patience = self._idle or _AFTERWARDS
         self._idle_until = time.monotonic() + self._idle
         self._generation(self._count, None)
@@ -151,20 +151,20 @@ class SourceTrial:
     # -- steps ---------------------------------------------------------------------------------------
 
     def run(self, more: int, polls: int) -> None:
-        """A new generation: a task, and so many more, which each poll so often and are stopped."""
+        """A new generation: one task and ``more`` others, each polls ``polls`` times and is stopped."""
         self._patience = _WAITING
         self._generation(1 + more, polls)
 
     def boundary(self, name: Boundary) -> None:
-        """From the next generation on, transactions end there."""
+        """Sets ``transaction.boundary`` from the next generation on."""
         self.case.boundary = name
 
     def idle(self) -> None:
-        """In the end tasks go on for a while, to show how they wait when there is nothing."""
+        """At the end tasks continue for a while, to show how they wait when there is nothing."""
         self._idle = _IDLE
 
     def fault(self, where: str, at: int, kind: str) -> None:
-        """Let an operation go wrong that is still to come."""
+        """Let a later operation fail."""
         self.case.faults.arm(Fault(where, at, FaultKind(kind)))
 
     def meanwhile(self, where: str, at: int, what: str) -> None:
