@@ -67,8 +67,7 @@ class ConnectorDriver:
         )
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """End; the running generation flushes, commits and closes first. From any thread or signal
-        handler."""
+        """End; the running generation flushes, commits and closes first. From any thread or handler."""
         self._environment.signal.ask(reason)
 
     def rebalance(self) -> None:

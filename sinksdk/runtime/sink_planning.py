@@ -54,8 +54,8 @@ class SinkPlanning:
         """Wait until a generation is due, and write its plan; None if nothing is left to do.
 
         Raises:
-            ConfigException: the first offsets cannot be determined. MissingSourceTopicException: a topic is
-            certainly missing.
+            ConfigException: the first offsets cannot be determined.
+            MissingSourceTopicException: a topic is certainly missing.
         """
         session = self._session
         claim = self._begin(claim, record)
@@ -113,8 +113,7 @@ class SinkPlanning:
         return generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
 
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
-        """The available ranges before the first read, once no topic is in doubt. None: the driver must
-        end."""
+        """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
         while not self._session.is_ended():
             available = self._look()
             if self._monitor.end_offsets.is_known and not self._monitor.unavailable:

@@ -200,8 +200,7 @@ class EndOffsets:
         *,
         is_in_doubt: bool,
     ) -> dict[TopicPartition, OffsetRange]:
-        """The readable part of the available ranges; nothing while the first query leaves a topic in
-        doubt."""
+        """The readable ranges; nothing while the first query leaves a topic in doubt."""
         if self._first is None:
             # A connector that is started again and again, and fails each time, must not leave a file of
             # the other topics' first records behind each time.

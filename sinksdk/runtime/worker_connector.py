@@ -81,8 +81,7 @@ class WorkerConnector:
         )
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """End; the running generation flushes, commits and closes first. From any thread or signal
-        handler."""
+        """End; the running generation flushes, commits and closes first. From any thread or handler."""
         self._signal.ask(reason)
 
     def run(self, *, until_caught_up: bool = False) -> None:

@@ -125,7 +125,8 @@ class Store(ABC):
 
         Raises:
             ConnectException: the value was written by a newer sinksdk.
-            StoreUnavailable: no response. StoreRefused: no retry can help; every other method raises it too.
+            StoreUnavailable: no response.
+            StoreRefused: no retry can help; every other method raises it too.
         """
         stored = self.stored(key)
         if stored is None:
