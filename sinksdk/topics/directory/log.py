@@ -1,9 +1,9 @@
-"""The folder ``_transactions``: entries that make several files visible at once.
+"""The folder ``_transactions``: its entries make several files visible at once.
 
 Readers take every entry there is (:class:`Transactions`). Writers append numbered entries to a log
-(:class:`TransactionLog`): whoever creates an entry has seen all before it, so the creation itself is the
-compare-and-set. It fails where another writer was faster, and all that was concluded from the log (where
-partitions end, who owns a transactional id) is concluded again.
+(:class:`TransactionLog`): the writer that creates an entry has read all earlier ones, so the creation itself
+is the compare-and-set. If another writer was faster it fails, and the state from the log (end offsets, owners
+of transactional ids) is read again.
 """
 
 from __future__ import annotations
