@@ -366,7 +366,7 @@ class S3ArchiverConfig(AccessConfig):
         )
 
     def creation_options(self) -> dict[str, str]:
-        """Arguments of CreateMultipartUpload: what is fixed when an object is begun."""
+        """Arguments of CreateMultipartUpload."""
         options = {
             "ServerSideEncryption": self.s3_sse_algorithm,
             "SSEKMSKeyId": self.s3_sse_kms_key_id,

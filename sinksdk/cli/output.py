@@ -86,7 +86,7 @@ def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
 
 
 def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Names with what is to be said of each: two columns, of which a terminal wraps the second."""
+    """Names with a text for each: two columns, of which a terminal wraps the second."""
     width = min(max(len(name) for name, _ in rows), _NAME_COLUMNS)
     if not console.is_terminal:
         for name, text in rows:

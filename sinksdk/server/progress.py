@@ -61,7 +61,7 @@ class Summary(Body):
         description="Partitions without a leader, not read until they have one; of many, the first."
     )
     unavailable_count: int = Field(description="How many partitions have no leader.")
-    buckets: list[Bucket] = Field(description="What was committed, oldest first; empty ones are left out.")
+    buckets: list[Bucket] = Field(description="Commits per interval, oldest first; empty ones are left out.")
 
 
 class TaskRow(Body):
@@ -137,7 +137,7 @@ class Overview(Body):
 
 @router.get("/progress", responses=errors())
 def overview(herder: TheHerder) -> Overview:
-    """All connectors: states, lag, rate, and what was committed in the last hour."""
+    """All connectors: states, lag, rate, and the commits of the last hour."""
     now, damaged = SystemWallClock().time(), list[Damage]()
 
     def leave_out(name: str, error: ConnectException) -> None:

@@ -31,7 +31,7 @@ class NameSettings(BaseModel):
     )
 
     def name_problems(self) -> Iterator[str]:
-        """What is wrong with the name."""
+        """Problems of the name."""
         if any(unicodedata.category(character) == "Cc" for character in self.name):
             yield "'name' must have no control characters"
         if self.name in (".", ".."):
@@ -196,7 +196,7 @@ class ErrorSettings(RetrySettings):
     )
 
     def dead_letter_problems(self, topics: tuple[str, ...], topics_regex: str | None) -> Iterator[str]:
-        """What is wrong with the dead letters, as sentences that name their keys."""
+        """Problems of the dead letter settings, as sentences that name their keys."""
         topic = self.dead_letter_topic
         if not topic:
             return
@@ -212,4 +212,4 @@ def _matches(regex: str, topic: str) -> bool:
     try:
         return re.fullmatch(regex, topic) is not None
     except re.error:
-        return False  # said of 'topics.regex' itself
+        return False  # reported for 'topics.regex' itself

@@ -69,7 +69,7 @@ _MOST_ATTEMPTS: Final = 100
 class Trial(Generic[D]):
     """Runs one attempt at the task after the other, as the runtime would, and judges after each step."""
 
-    # More than ten attributes: an author's own steps look at them.
+    # More than ten attributes: an author's own steps read them.
 
     def __init__(self, subject: Subject[D], exercised: Counter[str] | None = None) -> None:
         self.subject = subject
@@ -101,7 +101,7 @@ class Trial(Generic[D]):
     # -- running steps -----------------------------------------------------------------------------
 
     def step(self, name: str, *arguments: Any) -> None:
-        """Do a step and judge what is true after it. Raises SinkContractError when something is not."""
+        """Run a step and check the invariants after it. Raises SinkContractError if one is broken."""
         if self._is_over:
             return
         own = self.subject.steps.get(name)
@@ -233,7 +233,7 @@ class Trial(Generic[D]):
         self._as_zombie(lambda zombie: zombie.commit())
 
     def zombie_tick(self, seconds: float) -> None:
-        """Time passes, and the zombie does what is due."""
+        """Time passes, and the zombie runs what is due."""
         self._as_zombie(lambda zombie: zombie.advance(seconds))
 
     def zombie_close(self) -> None:
