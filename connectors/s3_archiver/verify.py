@@ -96,7 +96,7 @@ def inspect(s3: S3, location: Location, name: FileName) -> ArchivedFile:
 
 
 def _check_whole(s3: S3, location: Location, counted: _Counted) -> None:
-    """What was read is what S3 checked when the object was made."""
+    """Compare the bytes read with the checksum that S3 verified at the upload."""
     info = s3.head(location)
     if info is None:
         raise Unreadable(f"{location} was removed while it was being read")

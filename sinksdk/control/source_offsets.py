@@ -65,7 +65,7 @@ class SourceOffsets:
             patience: seconds to wait at most until it has closed; never longer than closing may take.
 
         Returns:
-            Whether the connector moved offsets of its own accordingly (``alter_offsets``).
+            Whether the connector moved its own offsets accordingly (``alter_offsets``).
 
         Raises:
             ConnectorNotFoundException: there is none of that name.

@@ -162,7 +162,7 @@ class Measures:
         letter.add_done_callback(self._letter_done)
 
     def _letter_done(self, letter: Future[None]) -> None:
-        """Called in the dead letters' own thread, so it has a counter of its own."""
+        """Called in the dead letters' own thread, so it has a separate counter."""
         if letter.cancelled() or letter.exception() is not None:
             self._lost_letters += 1
 

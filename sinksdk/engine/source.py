@@ -41,7 +41,7 @@ _LONGEST_LOOK = 1.0  # seconds between two of these checks
 
 
 class WorkerSourceTask:
-    """Drives one source task, once. No I/O and no threads of its own.
+    """Drives one source task, once. Without I/O and without own threads.
 
     :meth:`run` is the task's thread. :meth:`stop` and :meth:`cancel` may come from any other at any time,
     :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its outcome.

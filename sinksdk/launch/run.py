@@ -62,7 +62,7 @@ def run(
         What was committed.
 
     Raises:
-        ConfigException: what is asked for cannot work: ``problems`` lists everything wrong with it at once.
+        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems at once.
         MissingSourceTopicException: a subscribed topic is not there, or no longer.
         FencedException: a newer driver of the same connector has taken over.
         ConnectException: it failed for good; what was committed stays committed.
@@ -108,7 +108,7 @@ def start(
         otherwise is raised by its ``wait`` and ``stop``.
 
     Raises:
-        ConfigException: what is asked for cannot work: ``problems`` lists everything wrong with it at once.
+        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems at once.
         RetriableException, StoreUnavailable: Kafka or the store is unavailable now. ConnectException: the
         source cannot be read.
     """

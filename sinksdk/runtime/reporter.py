@@ -40,7 +40,7 @@ class SinkReporter:
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
-        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        """Load the state of earlier drivers. Only after a claim has fenced them."""
         self._totals.catch_up()
         self._ends.catch_up()
 
@@ -105,7 +105,7 @@ class SourceReporter:
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
-        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        """Load the state of earlier drivers. Only after a claim has fenced them."""
         self._totals.catch_up()
 
     def planned(self, plan: GenerationPlan) -> None:

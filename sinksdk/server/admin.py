@@ -294,7 +294,7 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Content-Security-Policy: injected code would run with the reader's rights."""
+"""Headers of pages: injected code would run with the reader's rights."""
 
 
 def page_router() -> APIRouter:

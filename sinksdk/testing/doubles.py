@@ -35,7 +35,7 @@ class MemoryCommitLog(Ledger):
         self.is_fenced = True
         successor = copy.copy(self)
         after = self.saved.model_copy(update={"attempt": self.saved.attempt + 1})
-        successor._begin(after)  # noqa: SLF001 - of its own class
+        successor._begin(after)  # noqa: SLF001 - same class
         return successor
 
     @property

@@ -232,7 +232,7 @@ class SinkTaskHarness:
         heir = copy.copy(self)
         heir.log = self.log.succeed()
         heir.calls = []
-        heir._next = {}  # noqa: SLF001 - of its own class
+        heir._next = {}  # noqa: SLF001 - same class
         heir._build()  # noqa: SLF001 - the same
         return heir
 

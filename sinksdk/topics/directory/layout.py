@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Tells one version of a file from another, without opening it.
+    """Identifies one version of a file, without opening it.
 
     Args:
         path: absolute.
@@ -302,7 +302,7 @@ class Listings:
 
 
 def _stamp(folder: str) -> tuple[int, ...] | None:
-    """Tells a folder's state from others; None where there is no folder."""
+    """Identifies a folder's state; None if there is no folder."""
     try:
         stat = os.stat(folder)  # noqa: PTH116 - a Path for each of them would take longer
     except OSError:

@@ -39,7 +39,7 @@ def entry_name(number: int) -> str:
 
 
 class Visibility:
-    """Which files count, as of one look at the entries.
+    """The visible files, as of one read of the entries.
 
     Args:
         entries: by path of a file, the entry that names it; None where there are no transactions and all
@@ -225,7 +225,7 @@ class Entry(_Model):
         extents: what is in these files; entries of other tools may lack it.
         writer: None without a transactional id.
         positions: source offsets that became durable with it.
-        nonce: tells it from the entry that another writer would have written in its place.
+        nonce: distinguishes it from another writer's entry of the same number.
     """
 
     files: tuple[str, ...] = ()
