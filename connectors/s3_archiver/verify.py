@@ -168,7 +168,7 @@ class PartitionReport:
         last: offset of the last.
         gaps: offsets in between that no file holds; the topic itself may not have them.
         overlaps: offsets that more than one file holds.
-        left_out: offsets before the configured start, by an operator or at the first start.
+        left_out: offsets before the connector's start, as set by an operator or at its first start.
         problems: as sentences.
         notes: other findings, which are no problems.
     """

@@ -82,7 +82,7 @@ class Idle:
         return EndsWatch(self._ends(record), keeper, self._environment.clock)
 
     def _expect_ours(self, status: StatusKeeper) -> None:
-        """Raise FencedException if another driver has written its status since its claim."""
+        """Raise FencedException if another live driver wrote the status: it does so right after its claim."""
         try:
             driver = status.current_driver()
         except (StoreUnavailable, StoreRefused):

@@ -119,8 +119,8 @@ class Planner:
     """Decides by a connector's batch policy.
 
     Args:
-        max_records: maximum number of records that one task reads in one generation, at least one batch of
-        each partition.
+        max_records: maximum number of records that one task reads in one generation, or one batch of each
+        partition, if that is more.
         skip_lost: skip to the source's first record if it no longer has the records after the commit.
     """
 

@@ -45,7 +45,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
 """Of the reader's consumers, in librdkafka's words; a connector's configuration may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
-"""Disables the search for the group's coordinator, which librdkafka makes even without a group."""
+"""Errors that a reader ignores: librdkafka looks up a group's coordinator even without a group."""
 
 
 @dataclass(frozen=True, slots=True)
