@@ -7,14 +7,12 @@ What a connector author imports is here; the packages below run it::
     testing    doubles, a harness and contract tests for connector authors
     engine     drives one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them
-    topics     where records come from and go to
-    spark      the session and the job of one generation
-    control    what operators ask for and see
-    runtime    plans generations, runs them, fences their predecessors
-    launch     from a configuration to a running connector
+    topics Kafka and topic directories: records in and out spark      the session and the job of one
+    generation control operators' requests, and the status they see runtime the driver: plans generations,
+    runs them, fences their predecessors launch     from a configuration to a running connector
 """
 
-# More than twelve imports: this is the facade, and each module behind it one subject of authors.
+# More than twelve imports: this is the facade of the authors' modules.
 
 from __future__ import annotations
 
@@ -102,11 +100,11 @@ _LOADED_WHEN_ASKED_FOR = {
     "run": "sinksdk.launch.run",
     "start": "sinksdk.launch.run",
 }
-"""What tasks on executors have no use for: they need not pay for a database library."""
+"""Loaded on first use: tasks on executors do not need them, nor the database library they import."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load what runs connectors when it is asked for."""
+    """Load the functions that run connectors on first use."""
     if name in _LOADED_WHEN_ASKED_FOR:
         return getattr(importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

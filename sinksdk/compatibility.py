@@ -1,6 +1,6 @@
-"""What keys of Kafka Connect and of other people's connectors mean here: a verdict for each, with why.
+"""How sinksdk treats keys of Kafka Connect and of other connectors: a verdict for each, with the reason.
 
-A connector that stands in for one of Kafka Connect's says it as data, in
+A connector that replaces one of Kafka Connect's declares this as data, in
 :attr:`~sinksdk.ConnectorConfig.compatibility`::
 
     compatibility = {
@@ -9,7 +9,7 @@ A connector that stands in for one of Kafka Connect's says it as data, in
         "parquet.*": Verdict.ignored("there are no Parquet files"),
     }
 
-``sinksdk validate`` shows them, and what is unsupported keeps a configuration from starting.
+``sinksdk validate`` shows the verdicts; a configuration with an unsupported key does not start.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ class Meaning(StrEnum):
     """What a key means here, compared with what it means in Kafka Connect."""
 
     UNSUPPORTED = "unsupported"
-    """It would change what ends up at the destination, and cannot be done here: refused, with what to do."""
+    """It would change the data at the destination and is not supported: refused, with what to do."""
     DIFFERS = "differs"
-    """It is heeded, but not in all as there: how is said."""
+    """It has an effect, but not exactly as in Kafka Connect; the reason says how."""
     IGNORED = "ignored"
     """It has no effect here, and why. It may stay."""
     UNKNOWN = "unknown"
-    """Nobody knows it: it has no effect. Perhaps it is misspelt."""
+    """Unknown: it has no effect. Perhaps it is misspelt."""
     SAME = "same"
-    """It means here what it means there."""
+    """The same meaning as in Kafka Connect."""
     OWN = "own"
-    """A key of this connector's own, or of sinksdk's, which Kafka Connect does not have."""
+    """A key of this connector or of sinksdk, which Kafka Connect does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of one key.
+    """How sinksdk treats one key.
 
     Args:
         meaning: compared with Kafka Connect.
         why: the reason, the difference, or what to do instead; a clause without a full stop.
         cases: verdicts for certain values, by pattern (``*`` stands for anything). A pattern is tried
             on the whole value and on what follows its last dot, so that ``AvroFormat`` finds the class
-            in whatever package.
+            in any package.
     """
 
     meaning: Meaning
@@ -58,22 +58,22 @@ class Verdict:
 
     @classmethod
     def same(cls, remark: str = "") -> Verdict:
-        """It means here what it means in Kafka Connect."""
+        """The same meaning as in Kafka Connect."""
         return cls(Meaning.SAME, remark)
 
     @classmethod
     def differs(cls, how: str) -> Verdict:
-        """It is heeded, with a difference."""
+        """It has an effect, with a difference."""
         return cls(Meaning.DIFFERS, how)
 
     @classmethod
     def ignored(cls, why: str) -> Verdict:
-        """It has no effect, and none is missed."""
+        """It has no effect, and needs none."""
         return cls(Meaning.IGNORED, why)
 
     @classmethod
     def unsupported(cls, instead: str) -> Verdict:
-        """It is refused: without it the destination would hold something else than was asked for."""
+        """It is refused: the data at the destination would not be what the configuration says."""
         return cls(Meaning.UNSUPPORTED, instead)
 
     @property
@@ -93,7 +93,7 @@ class Verdict:
         return dataclasses.replace(self, cases={**self.cases, **cases})
 
     def of(self, value: str) -> Verdict:
-        """The verdict for a value. Nothing is asked for by an empty one, so it is never unsupported."""
+        """The verdict for a value. An empty value requests nothing, so it is never unsupported."""
         value = value.strip()
         for pattern, verdict in self.cases.items():
             if fnmatchcase(value, pattern) or fnmatchcase(value.rpartition(".")[2], pattern):
@@ -114,7 +114,7 @@ _SAID: Final[Mapping[Meaning, str]] = {
 
 
 class Option(NamedTuple):
-    """One key of a configuration, and what becomes of it."""
+    """One key of a configuration, and its verdict."""
 
     key: str
     verdict: Verdict
@@ -126,7 +126,7 @@ class Option(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What to tell an operator in one line."""
+        """The verdict in one line, for an operator."""
         said, why = _SAID[self.verdict.meaning], self.verdict.why
         if not why:
             return f"'{self.key}' {said}"
@@ -151,7 +151,7 @@ def _rule_in(rules: Rules, key: str) -> Verdict | None:
 
 
 def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[str]) -> list[Option]:
-    """What becomes of each key, in the order they are given.
+    """The verdict on each key, in the order of ``values``.
 
     Args:
         values: keys with their values, references replaced: a verdict may depend on them.
@@ -166,7 +166,7 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
             return rule.of(str(value))
         if key in known:
             return Verdict(Meaning.OWN)
-        # Nobody is sent to a key that would be refused in its turn.
+        # Never suggest a key that would be refused as well.
         ruled = (name for book in books for name, found in book.items() if found.is_startable)
         return _unknown(key, [*known, *ruled])
 

@@ -15,13 +15,13 @@ from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
 __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList"]
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
-"""What keys of the clients that read Kafka begin with."""
+"""Prefix of the Kafka consumer's keys."""
 _CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
-"""Keys that are a consumer's in Connect."""
+"""Keys that are consumer properties in Connect."""
 
 
 class SubscriptionSettings(BaseModel):
-    """What a sink reads, and what happens where it is not there."""
+    """The subscription of a sink, and what happens when a topic or its records are missing."""
 
     topics: NameList = Field(default=(), description="Topics to read, separated by commas.")
     topics_regex: str | None = Field(
@@ -33,72 +33,73 @@ class SubscriptionSettings(BaseModel):
         default=60_000,
         ge=0,
         alias="generation.max.ms",
-        description="Milliseconds that a generation lasts, about: a larger backlog is cut into several, at "
-        "whole batches, so that Spark's places are others' in between. How many records that is, is learned "
-        "from the generations before, and never less than 200,000 of each task. 0: it lasts for as long "
-        "as it takes.",
+        description="Approximate duration of a generation in milliseconds: a larger backlog is read in "
+        "several generations, divided at whole batches, so that other connectors can use Spark's task slots "
+        "in between. The driver learns the number of records from earlier generations, but uses at least "
+        "200,000 per task. 0: no limit.",
     )
     generation_max_records: int = Field(
         default=50_000_000,
         ge=1,
         alias="generation.max.records",
-        description="Most records (by offsets) one task reads in one generation; a larger backlog is "
-        "cut into several.",
+        description="Maximum number of records (by offsets) that one task reads in one generation; a larger "
+        "backlog is read in several generations.",
     )
     max_poll_records: int | None = Field(
         default=None,
         ge=1,
         alias="max.poll.records",
-        description="Most records that one `put` gets, and gets again when it asks for it. If not set, what "
-        "the connector's task says: 500 unless it takes whole batches, as the archiver does. "
+        description="Maximum number of records of one `put` (and of its retry). If not set, the connector's "
+        "task decides: 500 unless it takes whole batches, as the archiver does. "
         "`consumer.override.max.poll.records` is the same.",
     )
     missing_topic_policy: Literal["fail", "wait"] = Field(
         default="fail",
         alias="missing.topic.policy",
         description="When a subscribed topic is not there, or was deleted and created again: `fail` the "
-        "connector, once the others are committed, or `wait` for it and go on with the others.",
+        "connector, once the others are committed, or `wait` for it and continue with the others.",
     )
     missing_topic_grace_ms: int = Field(
         default=10_000,
         ge=0,
         alias="missing.topic.grace.ms",
-        description="Milliseconds for which a topic must be missing, and be looked for again, until it is "
-        "taken for missing: what a broker says right after a topic's creation may be older than the topic.",
+        description="Milliseconds for which every check must miss a topic before it counts as missing: right "
+        "after a topic's creation a broker may respond with outdated metadata.",
     )
     on_data_loss: Literal["fail", "skip"] = Field(
         default="fail",
         alias="on.data.loss",
-        description="When the source no longer has what follows the commit: `fail`, or `skip` to the "
-        "first record there is (logged and counted).",
+        description="When the source no longer has the records after the commit: `fail`, or `skip` to its "
+        "first record (logged and counted).",
     )
 
     auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
         default="earliest",
         alias="auto.offset.reset",
         description="Where a connector that has never committed anything, or was reset, begins: "
-        "at the first record there is, at the end, or (`none`) not at all. "
+        "at the first record, at the end, or (`none`) not at all. "
         "`consumer.override.auto.offset.reset` is the same. "
         "Partitions that come later begin at their first record.",
     )
     offset_source: Literal["store", "group"] = Field(
         default="store",
         alias="offset.source",
-        description="`group`: a connector that has never committed anything begins where its Kafka consumer "
-        "group stands (`connect-<name>`, or `consumer.override.group.id`): to move from Kafka Connect.",
+        description="`group`: a connector that has never committed anything begins at the offsets of its "
+        "Kafka consumer group (`connect-<name>`, or `consumer.override.group.id`): to move from Kafka "
+        "Connect.",
     )
     offset_mirror: bool = Field(
         default=True,
         alias="offset.mirror",
         description="With Kafka: write each commit's offsets to the consumer group as well, once it is "
-        "published; Kafka's tools look for the lag there. The store stays the truth.",
+        "published; Kafka's tools read the lag there. The store is authoritative.",
     )
 
 
 class ConnectorConfig(
     SubscriptionSettings, PaceSettings, ErrorSettings, ConverterSettings, NameSettings, ConfigModel
 ):
-    """What every sink can be told. Connectors subclass it and add their own fields.
+    """Configuration of every sink. Connectors subclass it and add their own fields.
 
     Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
     Field(alias="flush.size", description="…")``. The description becomes the reference page. A field of type
@@ -121,7 +122,7 @@ class ConnectorConfig(
 
     @classmethod
     def _supplemented(cls, heeded: dict[str, Any]) -> dict[str, Any]:
-        """Connect has these among the consumer's properties only."""
+        """Connect accepts these as consumer properties only."""
         for key in _CONSUMERS:
             if CONSUMER_OVERRIDES + key in heeded:
                 heeded.setdefault(key, heeded[CONSUMER_OVERRIDES + key])

@@ -1,4 +1,4 @@
-"""The class that makes task configurations and owns what lives outside the tasks."""
+"""The class that makes task configurations and owns resources outside the tasks."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """When records that wait in the source are worth reading.
+    """Conditions for starting a generation that reads a partition.
 
-    The default, no ``max_records`` and no ``max_wait``, reads whatever there is at once, and the end
-    of what was there is closing with reason ``DUE``.
+    The default, no ``max_records`` and no ``max_wait``, reads all available records at once, and closes at
+    their end with reason ``DUE``.
 
     Args:
-        max_records: size of a whole batch, in records. A partition is read once it has one; what is
-            left over waits in the source.
-        max_wait: seconds after which a partition is read though it has no whole batch, counted from
-            when its oldest unread record was first seen. None: only whole batches (and closings).
+        max_records: size of a whole batch, in records. A partition is read once it has one; the remaining
+            records wait in the source.
+        max_wait: seconds after which a partition is read even without a whole batch, counted from when its
+            oldest unread record was first seen. None: only whole batches (and closings).
         align_to: name of a time zone: ``max_wait`` then ends at the next multiple of itself since
-            that zone's midnight (Confluent's ``rotate.schedule.interval.ms``), so at most as late.
+            that zone's midnight (Confluent's ``rotate.schedule.interval.ms``), so never later than without
+            it.
     """
 
     max_records: int | None = None
@@ -46,7 +47,7 @@ class BatchPolicy:
             raise ValueError(message)
 
     def due_at(self, first_seen: float) -> float:
-        """When a batch whose oldest record was first seen then is due; both in seconds since the epoch."""
+        """Due time of a batch whose oldest record was first seen at that time; in seconds since the epoch."""
         if self.max_wait is None:
             return math.inf
         if not self.align_to or not self.max_wait:
@@ -59,10 +60,10 @@ class BatchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorIdentity:
-    """Who a connector is, for marking what it owns outside.
+    """Identifies a connector, for marking its resources outside.
 
     Args:
-        store_id: id of the store that holds its commits; another one knows nothing of them.
+        store_id: id of the store that holds its commits; another store has others.
         connector: its name.
         incarnation: a random id, new each time the name is created; a re-created name is another
             connector.
@@ -74,7 +75,7 @@ class ConnectorIdentity:
 
 
 class Connector:
-    """What sink and source connectors have in common: a life in the driver, outside the tasks."""
+    """Base of sink and source connectors: their life cycle in the driver, outside the tasks."""
 
     config_class: ClassVar[type[ConfigModel]]
     """Model of the configuration; dotted names are aliases of its fields."""
@@ -83,14 +84,14 @@ class Connector:
     """Set by the runtime before ``start``."""
 
     def start(self, config: Any) -> None:
-        """Check the outside world and set up what the tasks share. Called in the driver, before any task.
+        """Check external systems and set up what the tasks share. Called in the driver, before any task.
 
         Raises:
             ConfigException: the configuration cannot work (bucket missing, access denied).
         """
 
     def validate(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
-        """Problems that no single field shows, as sentences that say what to do. Must do no I/O."""
+        """Problems between fields, as sentences that say what to do. Must do no I/O."""
         return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
@@ -100,15 +101,15 @@ class Connector:
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         """Release what ``start`` set up; with ``is_deleted``, clean up outside resources too (KIP-883).
 
-        A connector that is deleted while it does not run (paused, stopped, failed) is made anew and started
-        for it, as far as ``start`` succeeds; then ``stop(True)`` comes without any task in between. It may
-        be called again after a crash: clean-up must be idempotent. It has
-        ``connector.shutdown.graceful.timeout.ms`` (5,000); then it is left behind, and reported.
+        To delete a connector that does not run (paused, stopped, failed), the driver makes a new instance and
+        calls ``start``, which may fail, then ``stop(True)``, without any task in between. It may be called
+        again after a crash: clean-up must be idempotent. It has ``connector.shutdown.graceful.timeout.ms``
+        (5,000); then its thread is abandoned and reported.
         """
 
 
 class SinkConnector(Connector):
-    """A named, configured job that writes topics to somewhere."""
+    """A named, configured job that writes topics to a destination."""
 
     config_class: ClassVar[type[ConnectorConfig]] = ConnectorConfig
     """Model of the configuration; dotted names are aliases of its fields."""
@@ -117,16 +118,16 @@ class SinkConnector(Connector):
     """The class whose instances do the work, one per task, on the executors."""
 
     def batch_policy(self, config: Any) -> BatchPolicy:  # noqa: ARG002 - for overriding
-        """When waiting records are worth reading. Default: whatever there is, at once."""
+        """Conditions for reading. Default: all available records, at once."""
         return BatchPolicy()
 
     def subscribed(self, topics: Collection[str]) -> None:
-        """The connector reads these topics; called in the driver before any task opens one of them.
+        """Announces the subscribed topics; called in the driver before any task opens one of them.
 
-        Again whenever ``topics.regex`` matches a new one. The place to claim what a topic needs outside.
+        Called again whenever ``topics.regex`` matches a new one. Claim here what a topic needs outside.
 
         Raises:
-            ConfigException: a topic must not be read (somebody else owns its place).
+            ConfigException: a topic must not be read (its destination has another owner).
         """
 
     def columns(self, config: Any) -> Collection[str]:  # noqa: ARG002 - for overriding
@@ -141,16 +142,16 @@ class SinkConnector(Connector):
         config: Any,  # noqa: ARG002 - for overriding
         offsets: Mapping[TopicPartition, int | None],  # noqa: ARG002 - the same
     ) -> bool:
-        """Offsets are about to be altered (None: reset) by hand (KIP-875).
+        """An operator alters offsets (None: resets them) (KIP-875).
 
-        The place to move offsets that the sink keeps of its own, beside what it writes: else it would pass
-        over records that are read again. Called while no task runs, before the offsets are written, without
-        ``start``. It may be called again with the same offsets, or with none: it must be idempotent. It
-        has ``connector.start.timeout.ms``. What it raises keeps everything as it is.
+        Move offsets here that the sink keeps itself, at its destination: otherwise it would skip records that
+        are read again. Called while no task runs, before the offsets are written, without ``start``. It may
+        be called again with the same offsets, or with none: it must be idempotent. It has
+        ``connector.start.timeout.ms``. If it raises, nothing changes.
 
         Args:
             config: as ``start`` gets it.
-            offsets: next offset to read of each partition; of a reset, all that something is committed of.
+            offsets: next offset to read of each partition; for a reset, all partitions with a commit.
 
         Returns:
             True when the connector moved its own outside offsets accordingly, False when it keeps none.

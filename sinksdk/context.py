@@ -1,4 +1,4 @@
-"""What a task may ask of the runtime, and tell it."""
+"""The runtime's interface for sink tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ClosingReason(StrEnum):
     """Why partial batches are flushed now."""
 
     REBALANCE = "REBALANCE"
-    """The partitions are about to be assigned anew."""
+    """The partitions are about to be reassigned."""
     PAUSE = "PAUSE"
     """The connector is being paused."""
     STOP = "STOP"
@@ -28,11 +28,11 @@ class ClosingReason(StrEnum):
     FAILURE = "FAILURE"
     """This partition's ``put`` failed for good, or another partition and the connector with it."""
     DUE = "DUE"
-    """What is there is due by time, by an explicit flush, or because nothing bounds a batch."""
+    """The available records are due by time, by an explicit flush, or because nothing bounds a batch."""
 
 
 class ErrantRecordReporter(ABC):
-    """Where a task hands over records it cannot deliver (KIP-610)."""
+    """Reports records that a task cannot deliver (KIP-610)."""
 
     @abstractmethod
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
@@ -53,11 +53,11 @@ class SinkTaskContext(ABC):
     """
 
     def is_closing(self) -> bool:
-        """True during exactly the ``pre_commit`` that gives partitions up, False at all other times.
+        """True during exactly the ``pre_commit`` before partitions are revoked, False at all other times.
 
         Whatever that call does not return as committed will be read again, possibly by another
-        task: flush partial batches now (KIP-275). False in a context that does not know better, so
-        that a task works with any context.
+        task: flush partial batches now (KIP-275). The default is False, so that a task works with any
+        context.
         """
         return False
 
@@ -66,7 +66,7 @@ class SinkTaskContext(ABC):
         return None
 
     def deadline(self) -> float | None:
-        """Seconds left to finish closing before the runtime gives up waiting, or None for no limit."""
+        """Seconds left to finish closing until the runtime cancels the job, or None for no limit."""
         return None
 
     @abstractmethod
@@ -83,29 +83,29 @@ class SinkTaskContext(ABC):
 
     @abstractmethod
     def generation(self) -> int:
-        """Number of the generation this task runs in: 1, 2, 3 … per connector, for ever."""
+        """Number of the generation this task runs in: 1, 2, 3 … per connector, never reused."""
 
     @abstractmethod
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
-        """Note durably: "begun outside, a successor may discard it". One write for all tokens given.
+        """Record tokens of things begun outside, durably: a successor may discard them. One write for all.
 
         Call it after beginning something outside (a multipart upload, a transaction) and before
-        putting data into it: what a crash leaves behind un-noted must be empty.
+        putting data into it: what a crash leaves behind without a token must be empty.
 
         Raises:
-            FencedException: a newer generation or attempt owns this task. Let it pass.
+            FencedException: a newer generation or attempt owns this task. Do not catch it.
             ConnectException: a partition that is not open here.
         """
 
     @abstractmethod
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Ask for another position. Meant for ``open``, where a sink that keeps its own offsets knows them.
+        """Request another position, in ``open``: for a sink that keeps its own offsets.
 
-        In ``open``, a later position is skipped to: what comes before it is not delivered, and is committed
-        with what follows. For an earlier one the partition is closed, its commit goes back, and the next
-        generation begins there: no failure, unless that happens again and again. Both are logged. A commit
-        goes back only where there is one; where the source has nothing so early, it is read from where it
-        has something, or fails (``on.data.loss``). (Connect's consumer goes to any position at any time.)
+        In ``open``, a later position skips the records before it; they are committed with those that follow.
+        For an earlier one the runtime closes the partition, moves its commit back, and the next generation
+        begins there: no failure, unless that happens again and again. Both are logged. Only an existing
+        commit can move back; if the source no longer has the position, the partition starts at its first
+        record or fails (``on.data.loss``). (Connect's consumer seeks to any position at any time.)
 
         In another method a position other than the next record's ends the partition for this generation with
         a failure, and the next one starts it from its commit. Outside an open partition it is ignored with
@@ -118,11 +118,11 @@ class SinkTaskContext(ABC):
 
     @abstractmethod
     def request_commit(self) -> None:
-        """Ask for a periodic commit as soon as the current call returns, also from ``pre_commit``."""
+        """Request a periodic commit as soon as the current call returns, also from ``pre_commit``."""
 
     @abstractmethod
     def fail(self, partition: TopicPartition, error: BaseException) -> None:
-        """End one partition for this generation with its cause; the task's others go on.
+        """End one partition for this generation with its cause; the task's others continue.
 
         For a task that works on several partitions in one call (``pre_commit``) and cannot raise
         for one of them alone. The next generation starts the partition again from its last commit.
@@ -137,7 +137,7 @@ class SinkTaskContext(ABC):
 
     @abstractmethod
     def errant_record_reporter(self) -> ErrantRecordReporter:
-        """Who takes errant records, with dead letters or without: ``errors.tolerance`` decides.
+        """The reporter for errant records; ``errors.tolerance`` decides what happens to them.
 
-        (Connect's is null where neither a dead letter topic nor ``errors.log.enable`` is configured.)
+        (Connect's is null if neither a dead letter topic nor ``errors.log.enable`` is configured.)
         """

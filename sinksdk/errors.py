@@ -1,4 +1,4 @@
-"""What can go wrong, grouped by what the runtime does about it.
+"""Errors, grouped by what the runtime does about them.
 
 ::
 
@@ -11,8 +11,7 @@
     ├── UnpublishableException            committed tokens are gone: the commit is withdrawn, by name
     └── FencedException                   somebody newer owns this: write nothing more, ever
 
-The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect author finds them
-where he looks.
+The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect author finds them.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class RetriableException(ConnectException):
         message: what happened.
         retry_after: seconds to wait before the next attempt; by default the engine's own
             growing delay.
-        accepted: from a sink's ``put``: how many of the given records, from the first on, it has taken.
-            They count as taken by a ``put`` that returned: they are not given to it again, and their offsets
-            may be committed. The others are put again, with a new ``errors.retry.timeout``.
+        accepted: from a sink's ``put``: how many of the given records, from the first on, it has accepted, as
+            if ``put`` had returned: they are not put again, and their offsets may be committed. The others
+            are put again, with a new ``errors.retry.timeout``.
     """
 
     def __init__(self, message: str = "", *, retry_after: float | None = None, accepted: int = 0) -> None:
@@ -63,7 +62,7 @@ def _rebuild_retriable(
 
 
 class DataException(ConnectException):
-    """A record that can never be delivered, however often it is tried."""
+    """A record that no retry can deliver."""
 
 
 class ConfigException(ConnectException):
@@ -97,16 +96,16 @@ class OffsetOutOfRangeException(ConnectException):
 
 
 class UnpublishableException(ConnectException):
-    """Raised by ``publish``: committed tokens are gone outside, and what they stood for never was visible.
+    """Raised by ``publish``: committed tokens no longer exist outside, and their data never was visible.
 
-    The one way a commit goes back, by name: it is withdrawn to :attr:`offset` in a fenced write, logged
-    and counted; the partition ends for this generation, and the next one reads it again from there.
+    The only way to move a commit back: it is withdrawn to :attr:`offset` in a fenced write, logged and
+    counted; the partition ends for this generation, and the next one reads again from there.
 
     Args:
-        message: what is gone.
+        message: what no longer exists.
         offset: the first offset of what cannot be published; nothing at or beyond it is visible, or ever
             will be, through the tokens of the commit.
-        metadata: of the commit as it stands afterwards.
+        metadata: of the commit afterwards.
         discard: the commit's tokens from that offset on; they go to ``discard``. Those before it must be
             published.
     """
@@ -130,8 +129,8 @@ def _rebuild_unpublishable(
 
 
 class FencedException(ConnectException):
-    """A newer generation, or a newer attempt at the same task, owns the record that was to be written.
+    """A newer generation, or a newer attempt at the same task, owns the store record of this write.
 
-    Whoever meets it writes nothing more and cleans nothing up: its last write may have taken
-    effect, and the successor decides what becomes of it.
+    After it, write nothing more and clean nothing up: the last write may have taken effect, and the successor
+    decides whether to discard it.
     """

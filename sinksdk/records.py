@@ -53,10 +53,10 @@ class Token:
     """A durable handle on something begun outside, invisible until it is published.
 
     Args:
-        id: tells this thing from all others, for ever (an upload id, a transaction id). Two tokens
-            with the same id are the same thing.
-        data: what ``publish`` or ``discard`` need besides, as JSON values. What is known only at the
-            end (sizes, checksums) may be added between ``context.prepared`` and the commit.
+        id: unique and never reused (an upload id, a transaction id). Two tokens with the same id are the
+            same.
+        data: what else ``publish`` or ``discard`` need, as JSON values. Values known only at the end (sizes,
+            checksums) may be added between ``context.prepared`` and the commit.
     """
 
     id: str
@@ -75,9 +75,9 @@ class OffsetAndMetadata:
 
     Args:
         offset: the next offset to read, i.e. last record + 1.
-        metadata: a text of the author's own, stored with the offset.
+        metadata: the author's text, stored with the offset.
         publish: tokens (or plain token ids) to publish once this offset is committed; committed
-            with it in one atomic write. Each must have been noted with ``context.prepared``.
+            with it in one atomic write. Each must have been passed to ``context.prepared``.
     """
 
     offset: int
@@ -110,12 +110,12 @@ class SinkRecord:
         topic: topic it was read from.
         partition: partition it was read from.
         offset: its offset there.
-        key: key bytes (or what the key converter made of them), None where there is none.
-        value: value bytes (or what the value converter made of them), None for a tombstone.
+        key: key bytes (or the key converter's result), None where there is none.
+        value: value bytes (or the value converter's result), None for a tombstone.
         timestamp: milliseconds since the epoch, None where Kafka has none (-1).
         timestamp_type: 0 create time, 1 log append time, -1 none.
         headers: in the order they were written, duplicates kept.
-        read_from: the batch and row it was made of, where a converter made its key or value of them.
+        read_from: its batch and row before conversion, if a converter made its key or value.
     """
 
     topic: str
@@ -145,14 +145,14 @@ class SinkRecord:
 class SinkRecords(Sequence[SinkRecord]):
     """Records of ONE topic partition, offsets ascending, over ONE Arrow RecordBatch. Read-only.
 
-    Iterating makes a :class:`SinkRecord` per row; a connector that wants speed takes :attr:`arrow`
-    and never makes a Python object per record. Slicing copies nothing.
+    Iterating makes a :class:`SinkRecord` per row; for speed, use :attr:`arrow`, which makes no Python object
+    per record. Slicing copies nothing.
 
     Args:
         partition: the topic partition all rows belong to.
         arrow: columns as in :data:`RECORD_COLUMNS`; those the source does not have, or the
             connector did not ask for (``SinkConnector.columns``), are absent.
-        keys: what the key converter made of the rows, if one other than bytes is configured.
+        keys: the key converter's results by row, if one other than bytes is configured.
         values: the same for values.
     """
 

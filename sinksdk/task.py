@@ -19,15 +19,14 @@ class SinkTask(ABC):
         initialize → start → open → { put … pre_commit … publish } … → close → stop
 
     Kafka Connect's ``SinkTask`` with two differences: while closing, the commit comes before
-    ``close``, so a failing ``close`` costs no progress; and what is *prepared* outside can be
-    published after the commit, which makes any sink that can prepare, publish and discard
-    exactly-once.
+    ``close``, so a failing ``close`` costs no progress; and data *prepared* outside can be published after
+    the commit, which makes any sink that can prepare, publish and discard exactly-once.
     """
 
     context: SinkTaskContext
 
     max_poll_records: ClassVar[int | None] = 500
-    """Most records that one :meth:`put` gets where the configuration does not say (``max.poll.records``).
+    """Default of ``max.poll.records``: maximum number of records of one :meth:`put`.
 
     None: batches as they are read, of up to 10,000 records or more, for a task that works on Arrow columns
     and never on one record.
@@ -41,11 +40,11 @@ class SinkTask(ABC):
         """Set up clients. ``config`` is the connector's ``config_class``, validated and resolved."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:  # noqa: B027 - a hook
-        """Prepare for records of newly assigned partitions; one whose ``open`` raised is not closed."""
+        """Prepare for records of newly assigned partitions; if it raises, they are not closed."""
 
     @abstractmethod
     def put(self, records: SinkRecords) -> None:
-        """Take a batch of one topic partition, offsets ascending, of at most ``max.poll.records``.
+        """Process a batch of one topic partition, offsets ascending, of at most ``max.poll.records``.
 
         Returning accepts the batch: its offsets may be committed from now on, as soon as
         :meth:`pre_commit` returns them.
@@ -63,10 +62,10 @@ class SinkTask(ABC):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Say what is safe to commit.
+        """Return the offsets that are safe to commit.
 
-        Called periodically (``offset.flush.interval.ms``) and once when partitions are given up,
-        then with ``context.is_closing()`` true: flush partial batches and return what they cover.
+        Called periodically (``offset.flush.interval.ms``) and once when partitions are revoked, then with
+        ``context.is_closing()`` true: flush partial batches and return what they cover.
 
         Args:
             offsets: per partition the offset after the last accepted record. While closing, exactly
@@ -85,7 +84,7 @@ class SinkTask(ABC):
         return offsets
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Make prepared things visible, after the commit that carries their tokens is durable.
+        """Make prepared data visible, after the commit with its tokens is durable.
 
         Must be idempotent: after a crash the partition's next owner calls it again, before it opens
         the partition.
@@ -98,9 +97,10 @@ class SinkTask(ABC):
             raise NotImplementedError(_hint(self, "publish", partition, tokens))
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Undo prepared things that no commit covered: a predecessor's, or this task's own at the end.
+        """Undo prepared data that no commit covered: a predecessor's, or this task's own at the end.
 
-        Must be idempotent. Raising leaves the tokens noted, so that a later generation tries again.
+        Must be idempotent. If it raises, the tokens stay in the store, so that a later generation tries
+        again.
         """
         if tokens:
             raise NotImplementedError(_hint(self, "discard", partition, tokens))
@@ -109,7 +109,7 @@ class SinkTask(ABC):
         """Release what belongs to these partitions, and only to these.
 
         After their closing commit; or without one when the partitions were lost, failed, or had
-        nothing to commit. Writing data here cannot be committed any more.
+        nothing to commit. Data written here cannot be committed any more.
         """
 
     def stop(self) -> None:  # noqa: B027 - a hook

@@ -94,13 +94,13 @@ class S3(Protocol):
         """Give an upload up and free its parts. Fails with ``NoSuchUpload``."""
 
     def head(self, location: Location) -> ObjectInfo | None:
-        """What is there, None when nothing is."""
+        """The object, None if there is none."""
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
         """Create a small object; False when one is there (after a lost answer: perhaps our own)."""
 
     def put(self, location: Location, body: bytes) -> None:
-        """Write a small object, replacing what is there: for stores that know no conditions."""
+        """Write a small object over an existing one: for stores without conditional writes."""
 
     def read(self, location: Location) -> BinaryIO:
         """An object's content as a stream to be closed. Fails with ``NoSuchKey``."""

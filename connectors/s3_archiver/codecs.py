@@ -31,7 +31,7 @@ class Codec:
 
     Args:
         name: Avro's name of it, as in a file's ``avro.codec``.
-        compress: turns a block's datums into what is stored. May return its argument.
+        compress: turns a block's datums into the stored bytes. May return its argument.
     """
 
     name: str

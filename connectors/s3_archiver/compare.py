@@ -95,7 +95,7 @@ def _paired(
 
 
 class _Comparison:
-    """Counts what is the same in a partition, names the first records that differ."""
+    """Counts equal records of a partition, and lists the first different ones."""
 
     def __init__(self, original: Original, found: PartitionReport) -> None:
         self._original = original

@@ -1,7 +1,7 @@
 """Verdicts on keys of Confluent's S3 sink, and of sinks that are configured differently, which are refused.
 
-The keys of those (Aiven's, Lenses', Confluent Cloud's) are told apart from a misspelt key, and each says what
-takes its place here.
+Keys of Aiven's, Lenses' and Confluent Cloud's sinks are distinguished from misspelt keys, and each verdict
+names the replacement.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ LENSES: Final[Mapping[str, Verdict]] = {
 }
 """Lenses' S3 sink."""
 
-_TOLD_TO_RUN = _ignored("where and as whom Kafka is read is told to 'sinksdk run', not to a connector")
+_TOLD_TO_RUN = _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector")
 
 CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     **_keys(
@@ -114,15 +114,15 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     "output.*.format": _unsupported(
         "only Avro container files are written: take it out; keys and headers are in every record"
     ),
-    "schema.context.name": _ignored("no schema registry is asked"),
-    "schema.registry.*": _ignored("no schema registry is asked"),
+    "schema.context.name": _ignored("the archiver uses no schema registry"),
+    "schema.registry.*": _ignored("the archiver uses no schema registry"),
     "compression.codec": _renamed("avro.codec"),
     "time.interval": _unsupported(
         "folders by time are not written: take 'rotate.schedule.interval.ms', and select by the record's "
         "timestamp when the archive is read"
     ),
     "authentication.method": _unsupported(
-        "take it out: without 'aws.access.key.id' the default credential chain is asked, and a role is named "
+        "take it out: without 'aws.access.key.id' the default credential chain is used, and a role is named "
         "in 's3.credentials.provider.sts.role.arn'"
     ).when({"Access Keys": _ignored("keys are used where 'aws.access.key.id' is set")}),
     "provider.integration.id": _renamed("s3.credentials.provider.sts.role.arn", _ROLE),
@@ -187,7 +187,7 @@ CREDENTIALS: Final = _unsupported(
         ),
         "AwsAssumeRoleCredentialsProvider": _same(),
         "EnvironmentVariableCredentialsProvider": _differs(
-            "the default chain, which asks the environment first"
+            "the default chain, which uses the environment first"
         ),
         **_keys(
             "WebIdentityTokenCredentialsProvider WebIdentityTokenFileCredentialsProvider",
@@ -200,7 +200,7 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers"),
     **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
     "flush.size": _same("when a partition is closed, its file ends sooner and is committed"),
-    "rotate.schedule.interval.ms": _same("exactly-once here, and heeded also when no record comes"),
+    "rotate.schedule.interval.ms": _same("exactly-once here, and also ends a file when no record arrives"),
     "rotate.interval.ms": _ignored(
         "it belongs to partitioners by time; with others Confluent's sink ignores it as well. Files end by "
         "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
@@ -242,7 +242,7 @@ _S3: Final[Mapping[str, Verdict]] = {
     ),
     "s3.credentials.provider.*": _ignored("it is for a Java class of your own"),
     "s3.part.size": _same("8 MiB by default, not 25 MiB"),
-    "s3.part.retries": _same("then it is tried further for 'errors.retry.timeout'"),
+    "s3.part.retries": _same("then the archiver retries from memory for 'errors.retry.timeout'"),
     "s3.retry.backoff.ms": _differs(
         "only for retries of a commit; within a request boto3 has its own delays"
     ),
@@ -283,13 +283,13 @@ _RECORDS: Final[Mapping[str, Verdict]] = {
         _NO_BAD_RECORDS,
     ),
     "errors.retry.timeout": _differs(
-        "how long S3 is asked again from memory (five minutes by default); then the partition starts again "
-        "at its last commit"
+        "how long the archiver retries from memory (five minutes by default); then the partition starts "
+        "again at its last commit"
     ).when(
         {
             "0": _differs(
-                "at the first trouble with S3 a partition starts again at its last commit: take it out, and "
-                "S3 is asked again from memory for five minutes"
+                "at the first failed request to S3 a partition starts again at its last commit: take it out, "
+                "and the archiver retries from memory for five minutes"
             )
         }
     ),
@@ -306,12 +306,12 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "archive.content": "a file's records are whole Kafka records with the value's bytes as they are; "
         "Confluent's files hold the converted value alone, so readers have to be changed",
         "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
-        "begins where Connect's sink has got to",
+        "begins at the committed offsets of Connect's sink",
         "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "
-        "consumers read them, unless told otherwise)",
+        "consumers read them by default)",
         "s3.part.size": "a part has 8 MiB, not 25 MiB: an open file takes less memory, and can have 78 GiB",
-        "task.shutdown.graceful.timeout.ms": "a stop waits for uploads, up to 60 s (Connect: 5 s): let "
-        "whatever stops the process wait longer",
+        "task.shutdown.graceful.timeout.ms": "a stop waits for uploads, up to 60 s (Connect: 5 s): set the "
+        "stop time-out of your supervisor higher",
     }
 )
 """Keys whose default is not Confluent's, each with what that changes."""

@@ -30,7 +30,7 @@ class Role(NamedTuple):
     Args:
         session: what its uses are logged under, or empty.
         external_id: what the role's trust may ask for, or empty.
-        region: whose STS is asked.
+        region: of the STS endpoint.
     """
 
     arn: str
@@ -66,7 +66,7 @@ class AccessConfig(ConnectorConfig):
     aws_access_key_id: str = Field(
         default="",
         alias="aws.access.key.id",
-        description="Access key; without it boto3's default chain is asked (environment, profile, role).",
+        description="Access key; without it boto3's default chain is used (environment, profile, role).",
     )
     aws_secret_access_key: SecretStr | None = Field(
         default=None, alias="aws.secret.access.key", description="Secret of the access key."
@@ -83,17 +83,17 @@ class AccessConfig(ConnectorConfig):
     sts_role_session_name: str = Field(
         default="",
         alias="s3.credentials.provider.sts.role.session.name",
-        description="What its uses are logged under; boto's own choice if not set.",
+        description="Session name, under which AWS logs the role's uses; boto3 chooses one if not set.",
     )
     sts_role_external_id: str = Field(
         default="",
         alias="s3.credentials.provider.sts.role.external.id",
-        description="External id that the role's trust asks for.",
+        description="External id that the role's trust policy requires.",
     )
     sts_region: str = Field(
         default="",
         alias="s3.credentials.provider.sts.region",
-        description="Region whose STS is asked; `s3.region` if not set.",
+        description="Region of the STS endpoint; `s3.region` if not set.",
     )
     s3_proxy_url: str = Field(
         default="",
@@ -101,9 +101,9 @@ class AccessConfig(ConnectorConfig):
         description="Proxy on the way to S3, as in `http://proxy.example:3128`; HTTPS_PROXY of the "
         "environment if not set.",
     )
-    s3_proxy_user: str = Field(default="", alias="s3.proxy.user", description="Who asks the proxy.")
+    s3_proxy_user: str = Field(default="", alias="s3.proxy.user", description="User name for the proxy.")
     s3_proxy_password: SecretStr | None = Field(
-        default=None, alias="s3.proxy.password", description="The proxy's password for that user."
+        default=None, alias="s3.proxy.password", description="Password for the proxy."
     )
 
     def problems(self) -> list[str]:
@@ -116,7 +116,7 @@ class AccessConfig(ConnectorConfig):
         if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):
             yield (
                 "'aws.access.key.id' and 'aws.secret.access.key' must be set both, or neither (then the "
-                "default credential chain is asked)"
+                "default credential chain is used)"
             )
         if self._assumes_role != bool(self.sts_role_arn):
             yield (
@@ -220,12 +220,12 @@ class S3ArchiverConfig(AccessConfig):
         ge=-1,
         alias="rotate.schedule.interval.ms",
         description="End files at every multiple of so many milliseconds after midnight, by the wall "
-        "clock, also when no record comes. Exactly-once all the same. -1: never.",
+        "clock, also when no record arrives. Still exactly-once. -1: never.",
     )
     timezone: str = Field(
         default="UTC",
         alias="timezone",
-        description="Whose midnight `rotate.schedule.interval.ms` counts from.",
+        description="Time zone whose midnight `rotate.schedule.interval.ms` counts from.",
     )
     avro_codec: CodecName = Field(
         default="null",
@@ -257,8 +257,8 @@ class S3ArchiverConfig(AccessConfig):
         default=3,
         ge=0,
         alias="s3.part.retries",
-        description="Attempts, after the first, within one request to S3. When they are spent the archiver "
-        "goes on trying from memory for `errors.retry.timeout`.",
+        description="Attempts, after the first, within one request to S3. After them the archiver retries "
+        "from memory for `errors.retry.timeout`.",
     )
     s3_retry_backoff_ms: int = Field(
         default=200,
@@ -366,7 +366,7 @@ class S3ArchiverConfig(AccessConfig):
         )
 
     def creation_options(self) -> dict[str, str]:
-        """Arguments of CreateMultipartUpload: what is fixed when an object is begun."""
+        """Arguments of CreateMultipartUpload."""
         options = {
             "ServerSideEncryption": self.s3_sse_algorithm,
             "SSEKMSKeyId": self.s3_sse_kms_key_id,

@@ -61,7 +61,7 @@ class Owners:
                 self.s3.delete(location)
 
     def _claim(self, topic: str) -> str | None:
-        """What stands in the way, if anything."""
+        """The problem, if any."""
         location = Location(self.bucket, self.layout.marker(topic))
         marker = self._read(location)
         if marker is None:
@@ -169,7 +169,7 @@ class S3ArchiverConnector(SinkConnector):
             raise ConfigException(f"the owner markers cannot be checked: {error}") from error
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
-        """When the connector is deleted: release the owner markers. What is archived stays where it is.
+        """When the connector is deleted: release the owner markers. The archive stays.
 
         Raises:
             S3Error, S3Trouble: the bucket refuses, or does not answer: markers may be left.
@@ -183,7 +183,7 @@ class S3ArchiverConnector(SinkConnector):
 
 
 def _bucket_problem(config: S3ArchiverConfig, error: S3Error | S3Trouble) -> str:
-    """One sentence that says what is wrong with the bucket and what to do."""
+    """One sentence with the bucket's problem and what to do."""
     bucket, endpoint = config.s3_bucket_name, config.store_url or f"AWS S3, region {config.s3_region}"
     if error.code in ("404", "NoSuchBucket"):
         return (

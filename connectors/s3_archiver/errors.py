@@ -103,7 +103,7 @@ def is_passing(code: str, status: int | None = None) -> bool:
 
 
 class Request(NamedTuple):
-    """What was asked: S3's name of the operation, where, and of which endpoint."""
+    """A request: S3's name of the operation, the object, and the endpoint."""
 
     operation: str
     bucket: str

@@ -69,7 +69,7 @@ class BatchCoalescer:
         return [*ready, *self.flush()] if self._held_rows >= self._min_rows else ready
 
     def flush(self) -> list[pa.RecordBatch]:
-        """Return what was collected so far as one batch, or nothing."""
+        """Return the collected records as one batch, or nothing."""
         held, self._held, self._held_rows, self._held_bytes = self._held, [], 0, 0
         return [_concatenated(held)] if held else []
 
@@ -149,7 +149,7 @@ class ArchiveFile:
 
     @property
     def token(self) -> Token:
-        """Its upload's token, which says what is in the file."""
+        """Its upload's token, which describes the file."""
         token = self.upload.token
         before = [self._before.files, self._before.records, self._before.end]
         data = {"start": self.start, "end": self.end, "records": self.records, "before": before}
@@ -237,7 +237,7 @@ class FileFactory:
         )
 
     def room(self, file: ArchiveFile, batch: pa.RecordBatch) -> int:
-        """How many of a batch's records to add before :meth:`is_full` is asked again; at least one."""
+        """Number of a batch's records to add before the next check of :meth:`is_full`; at least one."""
         room = self._config.flush_size - file.records
         if self._config.flush_bytes != -1 and batch.nbytes:
             room = min(room, batch.num_rows * self.encoded_at_once // batch.nbytes)

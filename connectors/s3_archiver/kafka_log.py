@@ -26,7 +26,7 @@ _READING: Final[Mapping[str, _Setting]] = {
     "group.id": "sinksdk-verify",  # asked for by librdkafka; it is never joined, nothing is committed to it
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # what is removed while it is being read is found missing, and explained
+    "auto.offset.reset": "earliest",  # records removed while they are read are found missing, and explained
     "queued.max.messages.kbytes": 16 * 1024,
 }
 

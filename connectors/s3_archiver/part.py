@@ -27,7 +27,7 @@ have no threads."""
 
 
 def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
-    """Run in a daemon thread of its own: it costs little against a part, and one that hangs holds up no exit.
+    """Run in a new daemon thread: cheap compared with a part, and a hang does not block the exit.
 
     None is left that had to be stopped, or would be missing in a forked process.
     """

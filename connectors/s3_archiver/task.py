@@ -29,7 +29,7 @@ from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 5.0  # seconds that a periodic commit goes on trying: other connectors want its place
+_PATIENCE: Final = 5.0  # seconds of retries in a periodic commit: other connectors wait for the task slot
 _LONGEST_DELAY: Final = 10.0  # seconds
 
 
@@ -88,7 +88,7 @@ class S3ArchiverTask(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Send what is complete (while closing: everything) and return what it covers.
+        """Send complete files (while closing: all records) and return the offsets they cover.
 
         A partition whose requests fail is reported with ``context.fail`` after the others were sent;
         of it, only the files that S3 has are returned.
@@ -155,7 +155,7 @@ class S3ArchiverTask(SinkTask):
                 upload.noted()
 
     def _budget(self, writers: Collection[PartitionWriter]) -> float:
-        """Seconds that a commit may go on trying: half of what there is, since the commit comes after it."""
+        """Seconds of retries in a commit: half of the deadline, since the store's commit follows."""
         if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
             return 0  # put has just tried for as long as it may
         config, left = self._config, self.context.deadline()
@@ -213,7 +213,7 @@ class S3ArchiverTask(SinkTask):
 
 @contextmanager
 def _collected(partition: TopicPartition, problems: dict[TopicPartition, Exception]) -> Iterator[None]:
-    """Keep what is raised inside: one partition's failure must not cost the others."""
+    """Catch exceptions of one partition, so that the others are not affected."""
     try:
         yield
     except FencedException:

@@ -34,7 +34,7 @@ MAX_PARTS: Final = 10_000
 """Most parts S3 allows in one upload."""
 
 NONCE: Final = "sinksdk-nonce"
-"""Object metadata that tells whose upload made an object."""
+"""Object metadata that identifies the upload that made an object."""
 
 Chunk = bytes | bytearray | memoryview
 
@@ -54,7 +54,7 @@ class UploadExpired(ConnectException):
 
 
 class ForeignObject(ConnectException):
-    """The key holds an object that somebody else made."""
+    """The key holds an object of another writer."""
 
 
 class Upload:
@@ -199,7 +199,7 @@ class Upload:
             self._request.wait()
 
     def abandon(self) -> None:
-        """Nobody will finish it. A part on its way keeps its buffer until it has ended."""
+        """It will not be completed. A part in flight keeps its buffer until it has ended."""
         if self._request is not None:
             self._request.is_abandoned = True
 
@@ -238,7 +238,7 @@ def complete(s3: S3, token: Token) -> None:
 
     Raises:
         S3Trouble: try again later.
-        ForeignObject: somebody else's object stands at the key.
+        ForeignObject: the key holds an object of another writer.
         UploadExpired: the upload is gone and so is its object.
         S3Error: refused.
     """
@@ -333,7 +333,7 @@ class Publisher:
 
         Raises:
             S3Trouble: try again later.
-            ForeignObject: somebody else's object is at a key.
+            ForeignObject: a key holds an object of another writer.
             UploadExpired: an upload is gone and its object is not there.
             S3Error: refused.
         """

@@ -30,7 +30,7 @@ _COORDINATES: Final[dict[str, Any]] = {
         {"name": "offset", "type": "long"},
     ],
 }
-"""What is decoded; the other fields are walked over, which finds damage just as well."""
+"""The decoded fields; the others are skipped over, which finds damage as well."""
 
 
 class Unreadable(Exception):
@@ -39,7 +39,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """What is in one archived file.
+    """The content of one archived file.
 
     Args:
         size: its bytes.
@@ -96,7 +96,7 @@ def inspect(s3: S3, location: Location, name: FileName) -> ArchivedFile:
 
 
 def _check_whole(s3: S3, location: Location, counted: _Counted) -> None:
-    """What was read is what S3 checked when the object was made."""
+    """Compare the bytes read with the checksum that S3 verified at the upload."""
     info = s3.head(location)
     if info is None:
         raise Unreadable(f"{location} was removed while it was being read")
@@ -130,7 +130,7 @@ class _Order:
 
 
 class _Counted:
-    """A stream that counts and checksums what is read from it."""
+    """A stream that counts and checksums the bytes read from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -158,7 +158,7 @@ Commits = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was found of one topic partition.
+    """Findings of one topic partition.
 
     Args:
         committed: the committed offset.
@@ -168,9 +168,9 @@ class PartitionReport:
         last: offset of the last.
         gaps: offsets in between that no file holds; the topic itself may not have them.
         overlaps: offsets that more than one file holds.
-        left_out: offsets that the connector was told to begin behind, by hand or at its first start.
-        problems: what is wrong, as sentences.
-        notes: what is worth knowing and not wrong.
+        left_out: offsets before the connector's start, as set by an operator or at its first start.
+        problems: as sentences.
+        notes: other findings, which are no problems.
     """
 
     partition: TopicPartition
@@ -189,7 +189,7 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found of the whole archive; ``notes`` are those that concern no single partition."""
+    """Findings of the whole archive; ``notes`` are those that concern no single partition."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -69,7 +69,7 @@ class PartitionWriter:
 
         Raises:
             RetriableException: nothing of this batch was taken, since an earlier request still fails.
-            ConnectException: S3 refused; the partition cannot go on.
+            ConnectException: S3 refused; the partition cannot continue.
         """
         with self._breaking():
             self._notice()
@@ -78,7 +78,7 @@ class PartitionWriter:
             self._take(self._unseen(records.arrow))
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
-        """End the open file if it is due, or if this is closing, and create what is to be sent.
+        """End the open file if it is due, or if this is closing, and create its upload.
 
         Returns:
             Uploads to note before :meth:`send`.
@@ -113,7 +113,7 @@ class PartitionWriter:
                 self._finished.append(self._sealed.pop(0))
 
     def committable(self, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
-        """What is safe to commit: the finished files, and all that was accepted if nothing is open.
+        """Offsets that are safe to commit: finished files, and all accepted records if no file is open.
 
         Args:
             accepted: offset after the last record the engine counts as put.
@@ -146,7 +146,7 @@ class PartitionWriter:
             file.upload.wait()
 
     def abandon(self) -> None:
-        """Nobody will put, or send, any more."""
+        """No ``put`` or send follows."""
         for file in self._unfinished():
             file.upload.abandon()
 

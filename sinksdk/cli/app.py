@@ -226,7 +226,7 @@ def status_command(
 
 
 def _asking(action: str, what: str) -> None:
-    """Add a command that only says what is wanted."""
+    """Add a command that only writes a request."""
 
     def command(
         *, name: Name, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False

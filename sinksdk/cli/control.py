@@ -22,7 +22,7 @@ from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store
 
-_LOOK: Final = 0.2  # seconds between looks whether a deletion is done
+_LOOK: Final = 0.2  # seconds between checks whether a deletion is done
 _PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done
 
 
@@ -37,7 +37,7 @@ def herding(store: str) -> Iterator[tuple[Herder, Store]]:
 
 
 def ask(store: str, name: str, action: str, *, only_failed: bool = False, as_json: bool = False) -> None:
-    """Write down what is wanted of a connector, and say who will do it.
+    """Store a request for a connector, and print which process will carry it out.
 
     Args:
         action: a method of :class:`~sinksdk.control.herder.Herder`.
@@ -65,12 +65,12 @@ def delete(store: str, name: str, source: SourceOptions, *, force: bool, as_json
 
     Args:
         source: the Kafka cluster, if any, that has the consumer group its commits are synced to.
-        force: delete it though what is committed cannot be published.
+        force: delete it even if committed tokens cannot be published.
 
     Raises:
         ConfigException: the source's address is none; nothing was deleted.
         ConnectorNotFoundException: there is none of that name.
-        UnpublishedException: no driver is alive, and what is committed could not be published here.
+        UnpublishedException: no driver is alive, and committed tokens could not be published here.
         ConnectException: a driver is alive, and has not done it.
     """
     openers = Openers(

@@ -127,7 +127,7 @@ class PlainProgress(RunProgress):
     ) -> None:
         super().__init__(clock)
         self.note = write
-        """A line of its own."""
+        """A separate line."""
         self._interval = interval
         self._begun = clock()
         self._next = 0.0
@@ -140,7 +140,7 @@ class PlainProgress(RunProgress):
         """Nothing to put away."""
 
     def planned(self, plan: GenerationPlan) -> None:
-        """A line with what is to be done."""
+        """A line with the next action."""
         super().planned(plan)
         self._begun = self._clock()
         self._next = self._begun + self._interval

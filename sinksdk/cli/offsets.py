@@ -38,14 +38,14 @@ _DECODER: Final = JSONDecoder()
 
 
 def show_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool) -> None:
-    """What is committed: the next offset to read of each partition, or of each source partition.
+    """Committed offsets: the next offset to read of each partition, or the offset of each source partition.
 
     Args:
         topics: where topics are, if it is a source.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
-        ConfigException: it is a source, and where its records go is not said or not there.
+        ConfigException: it is a source, and its target is not given or does not exist.
     """
     with herding(store) as (herder, opened):
         if (sources := _sources(herder, opened, name, topics)) is not None:
@@ -91,7 +91,7 @@ def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool
 
 
 def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition, int | None]) -> Herder:
-    """One that checks offsets against the source, where that is said."""
+    """A herder that checks offsets against the source, if that is given."""
     if topics != SourceOptions():
         return Herder(store, sinks=partial(sink_to_alter, topics.topics()))
     if any(offset is not None for offset in offsets.values()):
@@ -109,7 +109,7 @@ def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> 
     """What handles a source's offsets; None for a sink's.
 
     Raises:
-        ConfigException: where topics are must be said of a source, and only of one.
+        ConfigException: a source needs the location of topics, and only one.
     """
     if herder.info(name).type == "source":
         return _source_offsets(store, name, topics)
@@ -121,7 +121,7 @@ def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> 
 
 
 def _source_offsets(store: Store, name: str, topics: SourceOptions) -> SourceOffsets:
-    """What handles a source's offsets. Raises ConfigException: where topics are is not said, or not there."""
+    """Access to a source's offsets. Raises ConfigException: topics are not given, or do not exist."""
     if topics == SourceOptions():
         raise ConfigException(
             f"connector '{name}' is a source: its offsets are where its records go; say where that is, as "

@@ -23,9 +23,9 @@ from sinksdk.errors import ConfigException, ConnectException, FencedException, M
 from sinksdk.support.confidential import SECRETS
 
 _NAME_COLUMNS: Final = 36
-"""Width of a column of names, at most: longer ones go on below, so that 80 columns suffice."""
+"""Maximum width of a column of names: longer ones wrap, so that 80 columns suffice."""
 
-_WHOLE_LINES: Final = 10_000  # columns: no line is longer that somebody would want whole
+_WHOLE_LINES: Final = 10_000  # columns: longer than any useful line
 _STEP: Final = 1000
 _TENTHS_BELOW: Final = 100
 _SECONDS_BELOW: Final = 120
@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     """Exit codes of all commands. A second signal ends the process with 128 + its number instead."""
 
     DONE = 0
-    """Everything was done, or it was asked to stop and what was begun is committed."""
+    """Everything was done, or it was stopped and everything begun was committed."""
     FAILED = 1
     """Something failed for good; what was committed stays committed."""
     BAD_CONFIG = 2
@@ -86,7 +86,7 @@ def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
 
 
 def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Names with what is to be said of each: two columns, of which a terminal wraps the second."""
+    """Names with a text for each: two columns, of which a terminal wraps the second."""
     width = min(max(len(name) for name, _ in rows), _NAME_COLUMNS)
     if not console.is_terminal:
         for name, text in rows:

@@ -74,7 +74,7 @@ def _target(name: str) -> str:
 
 
 def _installed() -> list[Listed]:
-    """Every connector that can be loaded; one that cannot is told of and left out."""
+    """Every connector that can be loaded; others are reported and left out."""
     found = []
     for plugin in plugins():
         try:

@@ -80,7 +80,7 @@ class SourceTotals:
         return committed(all_of_them.records, all_of_them.transactions)
 
     def with_rate(self) -> str:
-        """What was committed, and how fast records are committed now."""
+        """Committed records, and their current rate."""
         return f"{self}, {number(sum(task.rate for task in self.tasks))} records/s"
 
 

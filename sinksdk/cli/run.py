@@ -80,7 +80,7 @@ def progress_on(
 
 
 def summary(shown: Snapshot) -> str:
-    """What was committed since the start, in one line."""
+    """The commits since the start, in one line."""
     if shown.source is not None:
         return f"{shown.source}, {duration(shown.seconds)}"
     offsets = "" if shown.offsets == shown.records else f" ({counted(shown.offsets, 'offset')})"

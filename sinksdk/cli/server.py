@@ -27,7 +27,7 @@ from sinksdk.support.logs import LogSettings, configure_logging
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.1  # seconds between looks whether a signal came
+_LOOK: Final = 0.1  # seconds between checks for a signal
 _HOW_TO_ALLOW: Final = "whoever starts the server allows it with --config-env or --config-files"
 
 
@@ -78,7 +78,7 @@ def serve(place: Place, options: RestOptions, logs: LogSettings) -> None:
                 "server",
                 python_path=(str(Path.cwd()),),
                 logs=logs,
-                is_stopping=lambda: signals.is_received,  # what runs goes on, and is flushed
+                is_stopping=lambda: signals.is_received,  # running generations continue, and are flushed
                 tell=lambda line: write(console, line, "dim"),
             )
             worker = Worker(

@@ -26,7 +26,7 @@ _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
 
 
 def validate(config: Path, *, as_json: bool = False) -> None:
-    """Check a configuration file and say everything that is to be said of it.
+    """Check a configuration file and print all results.
 
     Raises:
         ConfigException: there is no configuration to check: file missing, no JSON.

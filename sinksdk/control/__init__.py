@@ -1,1 +1,1 @@
-"""What operators ask of connectors and see of them: records in the store that a driver reads and writes."""
+"""Operators' requests and connectors' status: records in the store that drivers read and write."""

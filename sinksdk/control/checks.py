@@ -1,4 +1,4 @@
-"""Configurations: checked without touching the outside world, and shown without secrets."""
+"""Configurations: checked without external systems, and displayed without secrets."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _ANY_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A configuration file and what was found out about it.
+    """A configuration file and the results of its check.
 
     Args:
         raw: dotted names and texts as written, references unresolved.
-        connector: None: it names none that can be loaded.
+        connector: None: its class cannot be loaded.
         config: None: there are problems.
-        problems: all that keeps it from starting, as sentences.
-        warnings: what is odd about the file's form, or about references in it.
-        options: what becomes of each key; empty without a connector.
-        notes: keys that are not in the file and whose defaults are not those of the connector it was
-            written for, each with what that changes.
+        problems: every reason why it cannot start, as sentences.
+        warnings: about the file's form, or about references in it.
+        options: the verdict on each key; empty without a connector.
+        notes: keys not in the file whose defaults differ from those of the connector it was written for, each
+            with the difference.
     """
 
     raw: Mapping[str, str]
@@ -53,7 +53,7 @@ class Checked:
 
     @property
     def name(self) -> str:
-        """The connector's name, as far as it has one."""
+        """The connector's name, if it has one."""
         return self.raw.get("name", "")
 
     @property
@@ -69,7 +69,7 @@ class Checked:
 
     @property
     def odd(self) -> Sequence[Option]:
-        """Keys that are accepted and do not do what they do in Kafka Connect, or nothing."""
+        """Accepted keys whose effect differs from Kafka Connect's, or that have none."""
         meanings = (Meaning.UNKNOWN, Meaning.IGNORED, Meaning.DIFFERS)
         return [option for option in self.options if option.verdict.meaning in meanings]
 
@@ -98,7 +98,7 @@ def check_config(raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVID
     """Check a configuration: no I/O besides the references in it. No problem quotes a secret.
 
     Args:
-        providers: what it may refer to; if it refers to anything else, only that is reported.
+        providers: config providers for its references; if it has other references, only those are reported.
     """
     if refused := providers.problems(raw):
         return Checked(raw, problems=refused)
@@ -113,7 +113,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
     try:
         connector = _connector(raw.get("connector.class", ""))
     except ConfigException as error:
-        # The keys of an unknown connector cannot be judged, those of all connectors can.
+        # Without the connector's class, only the keys of all connectors have verdicts.
         _, common = ConnectorConfig.check(raw)
         return Checked(raw, problems=[*error.problems, *common])
     model = connector.config_class
@@ -133,7 +133,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
 
 
 def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[str]:
-    """References to config providers that do not exist here: they are taken literally."""
+    """References to unknown config providers, which are taken literally."""
     for option in options:
         for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
             if option.verdict.is_heeded:
@@ -165,7 +165,7 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
 
 
 def _expect_creatable(name: str, task: type) -> None:
-    """Raise ConfigException for a task that no executor could make: it calls the class without arguments."""
+    """Raise ConfigException for a task class that executors cannot instantiate: they pass no arguments."""
     what = f"'connector.class': task_class {task.__qualname__} of {name} cannot be created"
     if missing := sorted(getattr(task, "__abstractmethods__", ())):
         raise ConfigException(f"{what}: it does not implement {', '.join(missing)}")
@@ -180,10 +180,10 @@ def _expect_creatable(name: str, task: type) -> None:
 
 
 def load_class(name: str) -> type[SinkConnector | SourceConnector]:
-    """The connector's class; a module of the working directory goes before an installed one.
+    """The connector's class; a module in the working directory takes precedence over an installed one.
 
     Raises:
-        ConfigException: there is none by that name, or its module cannot be imported, whatever the reason.
+        ConfigException: there is none by that name, or its module cannot be imported for any reason.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -192,13 +192,13 @@ def load_class(name: str) -> type[SinkConnector | SourceConnector]:
         return connector_class(name)
     except ConfigException:
         raise
-    except (Exception, SystemExit) as error:  # a module that is a program ends the process on import
+    except (Exception, SystemExit) as error:  # a module that is a program calls sys.exit on import
         message = f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
 
 
 def connector_type(name: str) -> ConnectorType:
-    """What kind of connector ``connector.class`` names; ``unknown`` if that cannot be loaded here."""
+    """Type of the connector in ``connector.class``; ``unknown`` if it cannot be loaded here."""
     return _type_of(name, str(Path.cwd()))  # modules of the working directory are found, too
 
 
@@ -213,7 +213,7 @@ def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is f
 def _validate(
     connector: SinkConnector | SourceConnector, config: ConnectorConfig | SourceConnectorConfig
 ) -> list[str]:
-    """What the connector itself has to say."""
+    """Problems that the connector's ``validate`` reports."""
     try:
         problems = list(connector.validate(config))
         if isinstance(connector, SourceConnector):
@@ -227,9 +227,9 @@ def _validate(
 
 
 def redacted(config: Mapping[str, str]) -> dict[str, str]:
-    """A configuration as written, secrets hidden; references to secrets stay.
+    """A configuration as written, with secrets hidden; references to secrets stay.
 
-    A key is secret if its name sounds so, or if its connector declares it so (a field of type ``SecretStr``).
+    A key is secret by its name, or if its connector declares it so (a field of type ``SecretStr``).
     """
     secret = _declared_secret(config.get("connector.class", ""))
     return {
@@ -238,13 +238,13 @@ def redacted(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_secrets(config: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """A configuration that was read redacted and sent back: values still as shown mean those before."""
+    """A redacted configuration that was sent back: hidden values are replaced by the current ones."""
     shown = redacted(before)
     return {key: before[key] if shown.get(key) == value else value for key, value in config.items()}
 
 
 def still_hidden(config: Mapping[str, str]) -> list[str]:
-    """A sentence for each value that was sent back redacted though there is none to keep."""
+    """A sentence for each hidden value that has no current value."""
     return [
         f"'{key}' is hidden, and there is no value of it to keep: write it"
         for key, value in config.items()
@@ -262,7 +262,7 @@ def _declared_secret(connector_class: str) -> frozenset[str]:
     try:
         return _secret_keys(connector_class)
     except ConfigException:
-        return frozenset()  # it is not installed here: the names of its keys must do
+        return frozenset()  # not installed here: secrets are found by the names of keys only
 
 
 @functools.lru_cache(maxsize=256)

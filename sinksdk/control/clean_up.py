@@ -1,4 +1,4 @@
-"""What precedes the removal of a deleted connector: publish, ``stop(True)``, show how far its group is."""
+"""Clean-up before the removal of a deleted connector: publish, ``stop(True)``, write its consumer group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class CleanUpSettings(Protocol):
-    """What cleaning up needs of a connector's configuration."""
+    """The part of a connector's configuration that clean-up needs."""
 
     tasks_max: int
     task_hang_timeout_ms: int
@@ -29,10 +29,10 @@ class CleanUpSettings(Protocol):
 
 
 Connectors = Callable[[ConnectorRecord], tuple[Connector, CleanUpSettings]]
-"""Makes a connector that is deleted, with its configuration. Raises ConfigException."""
+"""Creates the deleted connector with its configuration. Raises ConfigException."""
 
 Groups = Callable[[ConnectorRecord], OffsetGroup | None]
-"""Finds the consumer group that a connector's commits are synchronized to. Raises ConnectException."""
+"""Finds the consumer group with the copy of a connector's commits. Raises ConnectException."""
 
 
 def no_group(record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG001 - there is none, whatever it says
@@ -41,11 +41,11 @@ def no_group(record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG001 - t
 
 
 class CleanUp:
-    """Cleans up what a deleted connector has outside of the store.
+    """Cleans up a deleted connector's resources outside the store.
 
     Args:
-        executors: makes what runs its code.
-        is_unwanted: whether the process has to end.
+        executors: creates the executor of its code.
+        is_unwanted: whether the process must end.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class CleanUp:
         self._is_unwanted = is_unwanted
 
     def run(self, deletion: Deletion, record: ConnectorRecord, driver: str) -> None:
-        """Publish what is committed, then call ``stop(True)`` of a connector made for it.
+        """Publish committed tokens, then call ``stop(True)`` of a new instance of the connector.
 
         Args:
             driver: this one's name, for the connector's status.
 
         Raises:
-            UnpublishedException: something could not be published, and why.
+            UnpublishedException: a commit could not be published; it says why.
         """
         try:
             connector, config = self._connectors(record)
@@ -97,13 +97,13 @@ class CleanUp:
                     return problem or deletion.settle(connector, config.tasks_max, call, self._clock)
 
                 if self._expect_published(deletion, record, settle()):
-                    settle()  # what was given up is discarded, if that works
+                    settle()  # discards the withdrawn tokens, if possible
             is_settled = True
         finally:
             calls.stop(is_deleted=is_settled, timeout=config.connector_shutdown_timeout_ms / 1000)
 
     def _start(self, calls: ConnectorCalls, connector: Connector, config: CleanUpSettings) -> str:
-        """Call ``start``: ``stop`` may need what it opens. Returns what was wrong; empty if it started."""
+        """Call ``start``: ``stop`` may need its resources. Returns the error; empty if it started."""
         timeout = config.connector_shutdown_timeout_ms / 1000
         try:
             calls.call("start", lambda: connector.start(config), timeout=timeout)
@@ -117,7 +117,7 @@ class CleanUp:
         return ""
 
     def _calls(self, calls: ConnectorCalls, config: CleanUpSettings, driver: str) -> Call:
-        """Makes calls that may take as long as a task's, and writes heartbeats meanwhile."""
+        """Calls with a task's time-out; writes heartbeats meanwhile."""
         status = StatusKeeper(self._store, self._connector, driver, self._clock)
         status.become("RESTARTING")
 
@@ -128,16 +128,17 @@ class CleanUp:
         return partial(calls.call, timeout=config.task_hang_timeout_ms / 1000, is_unwanted=is_unwanted)
 
     def _expect_published(self, deletion: Deletion, record: ConnectorRecord, reason: str) -> bool:
-        """Raise where something is not published, unless forced. Returns whether anything was dropped."""
+        """Raise if a commit is not published, unless forced. Returns whether anything was dropped."""
         if record.forced:
             return deletion.give_up()
         deletion.expect_published(reason)
         return False
 
     def show(self, deletion: Deletion, record: ConnectorRecord) -> None:
-        """Set the consumer group to where everything is published: consumers can go on there.
+        """Set the consumer group to the published offsets, so that consumers can continue there.
 
-        Partitions in which the group is beyond all that was ever committed here are used by others, and stay.
+        Partitions whose group offset is beyond every commit of the connector belong to other consumers, and
+        stay.
         """
         visible = deletion.visible()
         try:

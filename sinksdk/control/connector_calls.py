@@ -1,4 +1,4 @@
-"""A connector's own code in the driver: called beside the driver's thread, which goes on if it hangs."""
+"""Calls of a connector's own code in the driver, in a separate thread, so that a hang does not block it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinksdk.support.logs import stack_of
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.1  # seconds between two looks whether a call is still wanted
+_LOOK: Final = 0.1  # seconds between two checks whether a call is still wanted
 _SLOW: Final = 10.0  # seconds after which a call that has not returned is logged
 _FLAG: Final = "is_deleted"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class HangingException(ConnectException):
-    """A connector's own code did not return in time; it is left behind in its thread."""
+    """A connector's own code did not return in time; its thread is abandoned."""
 
 
 class Call(Generic[T]):
@@ -34,7 +34,7 @@ class Call(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self._context = contextvars.copy_context()  # logs are about what the caller's are about
+        self._context = contextvars.copy_context()  # log lines keep the caller's context
         self._done = threading.Event()
         self._thread: int | None = None
         self._returned: list[T] = []
@@ -45,13 +45,13 @@ class Call(Generic[T]):
         self._thread = threading.get_ident()
         try:
             self._returned.append(self._context.run(self._function))
-        except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - raised again by result()
             self._raised = error
         finally:
             self._done.set()
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most so many seconds. Returns whether it has returned."""
+        """Wait at most ``timeout`` seconds. Returns whether it has returned."""
         return self._done.wait(timeout)
 
     def result(self) -> T:
@@ -67,7 +67,7 @@ class Call(Generic[T]):
         return not is_error and self._thread != threading.get_ident()
 
     def where(self) -> str:
-        """The lines of code it is at, outermost first; empty before it has begun."""
+        """Its stack, outermost first; empty before it has begun."""
         lines = stack_of(self._thread)
         begun = next(
             (at for at, line in enumerate(lines, 1) if "self._context.run(self._function)" in line), 0
@@ -86,9 +86,9 @@ class CallExecutor(Protocol):
 
 
 class ThreadExecutor:
-    """Runs calls in one thread: an author may keep what belongs to a thread, as SQLite's connections do.
+    """Runs calls in one thread: an author may use objects bound to a thread, such as SQLite connections.
 
-    It is a daemon: a call that hangs does not keep the process from ending.
+    A daemon thread, so that a call that hangs does not keep the process from ending.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class ThreadExecutor:
 
 
 class InlineExecutor:
-    """Runs calls in the caller's own thread: for simulations, which have no other."""
+    """Runs calls in the caller's thread: for simulations, which have no other."""
 
     def begin(self, call: Call[Any]) -> None:
         """As :class:`CallExecutor`."""
@@ -123,10 +123,10 @@ class InlineExecutor:
 
 
 class ConnectorCalls:
-    """Calls a connector's own methods; what hangs is reported, and left behind when its time is over.
+    """Calls a connector's own methods; a call that hangs is reported, and abandoned after its time-out.
 
     Args:
-        executors: makes what runs the calls, anew after a call that hangs.
+        executors: creates an executor for the calls, and a new one after a call that hangs.
     """
 
     def __init__(
@@ -152,16 +152,16 @@ class ConnectorCalls:
         is_unwanted: Callable[[], bool] = lambda: False,
         grace: float = 0.0,
     ) -> T:
-        """Call a method of the connector's, and wait for it.
+        """Call a method of the connector and wait for it.
 
         Args:
             what: its name, for messages.
             timeout: seconds it may take.
-            is_unwanted: whether the result is not needed any more; asked every 0.1 s.
+            is_unwanted: whether the result is no longer needed; checked every 0.1 s.
             grace: seconds it may still take from then on.
 
         Raises:
-            HangingException: it did not return in time; its thread is left behind.
+            HangingException: it did not return in time; its thread is abandoned.
             ConnectException: it raised ``SystemExit`` or the like, which must not end the driver's thread.
             Exception: what the method raises.
         """
@@ -209,7 +209,7 @@ class ConnectorCalls:
         self._executor.end()
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
-        """By a new executor if the call before has never returned."""
+        """Uses a new executor if the previous call has not returned."""
         if self._last is not None and not self._last.wait(0):
             self._executor.end()  # in case it ever comes back
             self._executor = self._executors()
@@ -225,10 +225,10 @@ class ConnectorCalls:
 
 
 def _stop(stop: Callable[..., None], *, is_deleted: bool) -> None:
-    """As its author declared it: Connect's old ``stop()`` and KIP-883's both work, however they name it.
+    """Call ``stop`` by its signature: Connect's old ``stop()`` and KIP-883's, with any parameter name.
 
-    The flag goes by its name where that, or any name, is taken; else to the first positional parameter, if
-    that is a flag: it has no default, or a boolean one.
+    The flag is passed by name if the signature accepts that; otherwise as first positional parameter, if that
+    has no default or a boolean one.
     """
     parameters = list(inspect.signature(stop).parameters.values())
     if any(map(_takes_the_name, parameters)):

@@ -1,8 +1,8 @@
-"""Synchronizes a connector's commits to a consumer group, where Kafka's tools look for its lag.
+"""Copies a connector's commits to a consumer group, from which Kafka's tools compute the lag.
 
-The store stays the truth: a thread of its own follows, holds no commit up, and only warns of what it cannot
-write. The group never gets further than everything is published: who goes on from it (Kafka Connect, a
-connector that is created again) must not miss what is not visible yet.
+The store is authoritative: a separate thread writes the group, delays no commit, and only warns of failed
+writes. The group's offsets cover published records only: a consumer that continues from them (Kafka Connect,
+a connector that is created again) must not miss unpublished ones.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from sinksdk.support.logs import Outage, same_subject
 log = logging.getLogger(__name__)
 
 _PATIENCE = 5.0  # seconds for the last write, when the driver ends
-_AGAIN = 10.0  # seconds until what failed is tried again
+_AGAIN = 10.0  # seconds until a retry
 
 
 class OffsetGroup(Protocol):
     """A consumer group's offsets."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Its offsets of these, as far as it has any. Raises ConnectException when nothing answers."""
+        """Its offsets of these partitions, if any. Raises ConnectException without a response."""
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set these offsets; others stay. Raises ConnectException when nothing answers."""
+        """Set these offsets; others stay. Raises ConnectException without a response."""
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether anybody may still commit to it, given its offsets. Raises RetriableException: no answer."""
+        """Whether consumers may still commit to it, given its offsets. Raises RetriableException."""
 
 
 class ConsumerGroupSync(Protocol):
-    """Shows elsewhere how far everything is published."""
+    """Copies published offsets to a consumer group."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Everything up to these offsets is published."""
@@ -46,7 +46,7 @@ class ConsumerGroupSync(Protocol):
 
 
 class BackgroundSync:
-    """Writes to a group, in a thread, up to which offsets everything is published: the latest ones only."""
+    """Writes published offsets to a group in a thread; only the latest ones."""
 
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
@@ -68,7 +68,7 @@ class BackgroundSync:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Write what is not written yet, within a few seconds, and end."""
+        """Write the remaining offsets within a few seconds, and end."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -111,7 +111,7 @@ class BackgroundSync:
 
 
 class InlineSync:
-    """Writes in the caller's own thread: for simulations, which have no other."""
+    """Writes in the caller's thread: for simulations, which have no other."""
 
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
@@ -119,7 +119,7 @@ class InlineSync:
         self._written: dict[TopicPartition, int] = {}
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """As :meth:`BackgroundSync.follow`; what cannot be written now is written the next time."""
+        """As :meth:`BackgroundSync.follow`; a failed write is repeated the next time."""
         news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
         if not news:
             return

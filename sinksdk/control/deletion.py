@@ -1,4 +1,4 @@
-"""Deleting a connector: what is committed is published, then its records go (KIP-883).
+"""Deleting a connector: publish committed tokens, then remove its records (KIP-883).
 
 Each step may be repeated after a crash. The first one claims a generation, which fences the connector's
 drivers and tasks.
@@ -26,17 +26,17 @@ from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, Planne
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = RetryPolicy(0.0)
-"""Each partition is tried once: the deletion as a whole is repeated, and reports why it has not worked."""
+"""Each partition is tried once: the whole deletion is repeated, and reports why it failed."""
 
 Call = Callable[[str, Callable[[], Any]], Any]
-"""Runs a method of the connector's, or of its task's, whose name is the first argument."""
+"""Calls a method of the connector or its task; the first argument is its name."""
 
 
 class Deletion:
     """One process's attempt at deleting a connector. A later claim by another process ends it.
 
     Raises:
-        FencedException: somebody else has deleted it, or is at it.
+        FencedException: another process has deleted it, or is deleting it.
         ConnectException: it is not being deleted.
     """
 
@@ -46,7 +46,7 @@ class Deletion:
         self._record = record
         self._generations = Generations(store, connector)
         self._claim = self._generations.claim()
-        # After the claim: nobody can remove and create it again without fencing us.
+        # After the claim: another process cannot remove and create it again without fencing us.
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None or row.value.incarnation != record.incarnation:
             message = (
@@ -63,7 +63,7 @@ class Deletion:
         return not self._claim.all_unsettled()
 
     def settle(self, connector: SinkConnector, tasks_max: int, call: Call, clock: Clock) -> str:
-        """Publish what is committed and discard what is not, as far as that works.
+        """Publish committed tokens and discard the others, as far as possible.
 
         It is a generation without Spark, in this process, whose one task opens every partition that has
         tokens, with an empty range.
@@ -72,7 +72,7 @@ class Deletion:
             connector: has been started.
 
         Returns:
-            What went wrong; empty if nothing did.
+            The problem; empty if there was none.
 
         Raises:
             FencedException: somebody else deletes it, too.
@@ -117,7 +117,7 @@ class Deletion:
         return SinkTaskRun(worker, assigned, (), closing=lambda: None, clock=clock).run()
 
     def expect_published(self, reason: str = "") -> None:
-        """Raise UnpublishedException, with this reason, if something is committed that nobody can see yet."""
+        """Raise UnpublishedException, with this reason, if a commit is not published yet."""
         left = ", ".join(
             f"{partition} up to offset {entry.offset} ({len(entry.publish)} tokens)"
             for partition, entry in sorted(self._claim.unpublished().items())
@@ -129,7 +129,7 @@ class Deletion:
             )
 
     def give_up(self) -> bool:
-        """Withdraw commits that are not published, as the operator has ordered; their tokens become stale.
+        """Withdraw unpublished commits, at the operator's request; their tokens become stale.
 
         Returns:
             Whether there was any.
@@ -180,7 +180,7 @@ class Deletion:
         return {p: max(e.offset, e.withdrawn_from or 0) for p, e in self._claim.committed.items()}
 
     def remove(self) -> None:
-        """Remove its records but the task count record, which fences what may still run.
+        """Remove its records except the task count record, which fences tasks that may still run.
 
         The configuration goes last: until then the next start finishes the deletion.
 
@@ -201,19 +201,19 @@ class Deletion:
         while True:
             row = table.read(self._store, key, ConnectorRecord)
             if row is None or row.value.incarnation != self._record.incarnation:
-                return  # somebody else was faster with the last step
+                return  # another process has done the last step
             try:
                 self._store.delete(key, row.version)
             except Conflict:
-                continue  # the operator has just asked again
+                continue  # the operator has just requested it again
             return
 
 
 def remove(store: Store, connector: str) -> None:
-    """Remove a connector's records, without its code being called.
+    """Remove a connector's records without calling its code.
 
     Raises:
-        FencedException: somebody else is at it.
+        FencedException: another process is deleting it.
         UnpublishedException: something is committed that nobody can see yet.
         ConnectException: the connector is not being deleted.
     """

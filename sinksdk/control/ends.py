@@ -1,7 +1,7 @@
-"""Where a connector's source ends, and when it was last committed: in the store, whatever the connector does.
+"""End offsets of a connector's source and times of its commits, kept in the store in every state.
 
-A driver asks its source anyway, before each plan and in the background while a generation runs. While the
-connector is paused, stopped or FAILED, :class:`EndsWatch` asks.
+A driver queries its source before each plan, and in the background while a generation runs. While the
+connector is paused, stopped or FAILED, :class:`EndsWatch` does.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sinksdk.support.threads import Background, in_a_thread
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL: Final = 2.0
-"""Seconds between two looks at the source while nothing is planned."""
+"""Seconds between two queries of the source while nothing is planned."""
 
-_WRITE_INTERVAL: Final = 1.0  # seconds between two writes, into a near store
+_WRITE_INTERVAL: Final = 1.0  # seconds between two writes to a store with fast requests
 
 Ends = Mapping[TopicPartition, int]
 """The offset after the last record of each partition."""
 
 
 class EndsKeeper:
-    """Keeps ends and times of commits in memory and, when they change, in the store. It informs only."""
+    """Keeps ends and commit times in memory and, when they change, in the store. Informational."""
 
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
         self._row = table.OwnRow(store, ends_key(connector), ConnectorEnds)
@@ -45,7 +45,7 @@ class EndsKeeper:
         self._is_news = False
 
     def catch_up(self) -> None:
-        """Go on from what is in the store."""
+        """Load the stored values."""
         try:
             before = self._row.read() or ConnectorEnds()
         except ConnectException as error:
@@ -55,13 +55,13 @@ class EndsKeeper:
         self._committed_at = before.committed_at_by_partition() | self._committed_at
 
     def saw(self, ends: Ends) -> None:
-        """The source ends there. A partition that is not among them stays as it was last seen."""
+        """Update the source's end offsets. Partitions not given keep theirs."""
         if any(self._ends.get(partition) != end for partition, end in ends.items()):
             self._ends |= ends
             self._is_news = True
 
     def committed(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """These are the commits: what has changed since the last call was committed just now."""
+        """Update the commits: a partition whose commit has changed was committed just now."""
         known = {partition: offset for partition, offset in offsets.items() if offset is not None}
         if self._committed is None:
             self._committed = known
@@ -74,12 +74,12 @@ class EndsKeeper:
                 self._is_news = True
 
     def save_if_due(self) -> None:
-        """Write what has changed, if the last time is long enough ago."""
+        """Write changes, if the interval has passed."""
         if self._clock.now() >= self._next:
             self.save()
 
     def save(self) -> None:
-        """Write what has changed, now; what another process has written is replaced."""
+        """Write changes now, over the values of another process."""
         if not self._is_news:
             return
         self._next = self._clock.now() + self._interval
@@ -92,11 +92,11 @@ class EndsKeeper:
 
 
 class EndsWatch:
-    """Asks the source of a connector that no driver runs, in the background.
+    """Queries the source of a connector that no driver runs, in the background.
 
     Args:
-        look: asks where it ends; it may block, and raise ConnectException.
-        background: runs a look while the caller goes on.
+        look: queries its end offsets; it may block, and raise ConnectException.
+        background: runs ``look`` in another thread.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class EndsWatch:
         self._running: Future[Ends] | None = None
 
     def look_if_due(self) -> None:
-        """Take in what the last look has found, and begin another one when it is time. Never blocks."""
+        """Take the last query's result, and begin another query when due. Never blocks."""
         if self._running is not None and self._running.done():
             running, self._running = self._running, None
             self._next = self._clock.now() + LOOK_INTERVAL

@@ -1,4 +1,4 @@
-"""Connectors as an operator handles them, from any machine that reaches the store.
+"""An operator's requests and queries, from any machine that reaches the store.
 
 Nothing here runs a connector: every request is a record in the store, which the connector's driver sees
 within a second or two. Offsets of a stopped connector are altered here.
@@ -33,7 +33,7 @@ class Herder:
     """All connectors of one store.
 
     Args:
-        sinks: opens a sink whose offsets are altered; by default without its source.
+        sinks: opens a sink to alter its offsets; by default without its source.
     """
 
     def __init__(self, store: Store, clock: WallClock | None = None, *, sinks: Sinks = opened_sink) -> None:
@@ -46,19 +46,19 @@ class Herder:
         return registry.names(self._store)
 
     def info(self, name: str) -> ConnectorInfo:
-        """How a connector is doing. Raises ConnectorNotFoundException."""
+        """The state of a connector. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
 
     def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
-        """How all connectors are doing, by name; ``on_damage`` as in :func:`connector_infos`."""
+        """The state of all connectors, by name; ``on_damage`` as in :func:`connector_infos`."""
         return connector_infos(self._store, self._clock.time(), on_damage)
 
     def history(self, name: str) -> ConnectorHistory:
-        """What a connector did lately; nothing, where there is none of that name."""
+        """A connector's recent history; empty if there is no connector of that name."""
         return read_history(self._store, name)
 
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
-        """How all connectors are doing, and what they did lately; otherwise as :meth:`infos`."""
+        """As :meth:`infos`, with each connector's recent history."""
         return connector_reports(self._store, self._clock.time(), on_damage)
 
     def connector(self, name: str) -> ConnectorRecord:
@@ -68,7 +68,7 @@ class Herder:
     def create(
         self, name: str, config: Mapping[str, Any], target_state: TargetState = "RUNNING"
     ) -> ConnectorRecord:
-        """A new connector, which a driver may run from now on. Its configuration is not checked here.
+        """Create a connector, which a driver may run from now on. Its configuration is not checked here.
 
         Raises:
             ConnectorExistsException: there is one of that name.
@@ -77,11 +77,11 @@ class Herder:
         return registry.create(self._store, name, config, target_state)
 
     def configure(self, name: str, config: Mapping[str, Any] | registry.Reconfigure) -> ConnectorRecord:
-        """Replace the configuration, or create the connector; what runs closes and begins again with it."""
+        """Replace the configuration, or create the connector; a running generation closes first."""
         return registry.configure(self._store, name, config)
 
     def pause(self, name: str) -> ConnectorRecord:
-        """Close what runs, and read nothing until :meth:`resume`."""
+        """Close the running generation, and read nothing until :meth:`resume`."""
         return registry.aim(self._store, name, "PAUSED")
 
     def stop(self, name: str) -> ConnectorRecord:
@@ -93,22 +93,22 @@ class Herder:
         return registry.aim(self._store, name, "RUNNING")
 
     def restart(self, name: str, *, only_failed: bool = False) -> ConnectorRecord:
-        """Stop the connector and its tasks, and start them again; or only what has failed."""
+        """Stop the connector and its tasks, and start them again; or only the failed ones."""
         return registry.order(self._store, name, "restart_failed" if only_failed else "restart")
 
     def rebalance(self, name: str) -> ConnectorRecord:
-        """End the running generation early: everything is flushed, committed, and assigned anew."""
+        """End the running generation early: everything is flushed, committed, and reassigned."""
         return registry.order(self._store, name, "rebalance")
 
     def flush(self, name: str) -> ConnectorRecord:
-        """Commit everything that is there now, tails included."""
+        """Commit all records available now, tails included."""
         return registry.order(self._store, name, "flush")
 
     def delete(self, name: str, *, force: bool = False) -> ConnectorRecord:
         """Delete a connector (KIP-883): its driver does it, or the next one that is started.
 
         Args:
-            force: what is committed and cannot be published is dropped; else the deletion waits for it.
+            force: drop committed tokens that cannot be published; otherwise the deletion waits for them.
 
         Raises:
             ConnectorNotFoundException: there is none of that name.
@@ -116,24 +116,24 @@ class Herder:
         return registry.mark_deleted(self._store, name, force=force)
 
     def offsets(self, name: str) -> dict[TopicPartition, int]:
-        """Next offset to read of each partition that something is committed of."""
+        """Next offset to read of each partition with a commit."""
         self.connector(name)
         return {p: entry.offset for p, entry in sorted(read_commits(self._store, name).committed.items())}
 
     def alter_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int | None], *, patience: float = math.inf
     ) -> dict[TopicPartition, int]:
-        """Commit other offsets, by hand; only while the connector is STOPPED (KIP-875).
+        """Commit an operator's offsets; only while the connector is STOPPED (KIP-875).
 
-        They are a generation of their own, which fences zombies. Tasks that are closing are waited for: what
-        they commit last counts. The connector is asked (``alter_offsets``) before anything is written.
+        They are a separate generation, which fences zombies. The call first waits for closing tasks, whose
+        last commits count, and calls the connector's ``alter_offsets`` before it writes.
 
         Args:
             offsets: next offset to read of each partition named; None removes its commit.
             patience: seconds to wait at most until it has closed; never longer than closing may take.
 
         Returns:
-            What is committed now.
+            The commits afterwards.
 
         Raises:
             ConnectorNotFoundException: there is none of that name.

@@ -1,7 +1,7 @@
-"""What a connector did: its totals, what was committed minute by minute lately, and what failed.
+"""A connector's history: totals, recent commits per bucket, and recent failures.
 
-All of it informs only: losing it costs no record, and no decision rests on it. A generation is added to the
-totals once, by its number, when it has ended; what the running one reports comes on top when they are read.
+Informational: losing it loses no record, and no decision depends on it. An ended generation is added to the
+totals once, by its number; readers add the reports of the running one.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from sinksdk.support.logs import Outage
 from sinksdk.support.measures import TaskMeasures, added
 
 BUCKET: Final = 60
-"""Seconds that a bucket stands for."""
+"""Seconds per bucket."""
 
 KEPT: Final = 360
-"""Buckets that are kept: six hours."""
+"""Maximum number of buckets: six hours."""
 
 FAILURES: Final = 20
-"""Failures that are kept."""
+"""Maximum number of failures."""
 
-_TRACE: Final = 4_000  # characters of a trace, the last ones: they tell the cause
-_INTERVAL: Final = 5.0  # seconds between two writes into a near store
+_TRACE: Final = 4_000  # characters of a trace, the last ones: they hold the cause
+_INTERVAL: Final = 5.0  # seconds between two writes to a store with fast requests
 
 Counts = Mapping[TopicPartition, Mapping[str, int]]
-"""What was counted, by partition and name."""
+"""Counters by partition and name."""
 
 log = logging.getLogger(__name__)
 
 
 class Amounts(NamedTuple):
-    """What was committed."""
+    """Committed amounts."""
 
     records: int = 0
     files: int = 0
@@ -62,14 +62,14 @@ class Amounts(NamedTuple):
         return Amounts(*(a + b for a, b in zip(self, more, strict=True)))
 
     def since(self, before: Amounts) -> Amounts:
-        """What has come on top. A count that has fallen is another attempt's, which began at nothing."""
+        """The increase. A count that has fallen belongs to another attempt, which began at 0."""
         if any(now < then for now, then in zip(self, before, strict=True)):
             return self
         return Amounts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class Account(NamedTuple):
-    """What a partition or a source's task has committed since its task began, and why it ended early."""
+    """Committed amounts of a partition or a source's task since its task began, and its failure."""
 
     of: TopicPartition | int
     amounts: Amounts
@@ -77,7 +77,7 @@ class Account(NamedTuple):
 
 
 def of_partition(report: PartitionProgress | PartitionOutcome) -> Account:
-    """What a task reports of a partition, while it runs or once it has ended; counts are the author's."""
+    """From a running task's progress or an ended one's outcome; ``counts`` are the author's."""
     failure = report.failure if isinstance(report, PartitionOutcome) else None
     row = last_progress(report) if isinstance(report, PartitionOutcome) else report
     amounts = Amounts(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
@@ -85,23 +85,23 @@ def of_partition(report: PartitionProgress | PartitionOutcome) -> Account:
 
 
 def of_task(task: int, row: SourceProgress | SourceTaskOutcome) -> Account:
-    """What a task of a source reports, while it runs or once it has ended."""
+    """From a running source task's progress or an ended one's outcome."""
     amounts = Amounts(row.records, transactions=row.transactions)
     return Account(task, amounts, row.failure if isinstance(row, SourceTaskOutcome) else None)
 
 
 class Growth:
-    """By how much a generation's accounts have grown since the last look: nothing counts twice."""
+    """The increase of a generation's accounts since the last call, so that nothing counts twice."""
 
     def __init__(self) -> None:
         self._before: dict[TopicPartition | int, Amounts] = {}
 
     def begin(self) -> None:
-        """A generation begins: its tasks count from nothing."""
+        """A generation begins: its tasks count from 0."""
         self._before = {}
 
     def of(self, accounts: Iterable[Account]) -> Amounts:
-        """What was committed since the last call."""
+        """Committed amounts since the last call."""
         total = Amounts()
         for account in accounts:
             total = total.plus(account.amounts.since(self._before.get(account.of, Amounts())))
@@ -110,12 +110,12 @@ class Growth:
 
 
 def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> ConnectorHistory:
-    """A history to which commits were added; ``at``: seconds since the epoch."""
+    """The history with these commits added; ``at``: seconds since the epoch."""
     return _with_buckets(history, [Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())])
 
 
 def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Account]) -> ConnectorHistory:
-    """A history to which the failures among these were added; equal messages are one failure."""
+    """The history with these failures added; equal messages are one failure."""
     failures = (
         PastFailure(
             **_where(account.of),
@@ -131,7 +131,7 @@ def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Accou
 
 
 def _each_once(earlier: Iterable[PastFailure], later: Iterable[PastFailure]) -> tuple[PastFailure, ...]:
-    """The last ones, each message once: as it was the last time, ``times`` added up."""
+    """The last failures, each message once with the sum of ``times``."""
     found: dict[str, PastFailure] = {}
     for failure in (*earlier, *later):
         before = found.pop(failure.message, None)
@@ -145,7 +145,7 @@ def _where(of: TopicPartition | int) -> dict[str, Any]:
 
 
 def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
-    """Two histories of one connector as one."""
+    """Merge two histories of one connector."""
     failures = _each_once(earlier.failures, later.failures)
     return _with_buckets(earlier.model_copy(update={"failures": failures}), later.buckets)
 
@@ -168,16 +168,15 @@ def _sum(a: Bucket, b: Bucket) -> Bucket:
 
 
 class HistoryKeeper:
-    """One driver's hold on a connector's history.
+    """Writes a connector's history for its driver.
 
-    Nothing is written while nothing is committed. A driver that is killed takes with it what it had not
-    written: those records are in no bucket.
+    Writes only after commits. If the driver is killed, unwritten commits are in no bucket.
     """
 
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
         self._row = table.OwnRow(store, history_key(connector), ConnectorHistory)
         self._clock = clock
-        # A store that is paid by the request is written to less often.
+        # Less often on a store with paid requests.
         self._interval = max(_INTERVAL, 6 * store.closing_poll)
         self._growth = Growth()
         self._saved = self._history = ConnectorHistory()
@@ -186,28 +185,28 @@ class HistoryKeeper:
         self._outage = Outage(log, f"keeping the history of connector {connector}")
 
     def generation_begins(self) -> None:
-        """Tasks count from nothing from now on."""
+        """Tasks count from 0 from now on."""
         self._growth.begin()
 
     def progress(self, accounts: Iterable[Account]) -> None:
-        """Take in what the running generation's tasks report; written when it is time."""
+        """Add reports of the running generation's tasks; written when due."""
         self._count(accounts)
         if self._clock.now() >= self._next:
             self.save()
 
     def ended(self, accounts: Sequence[Account]) -> None:
-        """Take in what became of a generation, and write it: another driver may be the next one."""
+        """Add an ended generation, and write it: another driver may be the next one."""
         self._count(accounts)
         self._history = with_failures(self._history, self._clock.time(), accounts)
         self.save()
 
     def save(self) -> None:
-        """Write what is new, now; if that fails, it is written the next time."""
+        """Write changes now; if that fails, the next call writes them."""
         if self._history == self._saved:
             return
         self._next = self._clock.now() + self._interval
         try:
-            if not self._is_loaded:  # not before there is something to add: this driver is the only one then
+            if not self._is_loaded:  # only once there is something to add: then this driver is the only one
                 before = self._row.read()
                 self._history = together(before, self._history) if before else self._history
                 self._is_loaded = True
@@ -226,7 +225,7 @@ class HistoryKeeper:
 def with_generation(
     totals: ConnectorTotals, generation: int, measures: Mapping[int, TaskMeasures], counts: Counts
 ) -> ConnectorTotals:
-    """Totals to which a generation was added; unchanged if it is in them already."""
+    """Totals with a generation added; unchanged if they contain it."""
     if generation <= totals.generation:
         return totals
     tasks = {row.task: row for row in totals.tasks}
@@ -249,7 +248,7 @@ def with_generation(
 
 
 def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> ConnectorTotals:
-    """Totals with what tasks of newer generations report on top.
+    """Totals plus the reports of newer generations' tasks.
 
     Read the rows before the totals: a generation that ends in between is then in the totals.
     """
@@ -263,7 +262,7 @@ def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> 
 
 
 def read_history(store: Store, connector: str) -> ConnectorHistory:
-    """What a connector did lately; empty where there is none of that name."""
+    """A connector's recent history; empty if there is no connector of that name."""
     row = table.read(store, history_key(connector), ConnectorHistory)
     return row.value if row else ConnectorHistory()
 
@@ -275,7 +274,7 @@ def read_totals(store: Store, connector: str) -> ConnectorTotals:
 
 
 class TotalsKeeper:
-    """One driver's hold on its connector's totals. What cannot be written is written the next time."""
+    """Writes a connector's totals for its driver. A failed write is repeated the next time."""
 
     def __init__(self, store: Store, connector: str) -> None:
         self._store = store
@@ -285,7 +284,7 @@ class TotalsKeeper:
         self._outage = Outage(log, f"keeping the totals of connector {connector}")
 
     def catch_up(self) -> None:
-        """Add what tasks of a driver that ended early have reported. Only after a claim has fenced them."""
+        """Add reports from tasks of a driver that was killed. Only after a claim has fenced them."""
         try:
             rows = {}
             for key in self._store.list(progress_prefix(self._connector)):
@@ -319,7 +318,7 @@ class TotalsKeeper:
         except Conflict:
             found = self._row.read()
             if found is not None and found.generation >= totals.generation:
-                self._totals = found  # ours, though no answer came; or a newer driver's, which knows more
+                self._totals = found  # ours, or a newer driver's, which are more complete
                 return
             self._row.replace(totals)
 
@@ -328,6 +327,6 @@ class TotalsKeeper:
 
 
 def task_progress(store: Store, connector: str, tasks: int) -> dict[int, TaskProgress]:
-    """What tasks 0 to ``tasks`` - 1 have reported last, of whatever generation. Raises StoreUnavailable."""
+    """The last reports of tasks 0 to ``tasks`` - 1, of any generation. Raises StoreUnavailable."""
     rows = {task: table.read(store, progress_key(connector, task), TaskProgress) for task in range(tasks)}
     return {task: row.value for task, row in rows.items() if row is not None}

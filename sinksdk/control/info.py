@@ -1,4 +1,4 @@
-"""How connectors are doing, for whoever asks: read from the store, by anybody who reaches it."""
+"""The state of connectors, read from the store by any process that reaches it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sinksdk.store.reports import ConnectorHistory
 T = TypeVar("T")
 
 _SILENT: Final = 3 * SILENCE
-"""Seconds without a heartbeat after which nobody drives a connector; clocks may differ by some of it."""
+"""Seconds without a heartbeat after which a connector has no driver; allows for clock skew."""
 
 
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
-    """How a connector is doing.
+    """The state of a connector.
 
     Args:
         now: seconds since the epoch.
@@ -84,18 +84,18 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
 
 
 OnDamage = Callable[[str, ConnectException], None]
-"""Told of a connector whose records are damaged, and what is wrong."""
+"""Called with the name of a connector whose records are damaged, and the error."""
 
 
 def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
-    """How all connectors are doing, by name; those that are being deleted are among them.
+    """The state of all connectors, by name, including those being deleted.
 
     Args:
         now: seconds since the epoch.
-        on_damage: called for each whose records are damaged; None: that is raised.
+        on_damage: called for each whose records are damaged; None: raise.
 
     Raises:
-        StoreUnavailable: the store does not answer.
+        StoreUnavailable: no response from the store.
     """
     return _of_all(store, lambda seen, name: connector_info(seen, name, now), on_damage)
 
@@ -103,7 +103,7 @@ def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None)
 def connector_reports(
     store: Store, now: float, on_damage: OnDamage | None = None
 ) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
-    """How all connectors are doing, and what they did lately; otherwise as :func:`connector_infos`."""
+    """As :func:`connector_infos`, with each connector's recent history."""
 
     def look(seen: Store, name: str) -> tuple[ConnectorInfo, ConnectorHistory]:
         return connector_info(seen, name, now), read_history(seen, name)
@@ -112,13 +112,13 @@ def connector_reports(
 
 
 def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
-    """What a look at each connector finds, all of them at one moment where the store can do that."""
+    """Apply ``look`` to each connector, on a consistent snapshot if the store supports that."""
     seen, found = registry.snapshot(store), list[T]()
     for name in registry.names(seen):
         try:
             found.append(look(seen, name))
         except registry.ConnectorNotFoundException:
-            continue  # its deletion was done while we looked
+            continue  # deleted meanwhile
         except StoreUnavailable:
             raise
         except ConnectException as error:
@@ -135,5 +135,5 @@ def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorTy
 
 
 def _undriven(record: ConnectorRecord) -> State:
-    """Of a connector that no process drives: a stopped one is stopped, one that shall run is nobody's."""
+    """State of a connector without a driver: UNASSIGNED if its target state is RUNNING."""
     return "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state

@@ -1,4 +1,4 @@
-"""Whether a connector's driver lives: by its process if that is of this machine, else by its heartbeats."""
+"""Whether a connector's driver is alive: by its process on this host, otherwise by its heartbeats."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MARGIN: Final = 10.0
 """Seconds until tasks see a request to close."""
 
 LOOK: Final = 0.25
-"""Seconds between two looks into a near store."""
+"""Seconds between two reads of a store with fast requests."""
 
-_OLD = 30.0  # seconds: a heartbeat this old at first sight is not waited for, whatever the clocks' skew
+_OLD = 30.0  # seconds: a heartbeat older than this at the first read means a dead driver
 
 _STATE, _START_TIME = 0, 19  # fields of /proc/<pid>/stat behind the program's name
-_DEAD: Final = "ZX"  # states of a process that has ended and is only waited for
+_DEAD: Final = "ZX"  # states of an ended process whose parent has not waited for it
 
 _numbers = count(1)
 _here: set[str] = set()  # drivers of this process that run
@@ -41,7 +41,7 @@ _here: set[str] = set()  # drivers of this process that run
 
 @functools.cache
 def _host() -> str:
-    """This machine, as far as process ids mean the same: a container has its own."""
+    """Identifies this host's process id namespace: a container has its own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = Path("/proc/self/ns/pid").readlink().name
@@ -51,9 +51,9 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this host began, in the kernel's ticks since its boot: ids are used again.
+    """Start time of a process of this host, in kernel ticks since boot, since process ids are reused.
 
-    Empty where that cannot be known, None of a process that is not there any more.
+    Empty if unknown, None if the process does not exist.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -61,7 +61,7 @@ def _started(pid: int) -> str | None:
         return None if Path("/proc/self/stat").exists() else _is_there(pid)
     except OSError:
         return ""
-    fields = stat.rpartition(")")[2].split()  # what stands in brackets is the program's name, blanks and all
+    fields = stat.rpartition(")")[2].split()  # the brackets hold the program's name, which may contain blanks
     return None if fields[_STATE] in _DEAD else fields[_START_TIME]
 
 
@@ -77,7 +77,7 @@ def _is_there(pid: int) -> str | None:
 
 
 def register() -> str:
-    """A driver of this process begins to run. Returns its name: ``host:pid#number.start``."""
+    """Register a driver of this process. Returns its name: ``host:pid#number.start``."""
     name = f"{_host()}:{os.getpid()}#{next(_numbers)}.{_started(os.getpid()) or ''}"
     _here.add(name)
     return name
@@ -89,7 +89,7 @@ def deregister(name: str) -> None:
 
 
 def is_gone(name: str) -> bool:
-    """Whether a driver is known not to run any more; False where that is unknown."""
+    """Whether a driver certainly does not run any more."""
     process, _, number = name.partition("#")
     host, _, pid = process.rpartition(":")
     if host != _host() or not pid.isdigit():
@@ -140,15 +140,15 @@ class Heartbeats:
 def await_end(
     store: Store, connector: str, *, clock: WallClock, graceful: float, patience: float = math.inf
 ) -> None:
-    """Return once no driver runs a connector that was stopped: its tasks have closed and committed.
+    """Wait until no driver runs a stopped connector: its tasks have closed and committed.
 
     Args:
         graceful: seconds its tasks have for closing.
         patience: seconds this may take, if that is less than closing may take.
 
     Raises:
-        ConnectorClosingException: its driver lives, and has not ended in time.
-        StoreUnavailable: the store does not answer.
+        ConnectorClosingException: its driver is alive and has not ended in time.
+        StoreUnavailable: no response from the store.
     """
     heartbeats = Heartbeats(store, connector, clock)
     give_up = clock.now() + min(graceful + MARGIN, patience)

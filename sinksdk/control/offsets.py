@@ -17,11 +17,11 @@ from sinksdk.store.records import ConnectorRecord
 
 
 class ConnectorRunsException(ConnectException):
-    """This is possible only while the connector is stopped (Connect's 400 for its offsets)."""
+    """The request requires a stopped connector (Connect's 400 for its offsets)."""
 
 
 class OffsetsRefusedException(ConnectException):
-    """The connector's own ``alter_offsets`` does not let its offsets be altered so."""
+    """The connector's ``alter_offsets`` refuses these offsets."""
 
 
 class StoppedConnector:
@@ -40,7 +40,7 @@ class StoppedConnector:
         self.record = self._stopped()
 
     def claim(self, graceful: float, patience: float) -> Claim:
-        """Wait until its tasks have closed, and fence what still runs as a zombie.
+        """Wait until its tasks have closed, and fence zombies.
 
         Args:
             graceful: seconds its tasks have for closing.
@@ -52,12 +52,12 @@ class StoppedConnector:
         """
         await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
         claim = self.generations.claim()
-        # Again: a driver that runs after it is resumed from here on claims after us, and we are fenced.
+        # Again: if it is resumed from here on, its driver claims after us and fences us.
         self.record = self._stopped()
         return claim
 
     def ask(self, connector: Connector, alter_offsets: Callable[[], Any], timeout: float) -> bool:
-        """Let the connector move what it keeps outside; only after a claim nobody else commits to that.
+        """Call the connector's ``alter_offsets``, after a claim, so that no task commits meanwhile.
 
         Args:
             connector: made, not started.
@@ -65,7 +65,7 @@ class StoppedConnector:
             timeout: seconds it may take.
 
         Returns:
-            What it returned: whether it keeps offsets of its own, and has moved them.
+            What it returned: whether it keeps offsets itself and has moved them.
 
         Raises:
             OffsetsRefusedException: it raised something, or did not return in time.

@@ -1,4 +1,4 @@
-"""What a driver shows of its partitions: put together from commits, ends and what tasks report."""
+"""A driver's view of its partitions: from commits, end offsets and tasks' reports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LOST: Final = "lost"
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """What a driver knows of one partition.
+    """A driver's view of one partition.
 
     Args:
         committed: next offset to read after the last commit, None before the first.
         position: offset after the last record read by a running task.
-        end: where the source ended when it was last asked.
+        end: end offset of the source at the last check.
         records: records delivered in the running (or last) generation.
-        counts: what its task counted since this driver started: files, bytes, …; and :data:`LOST`.
+        counts: its task's counters since this driver started: files, bytes, …; and :data:`LOST`.
         failure: why it ended early.
         tail: of ``records``, those above the commit.
     """
@@ -41,17 +41,17 @@ class PartitionView:
 
     @property
     def lag(self) -> int:
-        """Offsets that are there and not committed."""
+        """Offsets not committed yet."""
         return max(self.end - (self.committed or 0), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskView:
-    """What a source's driver knows of one task.
+    """A source driver's view of one task.
 
     Args:
         task: its number.
-        state: which calls it has had (``SourceTaskState``), or how it ended (``End``).
+        state: its ``SourceTaskState``, or how it ended (``End``).
         records: records it has committed in the running (or last) generation.
         transactions: in how many transactions.
         rate: records per second, lately.
@@ -73,7 +73,7 @@ class Listener(Protocol):
         """A generation begins."""
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Positions have moved, or a moment has passed."""
+        """Called when positions have moved, and periodically."""
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
@@ -89,7 +89,7 @@ class SourceListener(Protocol):
         """A generation begins."""
 
     def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """Tasks have got further, or a moment has passed."""
+        """Called when tasks have made progress, and periodically."""
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
@@ -121,7 +121,7 @@ class Silent:
 
 
 class ProgressTracker:
-    """Remembers what was last known of each partition."""
+    """Keeps the last known state of each partition."""
 
     def __init__(self) -> None:
         self._ends: dict[TopicPartition, int] = {}
@@ -134,21 +134,21 @@ class ProgressTracker:
         self._committed = dict(offsets)
 
     def ends(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The source ends there. A partition that is missing stays as it was last seen."""
+        """Update the source's end offsets. Partitions not given keep theirs."""
         self._ends |= offsets
 
     def generation_begins(self) -> None:
-        """What tasks count from now on comes on top of what was counted before."""
+        """Add counters of the new generation's tasks to the earlier ones."""
         self._before = {partition: dict(counts) for partition, counts in self._counts.items()}
 
     def note(self, partition: TopicPartition, name: str, count: int) -> None:
-        """Set a count that tasks do not know."""
+        """Set a counter that tasks do not report."""
         self._counts.setdefault(partition, {})[name] = count
 
     def progress(self, rows: Sequence[PartitionProgress] = ()) -> list[PartitionView]:
-        """All partitions, by topic and number; those that are being read as their tasks report.
+        """All partitions, by topic and number; running ones as their tasks report.
 
-        What the running generation's tasks have counted is remembered.
+        Keeps the counters of the running generation's tasks.
         """
         for row in rows:
             base = self._before.get(row.topic_partition, {})

@@ -1,4 +1,4 @@
-"""Connectors as the store knows them: configuration, incarnation, target state, orders."""
+"""Connectors in the store: configuration, incarnation, target state, requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinksdk.store.records import ConnectorRecord, TargetState
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
 
 Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
-"""Makes a configuration of the present one; of None where there is no connector of that name yet."""
+"""Maps the current configuration to a new one; None: there is no connector of that name."""
 
 
 class ConnectorNotFoundException(ConnectException):
@@ -23,20 +23,20 @@ class ConnectorNotFoundException(ConnectException):
 
 
 class ConnectorExistsException(ConnectException):
-    """A connector of this name is there already."""
+    """A connector of this name already exists."""
 
 
 class ConnectorDeletedException(ConnectException):
-    """The connector is being deleted: until that is done, its name stays taken."""
+    """The connector is being deleted: its name is not free until that is done."""
 
 
 def snapshot(store: Store, connector: str | None = None) -> Store:
-    """Everything that is kept of a connector, or of all, as of one moment where the store can do that."""
+    """A copy of the records of one or all connectors, consistent if the store supports that."""
     return store.snapshot(CONNECTORS if connector is None else connector_prefix(connector))
 
 
 def names(store: Store) -> list[str]:
-    """All connectors, sorted; also those that are being deleted. Raises StoreUnavailable."""
+    """All connectors, sorted, including those being deleted. Raises StoreUnavailable."""
     found = (connector_of(key) for key in store.list(CONNECTORS))
     return sorted(name for name in found if name is not None)
 
@@ -55,7 +55,7 @@ def create(
     """Create a connector, a new incarnation of its name.
 
     Raises:
-        ConnectorExistsException: it is there already.
+        ConnectorExistsException: it already exists.
         ConnectorDeletedException: it is being deleted.
     """
     record = _created(config, target_state)
@@ -69,8 +69,8 @@ def create(
 def register(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
     """The connector's record, created with this configuration if there is none.
 
-    An existing configuration stays: a driver that fails to claim a generation must change nothing for the
-    one that runs.
+    An existing configuration stays: a driver that fails to claim a generation must not change that of the
+    running one.
 
     Raises:
         ConnectorDeletedException: it is being deleted.
@@ -82,8 +82,8 @@ def configure(store: Store, connector: str, config: Mapping[str, Any] | Reconfig
     """Change a connector's configuration, or create the connector. A changed one gets the next version.
 
     Args:
-        config: as written: dotted names, references unresolved. Or a function of the present one: it is
-            called again when somebody else was faster, so that neither's change is lost.
+        config: as written: dotted names, references unresolved. Or a function of the current one: it is
+            called again after a concurrent change, so that no change is lost.
 
     Raises:
         ConnectorDeletedException: it is being deleted.
@@ -101,7 +101,7 @@ def configure(store: Store, connector: str, config: Mapping[str, Any] | Reconfig
 
 
 def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
-    """Make a driver's configuration the connector's, and RUNNING its target state; create it if need be.
+    """Store a driver's configuration with the target state RUNNING; create the connector if necessary.
 
     Args:
         generation: the driver's first claim.
@@ -131,7 +131,7 @@ def aim(store: Store, connector: str, target_state: TargetState) -> ConnectorRec
 
 
 def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
-    """Ask for something that is done once. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+    """Request a one-time action. Raises ConnectorNotFoundException, ConnectorDeletedException."""
 
     def asked(record: ConnectorRecord) -> ConnectorRecord:
         orders = record.orders.model_copy(update={what: getattr(record.orders, what) + 1})
@@ -141,7 +141,7 @@ def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
 
 
 def mark_deleted(store: Store, connector: str, *, force: bool = False) -> ConnectorRecord:
-    """Mark a connector as being deleted, for good; ``force``: what cannot be published is dropped.
+    """Mark a connector as being deleted, irrevocably; ``force``: drop tokens that cannot be published.
 
     Raises:
         ConnectorNotFoundException: there is none of that name.
@@ -154,12 +154,12 @@ def mark_deleted(store: Store, connector: str, *, force: bool = False) -> Connec
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """A configuration as it is kept: JSON scalars as texts, keys without a value left out."""
+    """A configuration in the store's form: JSON scalars as texts, without keys that have no value."""
     return {key: _as_text(value) for key, value in config.items() if value is not None}
 
 
 def graceful_timeout(record: ConnectorRecord) -> float:
-    """Seconds a connector's tasks have for closing, as its configuration has it; else the default."""
+    """Seconds a connector's tasks have for closing, by its configuration or the default."""
     field = ConnectorConfig.model_fields["graceful_timeout_ms"]
     try:
         return float(record.config.get(str(field.alias), field.default)) / 1000
@@ -175,7 +175,7 @@ def _change(
     *,
     may_be_deleted: bool = False,
 ) -> ConnectorRecord:
-    """Change a record by compare-and-set, or create it, as often as somebody else is faster."""
+    """Change or create a record by compare-and-set, repeated after conflicts."""
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is not None:

@@ -1,4 +1,4 @@
-"""Requests to a driver: of its own process (:class:`ClosingSignal`), and of operators, in the store."""
+"""Requests to a driver: from its process (:class:`ClosingSignal`), and from operators, in the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinksdk.support.logs import Outage
 
 
 class ClosingSignal:
-    """Asks the driver, from any thread or signal handler, to close what runs."""
+    """Requests that the driver close its generation; from any thread or signal handler."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -25,7 +25,7 @@ class ClosingSignal:
         self._is_final = False
 
     def ask(self, reason: ClosingReason, *, final: bool = True) -> None:
-        """Close; with ``final`` the driver ends, otherwise the next generation follows.
+        """Close the generation; with ``final`` the driver ends, otherwise the next generation follows.
 
         The first reason to end stays: the end of a ``with`` block asks once more.
         """
@@ -36,27 +36,27 @@ class ClosingSignal:
 
     @property
     def reason(self) -> ClosingReason | None:
-        """Why, once it was asked."""
+        """The reason of the request, if there is one."""
         return self._reason if self._asked.is_set() else None
 
     @property
     def is_final(self) -> bool:
-        """Whether the driver has to end, too."""
+        """Whether the driver must end, too."""
         return self._is_final
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is asked, at most so many seconds. Returns whether it was."""
+        """Wait for a request, at most ``timeout`` seconds. Returns whether there is one."""
         return self._asked.wait(timeout)
 
     def answered(self) -> None:
-        """The generation has closed; a rebalance is over, an end stays asked for."""
+        """The generation has closed: ends a rebalance; a final request stays."""
         if not self._is_final:
             self._asked.clear()
 
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.5  # seconds between two looks into a near store
+_LOOK = 0.5  # seconds between two reads of a store with fast requests
 
 _CLOSING: Final[dict[TargetState, ClosingReason]] = {
     "PAUSED": ClosingReason.PAUSE,
@@ -65,15 +65,15 @@ _CLOSING: Final[dict[TargetState, ClosingReason]] = {
 
 
 class PendingRequests:
-    """An operator's open requests: the connector's record compared with what was last carried out."""
+    """An operator's open requests: the connector's record compared with the last one carried out."""
 
     def __init__(self, store: Store, connector: str, clock: Clock) -> None:
         self._store = store
         self._connector = connector
         self._clock = clock
-        # A store that is paid by the request is asked less often.
+        # Less often on a store with paid requests.
         self.interval = max(_LOOK, store.closing_poll / 2)
-        """Seconds between two looks."""
+        """Seconds between two reads."""
         self._next = 0.0
         self._row: table.Row[ConnectorRecord] | None = None
         self._done: ConnectorRecord | None = None
@@ -81,17 +81,17 @@ class PendingRequests:
         self._outage = Outage(log, f"looking what is wanted of connector {connector}")
 
     def follow(self, record: ConnectorRecord) -> None:
-        """This much is carried out: what differs from it is requested."""
+        """This record is carried out: later differences from it are requests."""
         self._done = self._now = record
         self._next = self._clock.now() + self.interval
 
     def look(self) -> None:
-        """Look when it is time. A store that does not answer changes nothing."""
+        """Read the record when due. Without a response nothing changes."""
         if self._clock.now() >= self._next:
             self._look(is_recent_enough=True)
 
     def look_now(self) -> None:
-        """As :meth:`look`, whenever the last time was; sees everything that was written before."""
+        """As :meth:`look`, but always; sees everything that was written before."""
         self._look(is_recent_enough=False)
 
     def _look(self, *, is_recent_enough: bool) -> None:
@@ -111,10 +111,10 @@ class PendingRequests:
         self._now = self._row.value if self._row else None
 
     def closing(self) -> ClosingReason | None:
-        """Why the driver has to close what runs; None: it goes on.
+        """The reason why the driver must close its generation; None: it continues.
 
         Raises:
-            FencedException: it is not this driver's any more.
+            FencedException: another driver owns the connector.
         """
         now, done = self._now, self._done
         if done is None:
@@ -133,11 +133,11 @@ class PendingRequests:
         return None
 
     def has_changed(self) -> bool:
-        """Whether anything is requested; for a connector that does not run."""
+        """Whether there is any request; for a connector that does not run."""
         return self._now != self._done
 
     def consume(self, order: Order) -> bool:
-        """Whether something was ordered since it was last done; it counts as done afterwards."""
+        """Whether there is an open request of this kind; marks it as carried out."""
         now, done = self._now, self._done
         if now is None or done is None:
             return False

@@ -1,4 +1,4 @@
-"""What is shown of connectors, their partitions and tasks, made of what drivers and tasks have reported."""
+"""Views of connectors, partitions and tasks, made from the reports of drivers and tasks."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class PartitionInfo:
 
     Args:
         committed: next offset to read after the last commit, None before the first.
-        end: where the source ended when it was last asked, None if it never was.
+        end: end offset of the source at the last check, None before the first.
         position: offset after the last record read, while it is being read.
         rate: records per second, lately.
-        error: why it failed the last time, until it does better.
+        error: of its last failure; None after a success.
         failures: how often in a row it has failed.
-        counts: what tasks have counted of it (``context.count``), in all generations together.
-        committed_at: when a commit was last seen, in seconds since the epoch; None if none ever was.
-        waiting: what it waits for to be tried again, if it does: that is no failure.
+        counts: its counters (``context.count``), of all generations together.
+        committed_at: time of the last commit, in seconds since the epoch; None if there was none.
+        waiting: the unavailable system that it waits for, if any: that is no failure.
     """
 
     partition: TopicPartition
@@ -60,16 +60,16 @@ class PartitionInfo:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are there and not committed; None if that is not known."""
+        """Offsets not committed yet; None if unknown."""
         return None if self.end is None else max(self.end - (self.committed or 0), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsetInfo:
-    """How far a source partition is read, as its task has reported.
+    """The offset of a source partition, as reported by its task.
 
     Args:
-        task: the task that has committed it, or alone has asked for it; None: several have asked.
+        task: the task that has committed it, or the only one that has requested it; None: several have.
     """
 
     partition: Mapping[str, Any]
@@ -82,9 +82,9 @@ class TaskInfo:
     """One task of the last generation.
 
     Args:
-        partitions: what it has, or had; of the last one also those that wait while others are read.
-        trace: what made it fail.
-        source: how far it is, if it is a source's and runs.
+        partitions: its partitions; of the last task also those that wait while others are read.
+        trace: of its failure.
+        source: progress of a running source task.
     """
 
     number: int
@@ -99,25 +99,24 @@ class ConnectorInfo:
     """One connector.
 
     Args:
-        target_state: what the operator wants.
+        target_state: set by the operator.
         is_deleted: it is being deleted.
-        driver: ``host:pid#number``; empty if none drives it.
+        driver: ``host:pid#number``; empty if there is none.
         tasks: of the last generation that had any.
         missing_topics: subscribed topics that are not in the source.
-        trace: what made it FAILED.
-        config: its configuration as written: secrets are not hidden yet.
-        measures: of every task number that there ever was.
+        trace: of the error that made it FAILED.
+        config: its configuration as written, with secrets.
+        measures: of every task number that ever existed.
         heard_at: its last heartbeat, in seconds since the epoch; None: never.
-        type: what kind of connector it is; ``unknown`` where its class cannot be loaded, unless it has run
-            as a source.
-        source_offsets: of a source, how far its partitions are read, as its tasks have reported last.
+        type: ``unknown`` if its class cannot be loaded, unless it has run as a source.
+        source_offsets: of a source, the offsets that its tasks have reported last.
         has_more_source_offsets: whether there are others.
-        waiting: what it waits for that is unavailable.
-        unavailable: partitions without a leader, which are left out until they have one; of many, the first.
-        unavailable_count: how many there are.
+        waiting: the unavailable system that it waits for.
+        unavailable: partitions without a leader, not read until they have one; of many, the first.
+        unavailable_count: their number.
     """
 
-    # More than ten attributes: all that is shown of a connector, each by its name in the REST answers.
+    # More than ten attributes: each is a field of REST responses.
     name: str
     state: ShownState
     target_state: TargetState
@@ -140,18 +139,18 @@ class ConnectorInfo:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are there and not committed, as far as it is known; None of a source: it has none."""
+        """Offsets not committed yet, as far as known; None of a source."""
         if self.type == "source":
             return None
         return sum(partition.lag or 0 for partition in self.partitions)
 
     @property
     def committed_at(self) -> float | None:
-        """When a commit of any partition was last seen, in seconds since the epoch; None if none ever was."""
+        """Time of the last commit of any partition, in seconds since the epoch; None if there was none."""
         return max((p.committed_at for p in self.partitions if p.committed_at is not None), default=None)
 
     def total_of(self, task: int) -> TaskMeasures:
-        """What a task has measured in all generations together."""
+        """A task's measurements of all generations together."""
         return next((row.total for row in self.measures if row.task == task), TaskMeasures())
 
     @property
@@ -168,7 +167,7 @@ def partitions_of(
     remembered: dict[TopicPartition, PartitionStatus],
     counts: Mapping[TopicPartition, Mapping[str, int]],
 ) -> tuple[PartitionInfo, ...]:
-    """All partitions that anything is known of."""
+    """All known partitions."""
     commits = read_commits(store, connector).committed
     row = table.read(store, ends_key(connector), ConnectorEnds)
     ends = row.value.ends_by_partition() if row else {}
@@ -201,7 +200,7 @@ def _error(running: PartitionProgress | None, before: PartitionStatus | None) ->
 
 
 def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) -> Waiting | None:
-    """What a partition waits for, also while it is being tried again: until there is progress."""
+    """The system that a partition waits for, also during a retry, until there is progress."""
     if running is not None and running.failure:
         reason, retry = running.failure, running.retry
     else:
@@ -218,7 +217,7 @@ def _has_progressed(running: PartitionProgress, retry: Retry) -> bool:
 
 
 def first_wait(partitions: Iterable[PartitionInfo]) -> Waiting | None:
-    """Of all that is waited for, what is tried again first."""
+    """The wait with the earliest next attempt."""
     waits = [info.waiting for info in partitions if info.waiting]
     return min(waits, key=lambda waiting: waiting.next_attempt, default=None)
 
@@ -240,7 +239,7 @@ def source_tasks(
 
 
 def _source_task_state(state: State, source: SourceProgress | None, *, is_failing: bool) -> State:
-    """RUNNING only once its ``start`` has returned: until then it may wait for a place to run."""
+    """RUNNING only once its ``start`` has returned: until then it may wait for a task slot."""
     if state == "RUNNING" and not is_failing:
         return "RUNNING" if source is not None and source.state in ("RUNNING", "STOPPING") else "UNASSIGNED"
     return _task_state(state, is_failing=is_failing)
@@ -264,9 +263,9 @@ def sink_tasks(plan: GenerationPlan | None, state: State, status: ConnectorStatu
 def _left_out(
     failing: Iterable[TopicPartition], shares: list[list[TopicPartition]], missing: Collection[str]
 ) -> list[TopicPartition]:
-    """Partitions that wait to be opened again while others are read: they are in no task of the plan.
+    """Partitions that wait for their restart while others are read: they are in no task of the plan.
 
-    Whoever watches tasks' states alone, as Connect's tools do, must see that something waits.
+    Tools that watch only tasks' states, as Connect's do, must see that something waits.
     """
     planned = {partition for share in shares for partition in share}
     return [p for p in failing if p not in planned and p.topic not in missing]
@@ -279,10 +278,10 @@ def _task_state(state: State, *, is_failing: bool) -> State:
 
 
 def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
-    """Each source partition once, as it was told last; what tasks have told stays until others tell of it.
+    """Each source partition once, with its last report, which stays until another task reports it.
 
-    What a task has only asked for may be old, and so may what a former one has committed: where tasks have
-    got too far to tell of all, only what those of the newest generation have committed is certain.
+    Requested offsets may be old, and so may commits of former tasks: if tasks have too many partitions to
+    report all, only commits of the newest generation's tasks are certain.
     """
     rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
     if has_more_offsets(told):
@@ -302,5 +301,5 @@ def _offsets(row: TaskProgress) -> tuple[SourcePartitionOffset, ...]:
 
 
 def has_more_offsets(told: Mapping[int, TaskProgress]) -> bool:
-    """Whether tasks have got too far to report all of their source partitions."""
+    """Whether tasks have too many source partitions to report all."""
     return any(row.source.has_more_offsets for row in told.values() if row.source)

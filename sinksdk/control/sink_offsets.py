@@ -1,4 +1,4 @@
-"""A sink that does not run, opened to alter its offsets (KIP-875), and what its source has of them."""
+"""A stopped sink, opened to alter its offsets (KIP-875), and the check against its source."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sinksdk.topics.base import take_snapshot
 
 
 class OpenedSink(NamedTuple):
-    """A sink, made and not started, with its validated configuration.
+    """A sink, not started, with its validated configuration.
 
     Args:
-        source: opens where its records come from. None: unknown, and offsets are not compared with it.
+        source: opens its source. None: unknown, and offsets are not checked against it.
     """
 
     connector: SinkConnector
@@ -40,10 +40,10 @@ def opened_sink(
 
     Args:
         source: opens where its records come from.
-        providers: what the configuration may refer to.
+        providers: config providers for its references.
 
     Raises:
-        ConfigException: it cannot be made here.
+        ConfigException: it cannot be created here.
     """
     checked = check_config(raw, providers)
     connector, config = checked.connector, checked.config
@@ -62,7 +62,7 @@ def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None])
     Raises:
         ConfigException: below 0; or the source is known, and does not have the partition, or has another
             range of offsets.
-        ConnectException: the source is known and does not answer.
+        ConnectException: the source is known and does not respond.
     """
     wanted = {partition: offset for partition, offset in sorted(offsets.items()) if offset is not None}
     problems = [f"{p}: offset {offset} is below 0" for p, offset in wanted.items() if offset < 0]

@@ -1,7 +1,7 @@
-"""Source offsets handled by an operator: shown, altered, reset (KIP-875).
+"""An operator reads, alters and resets source offsets (KIP-875).
 
-They are where the records of the connector go, not in the store, and change in a transaction as the tasks'
-own do.
+Source offsets are on the cluster of the connector's records, not in the store, and change in a transaction,
+as with tasks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sinksdk.store.keys import progress_prefix
 from sinksdk.store.reports import TaskProgress
 
 Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
-"""Source partitions with their new offsets; None: as if nothing of them had been read."""
+"""Source partitions with their new offsets; None: as if never read."""
 
 
 class OpenedTarget(NamedTuple):
-    """A source connector, made and not started, its validated configuration, and where its records go."""
+    """A source connector, not started, with its validated configuration and target."""
 
     connector: SourceConnector
     config: SourceConnectorConfig
@@ -47,11 +47,11 @@ class SourceOffsets:
         self._clock = clock or SystemWallClock()
 
     def read(self, name: str) -> list[SourcePosition]:
-        """What is committed, by source partition.
+        """Committed offsets by source partition.
 
         Raises:
             ConnectorNotFoundException: there is none of that name.
-            ConfigException: it cannot be made, or where its records go cannot be opened.
+            ConfigException: the connector cannot be created, or its target cannot be opened.
             ConnectException: its offsets cannot be read.
         """
         opened = self._opened(registry.find(self._store, name).config)
@@ -59,13 +59,13 @@ class SourceOffsets:
             return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
 
     def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
-        """Commit other offsets; only while the connector is STOPPED. Its tasks, should they live, are fenced.
+        """Commit other offsets; only while the connector is STOPPED. Fences tasks that still run.
 
         Args:
             patience: seconds to wait at most until it has closed; never longer than closing may take.
 
         Returns:
-            Whether the connector moved offsets of its own accordingly (``alter_offsets``).
+            Whether the connector moved its own offsets accordingly (``alter_offsets``).
 
         Raises:
             ConnectorNotFoundException: there is none of that name.
@@ -98,12 +98,12 @@ class SourceOffsets:
         return has_moved
 
     def reset(self, name: str, *, patience: float = math.inf) -> bool:
-        """As if nothing had ever been read. Otherwise as :meth:`alter`."""
+        """Remove all offsets. Otherwise as :meth:`alter`."""
         changes = [(position.partition, None) for position in self.read(name)]
         return self.alter(name, changes, patience=patience)
 
     def _forget_reported(self, name: str, altered: Container[str]) -> None:
-        """What the tasks have reported of these partitions does not hold any more."""
+        """Remove the tasks' reports of these partitions, which are outdated."""
         for key in self._store.list(progress_prefix(name)):
             row = table.read(self._store, key, TaskProgress)
             if row is None or row.value.source is None:

@@ -1,4 +1,4 @@
-"""A connector's status: what others see of it, and what its driver remembers between generations."""
+"""A connector's published status, and its driver's state between generations."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from sinksdk.support.logs import Outage
 log = logging.getLogger(__name__)
 
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-"""Connect's states, as they are kept; RESTARTING: it waits for another attempt."""
+"""Connect's states, as stored; RESTARTING: it waits for another attempt."""
 
 ShownState = State | Literal["DELETING"]
-"""What a connector is shown as: DELETING while it is being deleted, whatever is kept."""
+"""The displayed state: DELETING while the connector is being deleted."""
 
 _INTERVAL = 3.0  # seconds between two heartbeats
-_RATE = 10_000  # bytes per second of what is remembered, written between ends of generations
-_SIZE = 250  # bytes that are written of a partition, about
-_SIGHTINGS = 2_000  # written of all partitions together; at least two of each
+_RATE = 10_000  # bytes per second of the remembered state, written between ends of generations
+_SIZE = 250  # approximate bytes of one partition's state
+_SIGHTINGS = 2_000  # sightings of all partitions together; at least two of each
 _UNAVAILABLE = 100  # partitions without a leader that are listed
 _TRACES = 50  # written; partitions that fail together mostly fail alike
 
 
 def read_status(store: Store, connector: str) -> ConnectorStatus:
-    """A connector's status, what its driver remembers included."""
+    """A connector's status, with its driver's remembered state."""
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
     if _is_older(status):
@@ -53,20 +53,20 @@ def read_status(store: Store, connector: str) -> ConnectorStatus:
 
 
 def _is_older(status: ConnectorStatus) -> bool:
-    """Whether a driver wrote it that remembers in the status itself: :class:`Remembered` is stale then."""
+    """Whether an older driver wrote it, whose state is in the status itself: :class:`Remembered` is stale."""
     return bool(status.partitions or status.tasks)
 
 
 class StatusKeeper:
-    """Keeps a connector's status in memory and, now and then, in the store.
+    """Keeps a connector's status in memory and, periodically, in the store.
 
-    Losing it costs no record: a tail is read once in vain, a first-seen time starts anew.
+    Losing it loses no record: a tail is read once in vain, a first-seen time starts again.
 
     Args:
         driver: its name.
     """
 
-    # Eleven attributes: two rows, with what is in them and when they were written.
+    # Eleven attributes: two rows, with their content and write times.
     def __init__(self, store: Store, connector: str, driver: str, clock: WallClock) -> None:
         self._clock = clock
         self._status_row = table.OwnRow(store, status_key(connector), ConnectorStatus)
@@ -85,11 +85,11 @@ class StatusKeeper:
         self._outage = Outage(log, f"writing the status of connector {connector}")
 
     def of(self, partition: TopicPartition) -> PartitionStatus | None:
-        """What is remembered of a partition."""
+        """The remembered state of a partition."""
         return self._partitions.get(partition)
 
     def of_task(self, task: int) -> TaskStatus:
-        """What is remembered of a source's task."""
+        """The remembered state of a source's task."""
         return self._tasks.get(task, TaskStatus(task=task))
 
     def update_task(self, status: TaskStatus) -> None:
@@ -111,49 +111,49 @@ class StatusKeeper:
         return list(self._partitions.values())
 
     def forget_tasks(self) -> None:
-        """Remember nothing of a source's tasks; written when :meth:`save` is called next."""
+        """Drop the state of a source's tasks; written when :meth:`save` is called next."""
         self._is_news = self._is_news or bool(self._tasks)
         self._tasks.clear()
 
     def become(self, state: State, trace: str | None = None, waiting: Waiting | None = None) -> None:
-        """Change the connector's state, and write it; secrets that the trace quotes are left out."""
+        """Change the connector's state, and write it; secrets are removed from the trace."""
         self._change(state=state, trace=SECRETS.hide(trace) if trace else None, waiting=waiting)
         self.save()
 
     def wait_for(self, waiting: Waiting | None) -> None:
-        """What it waits for; None: nothing any more. Written at once when it is news."""
+        """Set the unavailable system that it waits for; None: none. A change is written at once."""
         if waiting != self._status.waiting:
             self._change(waiting=waiting)
             self.save()
 
     def miss(self, topics: Iterable[str]) -> None:
-        """These topics, and no others, are missing; written at once when it is news."""
+        """Set the missing topics; a change is written at once."""
         missing = tuple(sorted(topics))
         if missing != self._status.missing_topics:
             self._change(missing_topics=missing)
             self.save()
 
     def leave_out(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions, and no others, have no leader; written at once when it is news."""
+        """Set the partitions without a leader; a change is written at once."""
         if partitions != self._unavailable.keys():
             now = self._clock.time()
             self._unavailable = {p: self._unavailable.get(p, now) for p in sorted(partitions)}
             self.save()
 
     def current_driver(self) -> str:
-        """The driver that has written the status last: this one, or another."""
+        """The driver that last wrote the status: this one, or another."""
         status = self._status_row.look()
         return status.driver if status else self._status.driver
 
     def save_if_due(self) -> None:
-        """Write a heartbeat, and what is remembered, each if the last time is long enough ago."""
+        """Write a heartbeat, and the remembered state, each if its interval has passed."""
         if self._clock.now() - self._written >= _INTERVAL:
             if self._clock.now() >= self._remember_at:
                 self._remember()
             self._beat()
 
     def save(self) -> None:
-        """Write all of it now, over what another driver has written in between."""
+        """Write everything now, over another driver's values."""
         self._remember()
         self._beat()
 
@@ -161,7 +161,7 @@ class StatusKeeper:
         self._status = self._status.model_copy(update=changes)
 
     def _remember(self) -> None:
-        """Write what is remembered, if it has changed; the more it is, the later the next time."""
+        """Write the remembered state, if it has changed; the larger it is, the longer the next interval."""
         if not self._is_news:
             return
         sightings = max(_SIGHTINGS // len(self._partitions), 2) if self._partitions else 0
@@ -190,7 +190,7 @@ class StatusKeeper:
         )
         try:
             self._status_row.write(self._status)
-        except Conflict as error:  # another driver writes, too: the next time is soon enough
+        except Conflict as error:  # another driver writes, too: the next write is soon enough
             log.info("the connector's status was not written: %s", error)
         except ConnectException as error:
             self._outage.failed("the connector's status cannot be written: %s", error)
@@ -199,7 +199,7 @@ class StatusKeeper:
 
 
 def fewer_sightings(status: PartitionStatus, most: int) -> PartitionStatus:
-    """A status with at most so many sightings: neighbours are merged, due a little earlier, never later."""
+    """A status with at most ``most`` sightings: merged ones are due a little earlier, never later."""
     if len(status.seen) <= most:
         return status
     size = -(-len(status.seen) // most)

@@ -1,4 +1,4 @@
-"""Time and threads, handed in: the engine takes neither from the machine."""
+"""Time and threads for the engine, injected so that simulations can replace them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that pass, and a way to let them."""
+    """A monotonic clock that can sleep."""
 
     def now(self) -> float:
         """Seconds on a clock that never jumps; only differences mean anything."""
@@ -33,10 +33,10 @@ class SystemClock:
 
 
 class WallClock(Clock, Protocol):
-    """A clock that also knows what time it is."""
+    """A clock that also has the wall-clock time."""
 
     def time(self) -> float:
-        """Seconds since the epoch; may jump. For what outlives the process."""
+        """Seconds since the epoch; may jump. For times that outlive the process."""
         ...
 
 
@@ -49,14 +49,14 @@ class SystemWallClock(SystemClock):
 
 
 class Signal(Protocol):
-    """Set once, by whichever thread."""
+    """An event that any thread sets, once."""
 
     def set(self) -> None:
-        """From now on it is set; who waits for it goes on."""
+        """Set it and wake all waiting threads."""
         ...
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Whether it has been set."""
         ...
 
     def wait(self, seconds: float) -> bool:
@@ -65,7 +65,7 @@ class Signal(Protocol):
 
 
 class Threads(Protocol):
-    """What a worker needs where threads meet."""
+    """A worker's locks, signals and threads."""
 
     def lock(self) -> AbstractContextManager[object]:
         """A new lock. Not re-entrant."""
@@ -79,7 +79,7 @@ class Threads(Protocol):
         """Call something every so often beside this thread.
 
         Returns:
-            What ends it: it returns once no call runs any more, and none comes later.
+            A function that ends it and returns once no call runs any more.
         """
         ...
 
@@ -87,19 +87,19 @@ class Threads(Protocol):
         """Call something once beside this thread, which does not wait for it.
 
         Returns:
-            What waits for its end, for who wants to.
+            A function that waits for its end.
         """
         ...
 
 
 class OneThread:
-    """No threads at all: for simulations, which call what others would when they like."""
+    """No threads: for simulations, which make the calls of other threads themselves."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def lock(self) -> AbstractContextManager[object]:
-        """Nobody else wants it."""
+        """A lock that is always free."""
         return nullcontext()
 
     def signal(self) -> Signal:
@@ -107,7 +107,7 @@ class OneThread:
         return _Flag(self._clock)
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - by hand
-        """Nothing comes by itself."""
+        """Never calls ``run``: the simulation does."""
         return lambda: None
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
@@ -117,7 +117,7 @@ class OneThread:
 
 
 class _Flag:
-    """A signal for who cannot be interrupted while he waits."""
+    """A signal without a condition variable: single-threaded waits cannot be interrupted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

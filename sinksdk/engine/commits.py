@@ -1,4 +1,4 @@
-"""What a sink task's worker is given (where commits and dead letters go), and what its parts share."""
+"""Interfaces of a sink task's worker to commits and dead letters, and the state its parts share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from sinksdk.task import SinkTask
 
 
 class CommitLog(Protocol):
-    """What one attempt at one task has made durable. Every write is fenced.
+    """The durable state of one attempt at one task. Every write is fenced.
 
-    All writes raise :class:`~sinksdk.FencedException` once a newer generation or attempt owns the
-    record, and leave no doubt: when they return the effect is durable, when they raise anything else
-    the caller must stop using this log.
+    All writes raise :class:`~sinksdk.FencedException` once a newer generation or attempt owns the record.
+    When a write returns, its effect is durable; after any other error the caller must stop using this log.
     """
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
@@ -30,22 +29,22 @@ class CommitLog(Protocol):
         ...
 
     def visible(self, partition: TopicPartition) -> int | None:
-        """Up to which offset everything is published: where the last commit, or the one before it, is.
+        """The offset up to which everything is published: that of the last commit, or of the one before it.
 
         None where nothing is, or that is not known.
         """
         ...
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
-        """Tokens this attempt noted that no commit covers."""
+        """Tokens that this attempt has prepared and that no commit covers."""
         ...
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
-        """Tokens that predecessors noted, that no commit covered, and that are not discarded yet."""
+        """Tokens that predecessors prepared, that no commit covered, and that are not discarded yet."""
         ...
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """Note tokens, in one write."""
+        """Record tokens as prepared, in one write."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -59,9 +58,9 @@ class CommitLog(Protocol):
     def withdraw(
         self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
     ) -> None:
-        """The last commit goes back to this offset; these of its tokens are noted as to be discarded.
+        """Move the last commit back to this offset; these of its tokens must be discarded.
 
-        The one way a commit goes back. No token of it is left to publish.
+        The only way to move a commit back. It keeps no token to publish.
         """
         ...
 
@@ -74,12 +73,12 @@ class CommitLog(Protocol):
         ...
 
     def flush(self) -> None:
-        """Make what may wait for the next write durable now."""
+        """Write now what would wait for the next write."""
         ...
 
 
 class DeadLetters(Protocol):
-    """Where undeliverable records are kept."""
+    """Writes undeliverable records."""
 
     def send(self, record: SinkRecord) -> Future[None]:
         """Begin writing a record; the future is done once it is durable."""
@@ -87,10 +86,10 @@ class DeadLetters(Protocol):
 
 
 TopicIdCheck = Callable[[Collection[str]], Mapping[str, ConnectException]]
-"""Asked about topics after their records were delivered and before anything of them is committed.
+"""Checks topic ids after the delivery of records and before their commit.
 
-Returns those whose records may not be what was planned, each with why: a RetriableException where it cannot
-be told now, any other where it is certain that the topic is another one.
+Returns the topics that may not be the planned ones, each with an error: a RetriableException if that is
+unknown now, any other if the topic is certainly another one.
 """
 
 
@@ -103,7 +102,7 @@ T = TypeVar("T")
 
 
 class GuardedCommitLog:
-    """Remembers the first failed write: after it the record's content is not ours to judge."""
+    """Remembers the first failed write: after it the record's content is unknown."""
 
     def __init__(self, commits: CommitLog) -> None:
         self._commits = commits
@@ -115,10 +114,10 @@ class GuardedCommitLog:
             raise self._failure
 
     def call(self, method: Callable[..., T], *arguments: object) -> T:
-        """Run the author's code. A write that failed inside speaks louder than what came of it.
+        """Run the author's code. A write that failed inside it takes precedence over its result.
 
-        When it raises, the caller asks :meth:`raise_failure` before it looks at the error. A ``sys.exit`` of
-        the author's is an error as any other: it would end Spark's worker, and the task be run again.
+        When it raises, the caller first calls :meth:`raise_failure`. A ``sys.exit`` counts as an error: it
+        would end Spark's Python worker, and Spark would run the task again.
         """
         try:
             result = method(*arguments)
@@ -136,7 +135,7 @@ class GuardedCommitLog:
             self._failure = error
             raise
 
-    # Each answers as :class:`CommitLog` does; a write that fails is the last one.
+    # As in CommitLog; no write follows one that failed.
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """See :class:`CommitLog`."""
@@ -187,7 +186,7 @@ class GuardedCommitLog:
 
 @dataclass(frozen=True, slots=True)
 class TaskScope:
-    """What all parts of one sink task's worker share; ``label`` names it in messages."""
+    """State that all parts of one sink task's worker share; ``label`` names it in messages."""
 
     task: SinkTask
     label: str
@@ -202,7 +201,7 @@ class TaskScope:
     def of(
         cls, task: SinkTask, label: str, commits: CommitLog, clock: Clock, options: EngineOptions
     ) -> TaskScope:
-        """What the parts of a new worker share."""
+        """The state of a new worker."""
         states: dict[TopicPartition, PartitionState] = {}
         measures = Measures(clock)
         failures = Failures(states, clock, policy=options.retry, measures=measures, label=label)

@@ -18,11 +18,11 @@ from sinksdk.support.measures import Phase
 
 log = logging.getLogger(__name__)
 
-_LONGEST_WAIT: Final = 1.0  # seconds between two looks whether to close
+_LONGEST_WAIT: Final = 1.0  # seconds between two checks for a close request
 
 
 class Committer:
-    """Commits what a task has accepted, and makes visible or takes back what it has begun outside."""
+    """Commits what a task has accepted, and publishes or discards what it has prepared outside."""
 
     def __init__(self, scope: TaskScope, context: WorkerSinkTaskContext, check_topics: TopicIdCheck) -> None:
         self._scope = scope
@@ -35,7 +35,7 @@ class Committer:
         self._context = context
         self._check_topics = check_topics
         self.closing_asked: Callable[[], bool] = lambda: False
-        """Whether closing was asked for meanwhile: then nothing is tried again that can wait."""
+        """Whether the task must close meanwhile: then nothing is retried that can wait."""
 
     # -- the first phase -------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ class Committer:
         """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit.
 
         Returns:
-            Partitions whose topics are still the ones that were planned: their ends may be committed too.
+            Partitions whose topics are still the planned ones: the ends of their ranges may be committed too.
         """
         partitions = self._of_planned_topics(partitions, is_last=is_last)
         offered = {
@@ -69,10 +69,10 @@ class Committer:
     def _of_planned_topics(
         self, partitions: Collection[TopicPartition], *, is_last: bool
     ) -> Collection[TopicPartition]:
-        """Those of which something may be committed: their topics are still the ones that were planned.
+        """Partitions that may be committed: their topics are still the planned ones.
 
-        Where that cannot be told now, the next commit asks again; the last one cannot, and what it does not
-        commit is read again.
+        If that is unknown now, the next commit checks again; after the last one, the uncommitted records are
+        read again.
         """
         asked = {p.topic for p in partitions if self._states[p].has_news(self._scope.floor(p))}
         with self._measures.phase(Phase.VOUCH):
@@ -109,7 +109,7 @@ class Committer:
         return {p: offset for p, offset in sound.items() if self._await_letters(p)}
 
     def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
-        """Commit what is news; the partitions of which something was."""
+        """Commit offsets beyond the last commit; returns their partitions."""
         changed = {
             partition: self._states[partition].to_range_end(offset)
             for partition, offset in accepted.items()
@@ -130,7 +130,7 @@ class Committer:
         )
 
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Where no record is: ends of ranges that end in gaps, and positions that were skipped to."""
+        """Commit offsets without a record: ends of ranges that end in gaps, and positions skipped to."""
         ends = {}
         for partition in partitions:
             state, committed = self._states[partition], self._commits.committed(partition)
@@ -150,7 +150,7 @@ class Committer:
             self._states[partition].reach(offset.offset)
 
     def _await_letters(self, partition: TopicPartition) -> bool:
-        """Dead letters are durable before the commit that covers them, and what was refused is in none."""
+        """Wait for durable dead letters before the commit that covers them; never cover refused records."""
         try:
             with self._measures.phase(Phase.REPORT):
                 self._failures.await_letters(partition)
@@ -166,11 +166,10 @@ class Committer:
     def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
         """Publish the tokens of a partition's last commit, if it has any left.
 
-        Failing that, the partition ends: its next commit would lose them.
+        If that fails, the partition ends: its next commit would lose them.
 
         Args:
-            deadline: when to stop trying, on the clock; what is not published then waits for the
-                next generation.
+            deadline: of the last attempt, on the clock; the next generation publishes the remaining tokens.
         """
         committed = self._commits.committed(partition)
         if committed is None or not committed.tokens:
@@ -215,7 +214,7 @@ class Committer:
     def _withdrawn(
         self, partition: TopicPartition, committed: OffsetAndMetadata, error: UnpublishableException
     ) -> Exception:
-        """Let a commit go back to what is, or can be, visible."""
+        """Move a commit back to what is, or can be, visible."""
         discard = OffsetAndMetadata(error.offset, publish=error.discard).tokens
         tokens = {token.id for token in committed.tokens}
         if not (0 <= error.offset < committed.offset and {token.id for token in discard} <= tokens):
@@ -241,7 +240,7 @@ class Committer:
         return error
 
     def _waited(self, delay: float, deadline: float | None) -> bool:
-        """Wait until the next attempt; False when closing was asked for meanwhile, which cannot wait."""
+        """Wait until the next attempt; False if the task must close meanwhile."""
         while delay > 0:
             if deadline is None and self.closing_asked():
                 return False
@@ -251,11 +250,11 @@ class Committer:
         return True
 
     def discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
-        """Undo what no commit covers. What cannot be undone now stays noted for a successor.
+        """Discard tokens that no commit covers. Those that fail stay in the store for a successor.
 
-        A token that is refused keeps no other one from being discarded: then each is tried by itself. What
-        may pass (``RetriableException``) is left to a later generation at once: the others would wait for
-        the same.
+        If the task refuses them together, each is discarded alone, so that one token does not block the
+        others. After a ``RetriableException`` all are left to a later generation at once: the others would
+        fail in the same way.
         """
         left = tuple(tokens)
         error = self._discard(partition, left) if left else None
@@ -278,7 +277,7 @@ class Committer:
             )
 
     def _discard(self, partition: TopicPartition, tokens: tuple[Token, ...]) -> Exception | None:
-        """Have the task discard these; what it raised, if it did."""
+        """Call the task's ``discard``; returns what it raised, if anything."""
         try:
             with self._measures.phase(Phase.DISCARD):
                 self._commits.call(self._task.discard, partition, tokens)

@@ -1,4 +1,4 @@
-"""The context a running task sees, and what the task asked of the engine through it."""
+"""The context of a running sink task, and the requests that the task made through it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkerSinkTaskContext(SinkTaskContext):
-    """What one task may ask, answered from the engine's state; what it asked for is here until it is done."""
+    """Answers from the engine's state; keeps the task's requests until the engine has handled them."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     @contextmanager
     def closing(self, reason: ClosingReason | None, deadline: float | None) -> Iterator[None]:
-        """``is_closing()`` is true inside, if there is a reason to; false again whatever is raised."""
+        """Inside the block ``is_closing()`` is true, if ``reason`` is set."""
         self._closing, self._deadline = reason, deadline
         try:
             yield
@@ -120,7 +120,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._timeout = seconds
 
     def take_timeout(self) -> float | None:
-        """The wait the task asked for, once."""
+        """The wait that the task requested, once."""
         timeout, self._timeout = self._timeout, None
         return timeout
 

@@ -1,4 +1,4 @@
-"""From bytes to what a task sees as key and value: Connect's converters.
+"""Connect's converters: they turn the bytes of keys and values into objects.
 
 None of their errors quotes the bytes: they end up in logs.
 """
@@ -20,17 +20,17 @@ _ENVELOPE: Final = {"schema", "payload"}
 
 SchemaOf = Callable[[int], Any]
 """Gives the parsed writer schema of an id. Raises RetriableException while the registry cannot be reached,
-DataException for an id it does not have, ConfigException when it cannot be asked this way."""
+DataException for an id it does not have, ConfigException if this configuration cannot reach it."""
 
 
 class Converter(Protocol):
     """Turns the bytes of a key or value into an object."""
 
     def __call__(self, topic: str, data: bytes | None) -> Any:
-        """Raises DataException for bytes that are none of its format; None stays None.
+        """Convert. Raises DataException for bytes of another format; None stays None.
 
-        RetriableException asks for another attempt, ConfigException ends the partition: neither is the
-        record's fault. Any other exception counts as DataException, as in Connect.
+        RetriableException requests another attempt, ConfigException ends the partition: in neither case is
+        the record bad. Any other exception counts as DataException, as in Connect.
         """
         ...
 
@@ -58,8 +58,8 @@ class JsonConverter:
     """JSON, with or without Connect's envelope ``{"schema": …, "payload": …}`` (JsonConverter).
 
     Args:
-        schemas_enable: the envelope is required and its payload taken (true), or never looked for
-            (false); None takes the payload where the envelope is exactly there.
+        schemas_enable: true requires the envelope and returns its payload, false never unwraps; None unwraps
+            exactly the objects that are an envelope.
     """
 
     schemas_enable: bool | None = None
@@ -127,7 +127,7 @@ class AvroConverter:
             raise DataException(f"topic {topic}: the bytes do not begin with a zero byte and a schema id")
         _, schema_id = _WIRE_FORMAT.unpack_from(data)
         schema = self._schema(topic, schema_id)
-        import fastavro  # noqa: PLC0415 - only who decodes Avro pays for it
+        import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
 
         try:
             return fastavro.schemaless_reader(io.BytesIO(data[_WIRE_FORMAT.size :]), schema, None)
@@ -160,10 +160,10 @@ _NUMBERS: Final[Mapping[str, str]] = {
 def converter_of(
     spec: ConverterSpec, registry: Callable[[RegistryAddress], SchemaOf] | None = None
 ) -> Converter | None:
-    """The converter that was asked for; None leaves bytes as they are.
+    """The configured converter; None leaves bytes as they are.
 
     Raises:
-        ConfigException: Avro, and no schema registry to ask.
+        ConfigException: Avro without a schema registry.
     """
     if spec.kind == "bytes":
         return None

@@ -1,4 +1,4 @@
-"""Batches on their way to ``put``: converted, in portions, each offered until it is taken or time is up."""
+"""Delivers batches to ``put``: converted, in portions, each retried until accepted or out of time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 
 class PendingBatch:
-    """A batch that ``put`` has not taken, or not all of it. Kafka Connect offers what one poll returned.
+    """A batch that ``put`` has not accepted completely. Kafka Connect puts what one poll returned.
 
     Args:
-        most: records that one ``put`` gets; None for all of them.
-        now: the moment; the first portion is due.
+        most: maximum number of records of one ``put``; None for all.
+        now: the time on the clock, at which the first portion is due.
     """
 
     def __init__(
         self, records: SinkRecords, *, most: int | None, policy: RetryPolicy, now: float, label: str
     ) -> None:
         self.records = records
-        """What is not taken yet, as it was read."""
+        """The records not accepted yet, as read."""
         self.converted: SinkRecords | None = None
-        """The portion as the task sees it, once it could be converted."""
+        """The portion after conversion; None before."""
         self.retry_at = now
         """When the next attempt is due."""
         self._most = most
@@ -48,31 +48,31 @@ class PendingBatch:
 
     @property
     def portion(self) -> SinkRecords:
-        """The records that are offered now, as they were read: the same ones until they are taken."""
+        """The records of the next ``put``, as read: the same ones until they are accepted."""
         return self._portion
 
     @property
     def is_put_off(self) -> bool:
-        """Whether what is due next is another attempt, not the first one."""
+        """Whether the next attempt is a retry."""
         return self._attempts is not None
 
     def offered(self, now: float) -> None:
-        """The portion is about to be offered."""
+        """Called before each ``put`` of the portion."""
         self._begun = now if self._begun is None else self._begun
 
     def take(self) -> SinkRecords:
-        """All of the portion is taken. What it was, as it was read; the next one is due at once."""
+        """Mark the whole portion as accepted and return it, as read; the next one is due at once."""
         return self._take(len(self._portion))
 
     def take_first(self, error: RetriableException) -> SinkRecords:
-        """As many of the portion are taken as the task says; what these were, as they were read.
+        """Mark the first ``error.accepted`` records as accepted and return them, as read.
 
         Records that could not be converted, and were reported, go with those before them.
 
         Raises:
-            ConnectException: it says what cannot be.
+            ConnectException: ``accepted`` is not possible.
         """
-        if self.converted is None:  # a converter has raised it, which takes nothing
+        if self.converted is None:  # a converter has raised it, which accepts nothing
             return self._portion[:0]
         count = self._count(error.accepted, len(self.converted))
         if count == 0:
@@ -119,15 +119,15 @@ class PendingBatch:
         *,
         stays: bool = False,
     ) -> Ending | None:
-        """An attempt failed in a way that may pass.
+        """An attempt raised RetriableException.
 
         Args:
-            asked: seconds the task asked to be left alone for (``context.timeout``).
+            asked: seconds of delay that the task requested (``context.timeout``).
             earlier: attempts of earlier generations.
             stays: nothing is left to a later generation.
 
         Returns:
-            Why there will be no other attempt in this generation; None when there will be.
+            Why this generation makes no other attempt; None if it does.
         """
         if self._attempts is None:
             self._attempts = Attempts(self._policy, now if self._begun is None else self._begun, earlier)
@@ -156,7 +156,7 @@ class PendingBatch:
 
 
 class Delivery:
-    """Offers a task its records, one batch at a time, and learns what it has taken."""
+    """Puts records to a task, one batch at a time, and keeps track of what it has accepted."""
 
     def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
         self._scope = scope
@@ -173,17 +173,17 @@ class Delivery:
 
     @property
     def partition(self) -> TopicPartition | None:
-        """Whose batch, or rest of one, is still to be taken; None where there is none."""
+        """Partition of the pending batch; None if there is none."""
         return self._batch.records.partition if self._batch else None
 
     @property
     def records(self) -> int:
-        """How many records are still to be taken."""
+        """Number of pending records."""
         return len(self._batch.records) if self._batch else 0
 
     @property
     def is_put_off(self) -> bool:
-        """Whether a batch awaits redelivery, which only time can bring."""
+        """Whether a batch waits for the delay before its redelivery."""
         return self._batch is not None and self._batch.is_put_off
 
     @property
@@ -205,15 +205,15 @@ class Delivery:
         )
 
     def drop(self) -> None:
-        """Nothing more of the batch is offered."""
+        """Drop the rest of the batch."""
         self._batch = None
 
     def attempt(self, context: WorkerSinkTaskContext) -> Ending | None:
-        """Offer the portion that is due.
+        """Put the portion that is due.
 
         Returns:
-            Why the partition must end, and the batch is dropped; None where the portion was taken, or will
-            be offered again.
+            Why the partition must end, and the batch is dropped; None if the portion was accepted or will be
+            put again.
         """
         batch, scope = self._batch, self._scope
         if batch is None:
@@ -221,7 +221,7 @@ class Delivery:
         ending: Ending | None = None
         batch.offered(scope.clock.now())
         try:
-            if batch.converted is None:  # once: what cannot be converted is reported once
+            if batch.converted is None:  # once, so that a record that cannot be converted is reported once
                 with self._measures.phase(Phase.CONVERT):
                     batch.converted = self._conversion(batch.portion)
             if len(batch.converted):
@@ -252,7 +252,7 @@ class Delivery:
             self._scope.states[taken.partition].accept(taken)
 
     def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
-        """Try again what was not taken. What was is in no commit if a record in it was refused."""
+        """Retry the records not accepted. The accepted ones are in no commit if one of them was refused."""
         self._measures.failed()
         try:
             if not self._scope.failures.is_refused(batch.records.partition):

@@ -32,7 +32,7 @@ Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TASK_PUT"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who reports: goes into the dead letter's headers."""
+    """The reporting connector and task, for the dead letter's headers."""
 
     connector: str
     task: int
@@ -87,7 +87,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     """Logs, sends to the dead letters, and refuses where bad records are not tolerated.
 
     Args:
-        dead_letters: where they go; None only logs.
+        dead_letters: their writer; None only logs.
         on_report: gets each report's partition, its future, and the error it must fail with where
             bad records are not tolerated.
     """
@@ -109,13 +109,13 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._counters: dict[TopicPartition, ErrorCounter] = {}
 
     def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
-        """A partition's next batch, by its offsets: its failed records are counted."""
+        """Count failed records of a partition's next batch, given by its offsets."""
         if partition not in self._counters:
             self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
         self._counters[partition].begin(offsets)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition has ended: reports of its records that still come are not counted."""
+        """The partition has ended: late reports of its records are not counted."""
         self._counters.pop(partition, None)
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
@@ -127,8 +127,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     ) -> Future[None]:
         """Report a record that failed in a given stage.
 
-        The record is written before it is refused (Connect's order), so that it can be found; where too
-        many are bad it is not written any more.
+        The record is written before it is refused (Connect's order), so that it can be found; once the error
+        limit is exceeded it is not written any more.
 
         Args:
             record: as it was read, or as the task was given it.
@@ -204,7 +204,7 @@ def _class_of(converter: object) -> str:
 
 
 class TooManyErrorsException(InDoubt):
-    """More of a partition's records failed than may; what was not committed yet is read again."""
+    """More of a partition's records failed than allowed; the uncommitted ones are read again."""
 
 
 class ErrorCounter:
@@ -233,10 +233,10 @@ class ErrorCounter:
         """Count a record that failed; one that is reported twice counts once.
 
         Args:
-            cause: where and why, in words.
+            cause: stage and error, for the message.
 
         Returns:
-            What its partition must fail with; None while the limit is not exceeded.
+            The error that ends its partition; None while the limit is not exceeded.
         """
         place = self._place(offset)
         if place in self._counted:
@@ -284,7 +284,7 @@ class Conversion:
 
         Raises:
             ConnectException: a record cannot be converted and ``errors.tolerance`` is none.
-            RetriableException: a converter asks for another attempt.
+            RetriableException: a converter requests another attempt.
             ConfigException: a converter cannot work as it is configured.
         """
         if self._key is None and self._value is None:
@@ -299,7 +299,7 @@ class Conversion:
                 kept.append(row)
                 keys.append(converted[0])
                 values.append(converted[1])
-        for stage, record, error in failed:  # now that no converter asks for another attempt at the batch
+        for stage, record, error in failed:  # now that no converter requests another attempt at the batch
             converter = self._key if stage == "KEY_CONVERTER" else self._value
             self._reporter.report_from(stage, record, error, converter)
         arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
@@ -312,8 +312,8 @@ class Conversion:
             stage = "VALUE_CONVERTER"
             return key, _apply(self._value, record.topic, record.value)
         except (RetriableException, ConfigException):
-            raise  # no record's fault: with these, an outage would drain the topic into its dead letters
-        except Exception as error:  # noqa: BLE001 - a converter may be anybody's; Connect tolerates any error
+            raise  # not the record's fault: an outage would otherwise drain the topic into its dead letters
+        except Exception as error:  # noqa: BLE001 - a converter may raise anything; Connect tolerates it
             return _Failed(stage, record, error)
 
 

@@ -1,4 +1,4 @@
-"""Why partitions end before their ranges do, and what is left of it to a later generation."""
+"""Failures that end partitions before their ranges end, and retries left to a later generation."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ log = logging.getLogger(__name__)
 
 
 class Ending(NamedTuple):
-    """Why something is not tried again here; ``retry`` is what is left of it to a later generation."""
+    """Why this generation makes no retry; ``retry`` is what it leaves to a later one."""
 
     error: BaseException
     retry: Retry | None = None
 
 
 class Failures:
-    """Notes the failures of one task's partitions; whoever notes one sees to it that the partition ends.
+    """Records the failures of one task's partitions; the caller then ends the partition.
 
     A partition fails once, with the first of these:
 
-    1. what the task, or what was done for it, raised (:meth:`note`)
-    2. what the task named in ``context.fail`` (:meth:`request`)
-    3. the first of its records that was refused (:meth:`reported`)
-    4. a position that the task asked for and cannot have (:meth:`misplace`)
+    1. an error raised by the task or on its behalf (:meth:`note`) 2. an error passed to ``context.fail``
+    (:meth:`request`) 3. the first of its records that was refused (:meth:`reported`) 4. a requested position
+    that is not possible (:meth:`misplace`)
 
-    The last three come during a call of the author's, and count when it has returned
+    The last three happen during a call of the author's code, and take effect when it has returned
     (:meth:`note_requested`).
     """
 
@@ -63,15 +62,15 @@ class Failures:
     # -- during a call of the author's -----------------------------------------------------------
 
     def request(self, partition: TopicPartition, error: BaseException) -> None:
-        """The task asks to end a partition."""
+        """The task requests the end of a partition."""
         self._named.setdefault(partition, error)
 
     def is_requested(self, partition: TopicPartition) -> bool:
-        """Whether the task has asked to end it, during the call that just returned."""
+        """Whether the task has requested its end, during the call that just returned."""
         return partition in self._named
 
     def misplace(self, partition: TopicPartition, offset: int) -> None:
-        """The task asks for a position that it cannot have any more."""
+        """The task requests a position outside ``open``."""
         self._misplaced[partition] = ConnectException(
             f"{self._label}: the task asked for {partition} at offset {offset} while at "
             f"{self._states[partition].position}; the next generation starts it at its commit"
@@ -105,14 +104,14 @@ class Failures:
             letter.result()
 
     def note_requested(self, began: float | None = None) -> None:
-        """Note what came during the call of the author's that just returned, which ``began`` then."""
+        """Record the failures of the author's call that just returned; ``began`` is its start."""
         for errors in (self._named, self._refused, self._misplaced):
             for partition, error in errors.items():
                 self.note(partition, error, began=began)
             errors.clear()
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition has ended: what came of it concerns no later opening."""
+        """The partition has ended: its failures do not count for a later opening."""
         self._letters.pop(partition, None)
         for errors in (self._named, self._refused, self._misplaced):
             errors.pop(partition, None)
@@ -128,12 +127,12 @@ class Failures:
         began: float | None = None,
         retry: Retry | None = None,
     ) -> None:
-        """Note why a partition cannot go on. Its first failure counts.
+        """Record a partition's failure. The first one counts.
 
         Args:
             at_once: the next generation opens it without a back-off.
-            began: when what failed was begun; by default now.
-            retry: what is left to a later generation, if that is known.
+            began: start of the failed operation; by default now.
+            retry: what to leave to a later generation, if known.
         """
         state = self._states[partition]
         if state.failure is not None:
@@ -161,7 +160,7 @@ class Failures:
     def _retry_of(
         self, state: PartitionState, error: RetriableException, began: float | None
     ) -> Retry | None:
-        """What is left to a later generation of something that is not tried again in this one."""
+        """The retry that this generation leaves to a later one."""
         policy, now = self._policy, self._clock.now()
         if policy.patience is None:
             return None

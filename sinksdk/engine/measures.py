@@ -12,10 +12,10 @@ from sinksdk.support.measures import ErrorCounts, Level, Phase, SourceMeasures, 
 
 
 class Measures:
-    """What the engine tells of one task, from its beginning."""
+    """The engine's measurements of one task, from its start."""
 
     def __init__(self, clock: Clock) -> None:
-        # More than ten attributes: one for each number that it gives.
+        # More than ten attributes: one for each measurement.
         self._clock = clock
         self._seconds: dict[str, float] = {}
         self._closing_seconds: dict[str, float] = {}
@@ -33,7 +33,7 @@ class Measures:
         """The numbers as they are now.
 
         Args:
-            time: what time it is, in seconds since the epoch.
+            time: current time, in seconds since the epoch.
         """
         last = None if self._last_error is None else time - (self._clock.now() - self._last_error)
         return TaskMeasures(
@@ -55,7 +55,7 @@ class Measures:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """The time until the block ends, however it ends, is spent with this."""
+        """Count the duration of the block as this phase."""
         began = self._clock.now()
         try:
             yield
@@ -64,10 +64,10 @@ class Measures:
 
     @contextmanager
     def closing(self, asked: float | None) -> Iterator[None]:
-        """Closing was asked for from outside; the phases inside the block are part of it.
+        """A close request; the phases inside the block are part of it.
 
         Args:
-            asked: when, on the clock; None if that is not known.
+            asked: time of the request, on the clock; None if unknown.
         """
         self._closings += 1
         self._is_closing = True
@@ -92,7 +92,7 @@ class Measures:
 
     @contextmanager
     def put(self, records: int) -> Iterator[None]:
-        """The block calls ``put`` with so many records."""
+        """The block calls ``put`` with this number of records."""
         began = self._clock.now()
         with self.phase(Phase.PUT):
             yield
@@ -101,14 +101,14 @@ class Measures:
         self._largest_batch = max(self._largest_batch, records)
 
     def still_active(self, records: int) -> None:
-        """So many records are read and not committed, now that something was committed or given up."""
+        """Number of records read and not committed, after a commit or the end of a partition."""
         self._active = replace(self._active, now=records)
 
     # -- commits ---------------------------------------------------------------------------------
 
     @contextmanager
     def offset_commit(self) -> Iterator[None]:
-        """The block asks ``pre_commit`` and writes what it returns.
+        """The block calls ``pre_commit`` and writes what it returns.
 
         The attempt fails if the block raises, or has called :meth:`commit_failed`.
         """
@@ -157,20 +157,20 @@ class Measures:
         self._errors = replace(self._errors, errors_logged=self._errors.errors_logged + 1)
 
     def dead_letter(self, letter: Future[None]) -> None:
-        """A record was given to the dead letters; counted again if that comes to nothing."""
+        """A record was given to the dead letters; counted as failed if the write fails."""
         self._errors = replace(self._errors, dead_letters=self._errors.dead_letters + 1)
         letter.add_done_callback(self._letter_done)
 
     def _letter_done(self, letter: Future[None]) -> None:
-        """Called in the dead letters' own thread, so it has a counter of its own."""
+        """Called in the dead letters' own thread, so it has a separate counter."""
         if letter.cancelled() or letter.exception() is not None:
             self._lost_letters += 1
 
 
 class SourceTaskMeasures(Measures):
-    """What the engine tells of one source task, from its beginning.
+    """The engine's measurements of one source task, from its start.
 
-    Its task's thread writes, or who holds the task's writer; any thread may read.
+    Written by the task's thread or the holder of the writer's lock; any thread may read.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -179,7 +179,7 @@ class SourceTaskMeasures(Measures):
 
     @property
     def source(self) -> SourceMeasures:
-        """What only a source's task does, as it is now."""
+        """Current measurements that only source tasks have."""
         return self._source
 
     def taken(self, time: float) -> TaskMeasures:
@@ -187,7 +187,7 @@ class SourceTaskMeasures(Measures):
         return replace(super().taken(time), source=self._source)
 
     def polled(self, records: int, seconds: float) -> None:
-        """``poll`` has returned; what took its time and brought nothing is no batch."""
+        """``poll`` has returned; without records it counts as time, not as a batch."""
         if records:
             polls = self._source.polls.and_one(seconds)
             self._source = replace(self._source, polls=polls, records=self._source.records + records)
@@ -200,6 +200,6 @@ class SourceTaskMeasures(Measures):
         self.still_active(self._active.now - records)
 
     def aborted(self, records: int) -> None:
-        """A transaction was aborted as the task asked for."""
+        """A transaction was aborted at the task's request."""
         self._source = replace(self._source, aborts=self._source.aborts + 1)
         self.still_active(self._active.now - records)

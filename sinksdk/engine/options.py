@@ -1,4 +1,4 @@
-"""Who a task is, and how the engine behaves towards it."""
+"""A task's name, and the engine's options for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sinksdk.settings.converters import RegistryAddress
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.support.retry import Retry
 
-_LEAST: Final = 100  # records: a share of fewer says little
+_LEAST: Final = 100  # records: a share of fewer means little
 
 CONSECUTIVE_KEY: Final = "errors.deadletterqueue.max.consecutive"
 SHARE_KEY: Final = "errors.deadletterqueue.max.share"
@@ -35,14 +35,14 @@ class ErrorLimit:
 
     Args:
         max_consecutive: most in a row; None for any number.
-        max_share: largest share of all, looked at from the 100th record on; 1 for any.
+        max_share: largest share of all, checked from the 100th record on; 1 for any.
     """
 
     max_consecutive: int | None = 1_000
     max_share: float = 0.5
 
     def excess(self, *, in_a_row: int, failed: int, of: int) -> str | None:
-        """What is exceeded, if anything, with the key that limits it."""
+        """The exceeded limit with its key, or None."""
         if self.max_consecutive is not None and in_a_row > self.max_consecutive:
             return f"{in_a_row:,} in a row, and {CONSECUTIVE_KEY} allows {self.max_consecutive:,}"
         if of >= _LEAST and failed > self.max_share * of:
@@ -51,11 +51,11 @@ class ErrorLimit:
 
 
 class RangeTerms(NamedTuple):
-    """How far a generation goes with a range.
+    """Limits of a generation on a range.
 
     Args:
-        records: most records it takes of it; one with more ends there, before its range does.
-        retry: what earlier generations have left to this one to try again, on the task's clock.
+        records: maximum number of records; a longer range is cut there.
+        retry: left by earlier generations, on the task's clock.
     """
 
     records: int | None = None
@@ -64,7 +64,7 @@ class RangeTerms(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How the engine behaves towards one task.
+    """The engine's options for one sink task.
 
     Args:
         commit_interval: seconds between periodic commits.
@@ -72,11 +72,11 @@ class EngineOptions:
         tolerate_errors: skip records that cannot be converted or are reported as errant.
         log_errors: log each of them.
         log_messages: and its key and value.
-        context_headers: tell in headers of a dead letter what was wrong with it.
+        context_headers: add headers with origin and error to dead letters.
         error_limit: how many records may be skipped.
-        key_converter: what keys become; None leaves the bytes.
-        value_converter: what values become; None leaves the bytes.
-        max_poll_records: most records that one ``put`` gets; None for what the task's class says.
+        key_converter: None leaves the bytes.
+        value_converter: None leaves the bytes.
+        max_poll_records: maximum number of records of one ``put``; None for the task class's default.
     """
 
     commit_interval: float = 60.0
@@ -102,10 +102,10 @@ class EngineOptions:
 
         Args:
             registry: connects to a schema registry; needed for Avro only.
-            patience: seconds that a task tries again by itself; None: all of ``errors.retry.timeout``.
+            patience: seconds for which a task retries in place; None: all of ``errors.retry.timeout``.
 
         Raises:
-            ConfigException: a converter that is not there, or Avro without ``registry``.
+            ConfigException: an unknown converter, or Avro without ``registry``.
         """
         timeout = config.errors_retry_timeout
         in_a_row = config.dead_letter_max_consecutive
@@ -127,12 +127,12 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """How the engine behaves towards one source task.
+    """The engine's options for one source task.
 
     Args:
         boundary: where its transactions end.
         interval: seconds between two ends, with boundary ``interval``.
-        retry: delays and budget of what the writer may yet do. ``poll`` has the delays, and no end.
+        retry: delays and time-out of the writer's retries. ``poll`` has the delays without the time-out.
     """
 
     boundary: Literal["poll", "interval", "connector"] = "poll"
@@ -151,5 +151,5 @@ class SourceOptions:
 
     @property
     def poll_retry(self) -> RetryPolicy:
-        """Of ``poll``, which Connect calls again for ever too."""
+        """Of ``poll``, which Connect also retries without limit."""
         return RetryPolicy(None, self.retry.max_delay)

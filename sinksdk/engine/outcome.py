@@ -1,4 +1,4 @@
-"""What became of one partition of a sink, or of one source task, in one generation."""
+"""Outcomes of a sink's partitions and of source tasks in one generation."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Failure:
 
     Args:
         kind: name of the exception's class.
-        message: what it said.
+        message: of the exception.
         trace: its stack trace, with causes.
         at_once: the next generation opens the partition without a back-off (its commit is durable
             and only waits to be published).
-        shared: the whole job failed, and this partition with it; it may not be its own doing.
-        is_final: trying again is in vain, so the connector fails with it at once.
-        retry: it may pass, and there is time left to try it again: a later generation does. That is a wait,
-            and does not count as a failure.
+        shared: the whole job failed, and this partition with it; it may not be the cause.
+        is_final: no retry can help, so the connector fails at once.
+        retry: a retriable failure with time left: a later generation retries. It counts as a wait, not as a
+            failure.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """What became of one partition in one generation.
+    """Outcome of one partition in one generation.
 
     Args:
         committed: next offset to read after the last commit; None if it never had one.
@@ -69,10 +69,10 @@ class PartitionOutcome:
         tail: records accepted above the commit: what will be read again.
         read_to: offset up to which its range was read; beyond ``delivered`` where it ended in gaps.
         failure: why it ended early, None when it did not fail.
-        counts: what the task counted (``context.count``).
+        counts: the task's counters (``context.count``).
         visible: next offset to read after the last commit that is published; None if that is not known.
         read_from: offset from which its range was read; None if it was never opened.
-        moved_to: the task asked for this position, below the commit, which has gone back to it.
+        moved_to: the position that the task requested below the commit, which was moved back to it.
     """
 
     partition: TopicPartition
@@ -103,38 +103,38 @@ class PartitionOutcome:
 
 
 class SourceTaskState(StrEnum):
-    """Which of its calls a source task has had, and which may come."""
+    """A source task's life cycle: which of its methods were called, and which may be called next."""
 
     UNINITIALIZED = "UNINITIALIZED"
-    """None yet. Given up now, it never hears of anything."""
+    """None yet. If it is abandoned now, none is called."""
     INITIALIZED = "INITIALIZED"
-    """``initialize`` was called, perhaps ``start``. From now on ``stop`` and ``stopped`` are due."""
+    """``initialize`` was called, perhaps ``start``. ``stop`` and ``stopped`` will follow."""
     RUNNING = "RUNNING"
-    """``start`` has returned; ``poll``, ``commit`` and ``commit_record`` come, and ``stop`` may any time."""
+    """``start`` has returned; ``poll``, ``commit`` and ``commit_record`` follow, and ``stop`` at any time."""
     STOPPING = "STOPPING"
-    """``stop`` was called. What was polled is finished, or given up."""
+    """``stop`` was called. The polled records are committed or aborted."""
     STOPPED = "STOPPED"
-    """``stopped`` has returned, or never was due. Nothing of the task is left."""
+    """``stopped`` has returned, or was not required."""
 
 
 class End(StrEnum):
     """How a source task ended."""
 
     STOPPED = "STOPPED"
-    """As it was asked to, everything committed."""
+    """Stopped on request, everything committed."""
     ABANDONED = "ABANDONED"
-    """It was not its turn (any more), before it had heard of anything. No failure: others go on."""
+    """It was superseded before ``initialize``. No failure: other tasks continue."""
     FENCED = "FENCED"
     """A newer task has its transactional id."""
     FAILED = "FAILED"
-    """Something failed for good; the next task goes on from what is committed."""
+    """Something failed for good; the next task continues from the last commit."""
     CANCELLED = "CANCELLED"
-    """It ended too late: nobody waits for it any more, and somebody else may be in its place."""
+    """It ended after its time-out: the driver no longer waits, and another task may have replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskOutcome:
-    """What became of a source task."""
+    """Outcome of a source task."""
 
     end: End
     records: int = 0

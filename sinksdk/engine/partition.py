@@ -1,4 +1,4 @@
-"""What the engine knows of one open partition, and whether its source keeps the order of its offsets."""
+"""The engine's state of one open partition, and the check that its source delivers ascending offsets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _LISTED: Final = 20  # offsets that a message names one by one
 
 
 class InDoubt(ConnectException):
-    """A failure after which nothing may be committed of what the task has accepted."""
+    """A failure after which no accepted record may be committed."""
 
 
 class OrderViolation(InDoubt):
-    """A source delivers offsets out of order. Trying again is in vain, and what was accepted is in doubt.
+    """A source delivers offsets out of order. No retry can help.
 
-    Which of the offsets that are missing so far come later nobody knows, so nothing of this generation
-    that is not committed yet may be.
+    Missing offsets may still arrive later, so this generation must commit nothing more.
     """
 
 
@@ -50,7 +49,7 @@ def late_offsets(offsets: npt.NDArray[np.int64], before: int) -> tuple[npt.NDArr
 def order_violation(
     label: str, partition: TopicPartition, what: str, late: Sequence[int], committed: int | None
 ) -> OrderViolation:
-    """What to end a partition with."""
+    """The error that ends a partition."""
     passed = [offset for offset in late if committed is not None and offset < committed]
     if passed:
         outcome = (
@@ -92,27 +91,27 @@ class _Accepted:
         return self.count - int(np.searchsorted(self.offsets, offset))
 
 
-# More than ten attributes: its range, how far it got, and its fate are changed together, and only here.
+# More than ten attributes: range, position and end change together, and only here.
 @dataclass(slots=True)
 class PartitionState:
-    """Position and fate of one partition in this generation.
+    """State of one partition in this generation.
 
     Args:
         start: first offset to deliver; rows below it were committed before and are dropped.
         end: offset after the last of its range, None when the range is open-ended.
-        limit: most records to take of it; its range may go on behind them.
+        limit: maximum number of records; its range may hold more.
         position: offset after the last accepted (or skipped) record.
         begin: first offset of its range, which an earlier attempt may have committed.
         seen: highest offset that the source has delivered, -1 before it has.
         exhausted: its whole range has been read.
         is_cut: its limit ends it: its range holds more records.
         is_open: ``open`` returned and ``close`` was not called yet.
-        has_skipped: the task asked to begin at ``start``, and that is not committed yet.
-        moved_to: where the task asked the next generation to begin, below the commit.
-        retry: what earlier generations have tried in vain, and this one tries again.
-        stays: what earlier generations were refused was taken by this one, so what it writes to is there.
-            Until a commit the task waits for another attempt on its place, however long: a partition that
-            ended each time something is refused would read its tail again and again, and commit nothing.
+        has_skipped: the task requested ``start``, and that is not committed yet.
+        moved_to: position below the commit that the task requested for the next generation.
+        retry: left by earlier generations.
+        stays: this generation delivered what earlier ones could not, so the destination is available. Until a
+            commit, the task retries in place, for any delay: a partition that ended at each refusal would
+            read its tail again and again, and commit nothing.
     """
 
     partition: TopicPartition
@@ -141,7 +140,7 @@ class PartitionState:
         return records[int(np.searchsorted(offsets, self.start)) :]
 
     def within_limit(self, records: SinkRecords) -> SinkRecords:
-        """The rows of a batch that the limit leaves room for; with fewer than all, the range is cut."""
+        """The rows of a batch within the limit; if rows are left out, the range is cut."""
         room = len(records) if self.limit is None else self.limit - self.records
         return records if len(records) <= room else records[:room]
 
@@ -171,7 +170,7 @@ class PartitionState:
         self.seen = records.next_offset - 1
 
     def accept(self, records: SinkRecords) -> None:
-        """The task has taken these records: their offsets may be committed from now on."""
+        """The task has accepted these records: their offsets may be committed from now on."""
         first, after = records.first_offset, records.next_offset
         gapless = after - first == len(records)
         offsets = None if gapless else offsets_of(records).copy()
@@ -182,7 +181,7 @@ class PartitionState:
             self.retry, self.stays = None, True
 
     def committed(self, offset: int) -> None:
-        """A commit covers what is below this offset, which may be the end of a range that ends in gaps."""
+        """A commit covers all offsets below this one, which may be the end of a range that ends in gaps."""
         self.retry, self.stays = None, False  # there was progress
         self.reach(offset)
         while self._uncommitted and self._uncommitted[0].next <= offset:
@@ -193,7 +192,7 @@ class PartitionState:
         self.position = max(self.position, offset)
 
     def has_news(self, floor: int) -> bool:
-        """Whether there is more to commit than this offset, which is committed."""
+        """Whether there is more to commit than this committed offset."""
         return (
             self.position > floor
             or self.has_skipped
@@ -201,7 +200,7 @@ class PartitionState:
         )
 
     def skip_to(self, offset: int) -> None:
-        """The task has what comes before: begin here, or at the range's end if that comes first."""
+        """The task has all records before: begin here, or at the end of the range if that comes first."""
         self.start = self.position = offset if self.end is None else min(offset, self.end)
         self.has_skipped = True
 

@@ -1,4 +1,4 @@
-"""How long to wait before trying again, where to wait, and when to stop."""
+"""Retry delays, time-outs, and whether to wait in the task or in a later generation."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class RetryPolicy:
     """Growing delays within a budget.
 
     Args:
-        timeout: seconds after the first failure until which attempts are made; None for ever.
-        max_delay: most seconds between two attempts.
-        patience: seconds that a task tries again by itself. What is not over by then is left to a later
-            generation, so that the task does not hold its place while it only waits. None: no such limit.
+        timeout: seconds after the first failure until which attempts are made; None: no limit.
+        max_delay: maximum seconds between two attempts.
+        patience: seconds for which a task retries in place. After them, retries are left to a later
+            generation, so that the task does not occupy its task slot while it only waits. None: no such
+            limit.
     """
 
     timeout: float | None = 300.0
@@ -77,15 +78,15 @@ class Attempts:
         return delay if timeout is None else min(delay, timeout - elapsed)
 
     def holds_up(self, now: float, delay: float) -> bool:
-        """Whether to wait for the next attempt here would hold the task's place for too long."""
+        """Whether waiting here for the next attempt would occupy the task slot for too long."""
         patience = self._policy.patience
         return patience is not None and now - self._begun + delay > patience
 
     def left(self, now: float, delay: float, refused: int | None = None) -> Retry:
-        """What is left to a later generation.
+        """The retry left to a later generation.
 
-        What took long, a request that was never answered for example, is not tried again sooner than after
-        as long a wait.
+        A failure that took long, for example a request without a response, is retried after a wait at least
+        as long.
 
         Args:
             delay: seconds before the next attempt, as :meth:`failed` has it.
@@ -99,7 +100,7 @@ class Attempts:
 
 
 class AuthorsCode:
-    """Calls what a task's author wrote."""
+    """Calls the methods of an author's task."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -108,8 +109,8 @@ class AuthorsCode:
         """Call a method.
 
         Raises:
-            ConnectException: it raised something, which is the cause. ``sys.exit`` is an error as any other:
-                it would end Spark's worker, and the task be run again.
+            ConnectException: it raised something, which is the cause. ``sys.exit`` counts as an error: it
+                would end Spark's Python worker, and Spark would run the task again.
         """
         try:
             return method(*arguments)
@@ -119,7 +120,7 @@ class AuthorsCode:
 
 
 class Persistence:
-    """Tries again what may yet succeed, until its time is over or nobody waits any more."""
+    """Retries an operation until its time-out, or until the result is no longer needed."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 The order while closing is ``pre_commit`` (``is_closing()`` true) → commit → ``publish`` → ``close``.
 Connect closes before it commits; here the commit comes first, so that a failing ``close`` costs no
-progress. A generation never goes back: whatever goes wrong with a partition ends it for this
-generation, its remaining rows are skipped, and the next generation starts it from its commit.
+progress. A generation never seeks back: any failure of a partition ends it for this generation, its remaining
+rows are skipped, and the next generation starts it from its commit.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 
 
 class WorkerSinkTask:
-    """Drives one task through one generation. Synchronous, single-threaded, no I/O of its own.
+    """Drives one task through one generation. Synchronous, single-threaded, without I/O.
 
     Any method may raise what the commit log raised: :class:`~sinksdk.FencedException` (then call
     :meth:`lose` for everything that is open) or an error of the store (then the attempt is over);
-    errors of the author's code never leave it, they end partitions and stand in :meth:`outcomes`.
+    errors of the author's code are never raised; they end partitions and are in :meth:`outcomes`.
 
     Args:
         config: validated configuration, given to ``start``.
         commits: this attempt's commit log.
         raw_config: configuration as written, for ``context.configs()``.
-        dead_letters: where errant records go, if anywhere.
-        check_topics: whether topics are still those that were planned; asked before each commit.
+        dead_letters: writer of errant records, if any.
+        check_topics: checks before each commit that topics are still the planned ones.
     """
 
-    # Ten parameters: everything that a task meets is handed in, so that a simulation can be all of it.
+    # Ten parameters: every dependency of a task is injected, so that a simulation can replace all of them.
     def __init__(
         self,
         task: SinkTask,
@@ -61,7 +61,7 @@ class WorkerSinkTask:
     ) -> None:
         label = f"{name}, generation {generation}"
         scope = TaskScope.of(task, label, commits, clock, options or EngineOptions())
-        # More than ten attributes: the first eight are the scope's, at hand by their own names.
+        # More than ten attributes: the first eight are the scope's, under shorter names.
         self._scope = scope
         self._task = task
         self._label = label
@@ -80,7 +80,7 @@ class WorkerSinkTask:
         self._initialized = False
 
     def set_interrupt(self, closing_asked: Callable[[], bool]) -> None:
-        """Ask this while anything is tried again, but in a closing commit: closing cannot wait for it."""
+        """Set the check for a close request, which ends retries, except in a closing commit."""
         self._committer.closing_asked = closing_asked
 
     # -- what the runtime calls ------------------------------------------------------------------
@@ -97,11 +97,11 @@ class WorkerSinkTask:
         ranges: Mapping[TopicPartition, OffsetRange | None],
         terms: Mapping[TopicPartition, RangeTerms] | None = None,
     ) -> None:
-        """Take partitions on: publish what is committed, discard what is stale, then ``open``.
+        """Open partitions: publish committed tokens, discard stale ones, then ``open``.
 
         Args:
-            ranges: what this generation reads of each; None for an open end, starting at the commit.
-            terms: how far it goes with each; by default with all of it.
+            ranges: this generation's range of each; None for an open end, starting at the commit.
+            terms: limits of each range; by default none.
         """
         for partition in ranges:
             if partition in self.assignment():
@@ -121,7 +121,7 @@ class WorkerSinkTask:
         self._end_failed()
 
     def _refuse_gap(self, partition: TopicPartition, committed: int, start: int) -> None:
-        """An earlier attempt has withdrawn a commit: what this generation reads begins too late."""
+        """An earlier attempt has withdrawn a commit: this generation's range begins too late."""
         if self._commits.is_withdrawn(partition):
             message = (
                 f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
@@ -133,7 +133,7 @@ class WorkerSinkTask:
         if not partitions:
             return
         for partition in partitions:
-            self._states[partition].is_open = True  # context.offset and prepared are legal inside open
+            self._states[partition].is_open = True  # context.offset and prepared are allowed inside open
         try:
             with self._measures.phase(Phase.OPEN):
                 self._task.open(list(partitions))
@@ -147,7 +147,7 @@ class WorkerSinkTask:
             self._commits.raise_failure()
 
     def _move(self, opened: Collection[TopicPartition]) -> None:
-        """Go to the positions that the task asked for in ``open``."""
+        """Move to the positions that the task requested in ``open``."""
         for partition in opened:
             asked = self._context.moves.pop(partition, None)
             if asked is None or self._failures.is_requested(partition):
@@ -192,7 +192,7 @@ class WorkerSinkTask:
         return self._scope.assignment()
 
     def deliver(self, records: SinkRecords) -> None:
-        """Offer a batch to the task, or the first portion of it. Only when no batch is :attr:`pending`.
+        """Put a batch, or its first portion, to the task. Only while no batch is :attr:`pending`.
 
         Rows of partitions that ended, and rows that an earlier attempt committed, are skipped.
         """
@@ -219,12 +219,12 @@ class WorkerSinkTask:
 
     @property
     def pending(self) -> bool:
-        """Whether a batch, or the rest of one, is still to be taken."""
+        """Whether ``put`` has not accepted a batch, or the rest of one, yet."""
         return self._delivery.partition is not None
 
     @property
     def is_put_off(self) -> bool:
-        """Whether a batch awaits redelivery, which only time can bring."""
+        """Whether a batch waits for the delay before its redelivery."""
         return self._delivery.is_put_off
 
     def wait(self) -> float:
@@ -234,7 +234,7 @@ class WorkerSinkTask:
         return max((due if retry is None else min(due, retry)) - now, 0.0)
 
     def tick(self) -> None:
-        """Do what is due: a periodic commit, another attempt at a pending batch or its next portion."""
+        """Run what is due: a periodic commit, a retry of the pending batch or its next portion."""
         if self._context.commit_requested or self._clock.now() >= self._next_commit:
             self.commit()
         retry = self._delivery.due
@@ -265,7 +265,7 @@ class WorkerSinkTask:
             self._fail(partition, error)
 
     def _finish_cut(self, partition: TopicPartition) -> None:
-        """A partition that has taken all it may, and has more, ends here."""
+        """End a partition that has reached its record limit before the end of its range."""
         if self._states[partition].is_cut:
             self._finish([partition], None, None)
 
@@ -283,7 +283,7 @@ class WorkerSinkTask:
             reason: why; ``context.closing_reason()`` shows it.
             partitions: which; None for all that are open.
             timeout: seconds the task has for it, shown by ``context.deadline()``.
-            asked: when it was asked for, on the clock, if that is known.
+            asked: time of the close request, on the clock, if known.
         """
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         deadline = None if timeout is None else self._clock.now() + timeout
@@ -291,12 +291,12 @@ class WorkerSinkTask:
             self._finish(sorted(chosen), reason, deadline)
 
     def lose(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """These partitions are somebody else's now: ``close`` them, commit and clean up nothing."""
+        """Other tasks own these partitions now: ``close`` them, commit and clean up nothing."""
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         self._release(sorted(chosen))
 
     def flush(self) -> None:
-        """Make durable what the commit log kept for its next write: what was published and discarded."""
+        """Write what the commit log kept for its next write: published and discarded tokens."""
         with self._measures.phase(Phase.COMMIT):
             self._commits.flush()
 
@@ -317,20 +317,20 @@ class WorkerSinkTask:
         return committed.offset if committed else None
 
     def outcomes(self) -> list[PartitionOutcome]:
-        """What became of each partition so far."""
+        """The outcome of each partition so far."""
         return [
             state.outcome(self.committed(p), self._commits.visible(p), dict(self._context.counts.get(p, {})))
             for p, state in self._states.items()
         ]
 
     def measures(self, time: float) -> TaskMeasures:
-        """What was measured so far; ``time`` is now, in seconds since the epoch."""
+        """The measurements so far; ``time`` is now, in seconds since the epoch."""
         return self._measures.taken(time)
 
     # -- put -------------------------------------------------------------------------------------
 
     def _attempt(self) -> None:
-        """Offer the task what is due of the pending batch."""
+        """Put the portion of the pending batch that is due."""
         partition = self._delivery.partition
         if partition is None:
             return
@@ -341,8 +341,8 @@ class WorkerSinkTask:
         elif ending.retry is None:
             self._fail(partition, ending.error)
         else:
-            # Nothing is left to do but to wait. That is no closing: nobody takes the partition away, and
-            # what the task writes to asks for patience.
+            # Only the wait for a retry is left. That is no closing: the partition is not revoked, and the
+            # destination asks for a delay.
             self._failures.note(partition, ending.error, retry=ending.retry)
             self._finish([partition], None, None)
         self._end_failed()
@@ -368,8 +368,8 @@ class WorkerSinkTask:
     def _fail(self, partition: TopicPartition, error: BaseException) -> None:
         """``put`` failed for good: commit what was accepted before, as Connect does, and close.
 
-        Not so where that is in doubt: too many records failed, and those skipped since the last commit are
-        to be read again; or the source breaks its order, and a commit would pass over what comes late.
+        No commit if that is in doubt: too many records failed, and those skipped since the last commit must
+        be read again; or the source delivers out of order, and a commit would skip late records.
         """
         self._failures.note(partition, error)
         if not self._failures.casts_doubt(error):
@@ -379,7 +379,7 @@ class WorkerSinkTask:
             self._release([partition])
 
     def _end_failed(self, began: float | None = None) -> None:
-        """End what has failed, and what the task asked to end in its last call, which ``began`` then."""
+        """End partitions that have failed, or that the task ended in its last call, begun at ``began``."""
         moves, self._context.moves = self._context.moves, {}
         for partition, offset in moves.items():
             state = self._states[partition]
@@ -400,9 +400,9 @@ class WorkerSinkTask:
         self._release(still_open)
 
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Discard what was prepared and not committed: all our writes' outcomes are known here.
+        """Discard tokens prepared and not committed: the outcomes of all our writes are known here.
 
-        Where a later generation tries again, it discards, too: what it would ask is away now.
+        If a later generation retries, it also discards: the destination is unavailable now.
         """
         for partition in partitions:
             failure = self._states[partition].failure
@@ -434,6 +434,6 @@ class WorkerSinkTask:
             )
 
     def _count_active(self) -> None:
-        """Records that were read and not committed, of the partitions that are open."""
+        """Count the records read and not committed, of all open partitions."""
         tails = (state.tail(self._scope.floor(p)) for p, state in self._states.items() if state.is_open)
         self._measures.still_active(sum(tails) + self._delivery.records)

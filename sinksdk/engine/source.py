@@ -1,8 +1,8 @@
 """WorkerSourceTask: drives one ``SourceTask`` from ``initialize`` to ``stopped`` (KIP-419, KIP-618).
 
-What the task polls goes through transactions that carry the source's offsets, so a record and the
-knowledge that it was read become durable together. A task that ends in good order commits what it has;
-one that fails commits nothing more, and its successor reads from the last commit.
+Polled records are written in transactions with the source's offsets, so a record and its offset become
+durable together. A task that stops commits all polled records; one that fails commits nothing more, and its
+successor reads from the last commit.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from sinksdk.support.measures import Phase, TaskMeasures
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 10  # how often in an interval it is looked whether a transaction is due while the task polls
-_LONGEST_LOOK = 1.0  # seconds between two of these looks
+_LOOKS = 10  # checks per interval, during a poll, whether a transaction is due
+_LONGEST_LOOK = 1.0  # seconds between two of these checks
 
 
 class WorkerSourceTask:
-    """Drives one source task, once. No I/O and no threads of its own.
+    """Drives one source task, once. Without I/O and without own threads.
 
     :meth:`run` is the task's thread. :meth:`stop` and :meth:`cancel` may come from any other at any time,
     :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its outcome.
@@ -49,14 +49,14 @@ class WorkerSourceTask:
     Args:
         writer: only this worker uses it, and closes it.
         offsets: likewise.
-        threads: where several threads meet; by default there is one.
+        threads: locks and threads; by default a single thread.
         raw_config: configuration as written, for ``context.configs()``.
         may_run: whether the task's configuration still is the newest and the task still is this process's.
             Asked before the writer fences its predecessors and once it has (KIP-618): the first keeps an
             old task from fencing a newer one, the second closes the gap between them.
     """
 
-    # Ten parameters: everything that a task meets is handed in, so that a simulation can be all of it.
+    # Ten parameters: every dependency of a task is injected, so that a simulation can replace all of them.
     def __init__(
         self,
         task: SourceTask,
@@ -71,7 +71,7 @@ class WorkerSourceTask:
         options: SourceOptions | None = None,
         may_run: Callable[[], bool] = lambda: True,
     ) -> None:
-        # More than ten attributes: three threads meet here, and who ends what is decided under two locks.
+        # More than ten attributes: three threads share this state under two locks.
         self._task = task
         self._label = str(name)
         self._config = config
@@ -88,7 +88,7 @@ class WorkerSourceTask:
         self._stop_told = False
         self._telling_stop = self._threads.lock()
         self._writing = self._threads.lock()
-        """Held by who uses the writer, or tells the task what was committed."""
+        """Held while the writer is used, and during ``commit_record`` and ``commit``."""
         self._is_released = False
         self._failure: Exception | None = None
         self._poll_attempts = Attempts(self._options.poll_retry)
@@ -118,7 +118,7 @@ class WorkerSourceTask:
 
     @property
     def state(self) -> SourceTaskState:
-        """Which calls the task has had."""
+        """The task's place in its life cycle."""
         return self._state
 
     @property
@@ -133,11 +133,11 @@ class WorkerSourceTask:
 
     @property
     def known(self) -> KnownPositions:
-        """How far the source is read, as far as the task has asked or committed."""
+        """Source offsets that the task has requested or committed."""
         return self._known
 
     def measures(self, time: float) -> TaskMeasures:
-        """What the task has measured so far, from any thread; ``time`` is now, in seconds since the epoch."""
+        """The task's measurements, from any thread; ``time`` is now, in seconds since the epoch."""
         return self._measures.taken(time)
 
     # -- what the runtime calls ------------------------------------------------------------------
@@ -168,20 +168,20 @@ class WorkerSourceTask:
         )
 
     def stop(self) -> None:
-        """End in good order, as soon as ``poll`` returns. From any thread; the task's ``stop`` may run on it.
+        """Stop as soon as ``poll`` returns. From any thread, which may run the task's ``stop``.
 
-        A ``stop`` of the author's that hangs keeps this thread, and the task from ending.
+        If the author's ``stop`` hangs, this thread hangs, and the task does not end.
         """
         self._stop_asked.set()
-        # Either we see RUNNING, or the task's thread, which sets it first, sees that stop was asked for.
+        # Either we see RUNNING, or the task's thread, which sets it first, sees the stop request.
         if self._state is SourceTaskState.RUNNING:
             self._tell_stop()
 
     def cancel(self) -> None:
-        """Nobody waits any more: write nothing from now on, and let go of the writer. From any thread.
+        """The driver no longer waits: write nothing from now on and close the writer. From any thread.
 
-        What the task's thread does now it does to the end, unless ``poll`` never returns: ``stopped`` comes
-        late then, or never.
+        The task's thread finishes its current call, unless ``poll`` never returns: then ``stopped`` is called
+        late or never.
         """
         self._cancelled.set()
         self._stop_asked.set()
@@ -201,7 +201,7 @@ class WorkerSourceTask:
     # -- from start to stop ----------------------------------------------------------------------
 
     def _prepare(self) -> bool:
-        """Be the only one who writes as this task; False if it is not to run (any more)."""
+        """Fence all other writers of this task; False if the task must not run (any more)."""
         if self._stop_asked.is_set() or not self._may_run():
             return False
         with self._writing:
@@ -264,20 +264,20 @@ class WorkerSourceTask:
         return records
 
     def _may_write(self) -> bool:
-        """Whether what was polled may still go anywhere. Raises what went wrong beside this thread."""
+        """Whether polled records may still be written. Raises the error of another thread, if any."""
         if self._failure is not None:
             raise self._failure
         return not self._cancelled.is_set()
 
     def _is_idle(self) -> bool:
-        """Whether the task polls, and nothing speaks against a commit meanwhile."""
+        """Whether the task polls and a commit is possible meanwhile."""
         is_running = self._state is SourceTaskState.RUNNING
         return is_running and self._failure is None and not self._cancelled.is_set()
 
     # -- the end ---------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """``stop`` if it was not told yet, then everything is closed, then ``stopped``, then nothing."""
+        """Call ``stop`` if it was not called yet, close everything, call ``stopped``."""
         is_due = self._state is not SourceTaskState.UNINITIALIZED
         if is_due:
             self._tell_stop()
@@ -290,7 +290,7 @@ class WorkerSourceTask:
         self._state = SourceTaskState.STOPPED
 
     def _tell_stop(self) -> None:
-        """Call the task's ``stop``, once; who comes second waits until it has returned."""
+        """Call the task's ``stop`` once; a second caller waits until it has returned."""
         with self._telling_stop:
             if self._stop_told:
                 return
@@ -303,7 +303,7 @@ class WorkerSourceTask:
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def _release(self) -> None:
-        """Give up what is open, close the writer and the offsets, once; who comes second waits for it."""
+        """Abort the open transaction, close the writer and the offsets, once; a second caller waits."""
         with self._writing:
             if self._is_released:
                 return

@@ -1,4 +1,4 @@
-"""What a source task asks of the engine, and how far its source is read as far as it knows."""
+"""The context of a source task, and the source offsets that it has requested or committed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
 log = logging.getLogger(__name__)
 
 MOST: Final = 50
-"""Source partitions that are listed: those that something was committed of last."""
+"""Maximum number of listed source partitions: the ones committed last."""
 
 LONGEST: Final = 1_000
-"""Characters that a source partition has with its offset, both as JSON; longer ones are not listed."""
+"""Maximum characters of a listed source partition with its offset, both as JSON."""
 
 
 class Known(NamedTuple):
-    """How far a source partition is read.
+    """A source partition's offset.
 
     Args:
         position: partition and offset.
-        is_committed: whether the task has committed it itself. Otherwise it has asked for it: others may
-            have done so, too, and one of them have got further since.
+        is_committed: whether this task has committed it. Otherwise it has only requested it, and another task
+            may have committed a later offset since.
     """
 
     position: SourcePosition
@@ -37,7 +37,7 @@ class Known(NamedTuple):
 
 
 class KnownPositions:
-    """What a task has asked for, and what it has committed. A source may have any number of partitions.
+    """Source offsets that a task has requested or committed. A source may have any number of partitions.
 
     One thread writes at a time; any may read.
     """
@@ -56,13 +56,13 @@ class KnownPositions:
         return [known for _, known in sorted(self._known.copy().items())]
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
-        """The task has asked for these partitions' offsets, and they were answered so."""
+        """The task has requested these partitions' offsets and received these."""
         answered = {key: Known(at, is_committed=False) for key, at in _answered(partitions, offsets)}
         committed = {key for key, known in self._known.items() if known.is_committed}
         self._learn({key: known for key, known in answered.items() if key not in committed})
 
     def committed(self, positions: Mapping[str, SourcePosition]) -> None:
-        """Source partitions, by their keys, are read so far; the ones known for longest make way."""
+        """Source partitions, by their keys, are committed; the oldest entries are dropped."""
         self._learn({key: Known(position, is_committed=True) for key, position in positions.items()})
 
     def _learn(self, news: dict[str, Known]) -> None:
@@ -87,7 +87,7 @@ def _length(key: str, position: SourcePosition) -> int:
 
 
 class PersistentOffsets(OffsetStorageReader):
-    """Reads source offsets, and asks again where there is no answer yet: authors would forget to."""
+    """Reads source offsets with retries, so that authors need not retry."""
 
     def __init__(self, offsets: OffsetStorageReader, persist: Persistence, known: KnownPositions) -> None:
         self._offsets = offsets
@@ -102,7 +102,7 @@ class PersistentOffsets(OffsetStorageReader):
 
 
 class Decision(Enum):
-    """What becomes of the open transaction."""
+    """The decision on the open transaction."""
 
     CONTINUE = auto()
     """It stays open."""
@@ -113,7 +113,7 @@ class Decision(Enum):
 
 
 class WorkerTransactionContext(TransactionContext):
-    """Remembers what a task asked for until it is done."""
+    """Keeps a task's requests until they are carried out."""
 
     def __init__(self, label: str, lock: Callable[[], AbstractContextManager[object]]) -> None:
         self._label = label
@@ -130,7 +130,7 @@ class WorkerTransactionContext(TransactionContext):
         self._ask(record, Decision.ABORT)
 
     def take(self, record: SourceRecord) -> Decision:
-        """What was asked for this very record, once."""
+        """The request for this record, once."""
         with self._lock:
             for at, (asked_for, decision) in enumerate(self._records):
                 if asked_for is record:
@@ -139,7 +139,7 @@ class WorkerTransactionContext(TransactionContext):
         return Decision.CONTINUE
 
     def take_batch(self) -> Decision:
-        """What was asked for the batch, once. Records that were asked for and not in it are forgotten."""
+        """The request for the batch, once. Requests for records that are not in it are dropped."""
         with self._lock:
             decision, self._batch = self._batch, Decision.CONTINUE
             strangers, self._records = self._records, []
@@ -159,8 +159,8 @@ class WorkerTransactionContext(TransactionContext):
             if before not in (decision, Decision.CONTINUE):
                 where = "this batch" if record is None else "this record"
                 message = (
-                    f"{self._label}: the transaction shall both be committed and be aborted after {where}; "
-                    f"ask for one of the two"
+                    f"{self._label}: the transaction shall both be committed and be aborted after "
+                    f"{where}; ask for one of the two"
                 )
                 raise ValueError(message)
             if record is None:
@@ -173,7 +173,7 @@ class WorkerTransactionContext(TransactionContext):
 
 
 class WorkerSourceTaskContext(SourceTaskContext):
-    """What one source task may ask."""
+    """The context of one source task."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""A source task's transactions: what may be sent, where they end, and who is told.
+"""A source task's transactions: checks of records, transaction boundaries, calls of ``commit``.
 
-A record that no reader could read must end its task here: committed, it would end every reader of its topic.
+A record that no reader could read must fail its task here: once committed, it would fail every reader of its
+topic.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ log = logging.getLogger(__name__)
 
 
 class Boundaries:
-    """Where transactions end: this one ends them after each poll (``transaction.boundary=poll``)."""
+    """Transaction boundaries; by default after each poll (``transaction.boundary=poll``)."""
 
     def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - for overriding
         """A record has been sent."""
         return Decision.CONTINUE
 
     def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - the same
-        """Everything of a poll has been sent."""
+        """All records of a poll have been sent."""
         return Decision.COMMIT
 
     def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
@@ -39,7 +40,7 @@ class Boundaries:
         return Decision.CONTINUE
 
     def at_the_end(self) -> Decision:
-        """The task ends in good order, with a transaction open. CONTINUE: it is aborted, and read again."""
+        """The task stops with an open transaction. CONTINUE: it is aborted and read again."""
         return Decision.COMMIT
 
 
@@ -51,33 +52,33 @@ class IntervalBoundaries(Boundaries):
         self._due = now + interval
 
     def after_batch(self, now: float) -> Decision:
-        """A poll is not torn apart."""
+        """Never splits the records of one poll."""
         if now < self._due:
             return Decision.CONTINUE
         self._due = now + self._interval
         return Decision.COMMIT
 
     def while_polling(self, now: float) -> Decision:
-        """What was polled before need not wait for what may never come."""
+        """Commits earlier records without waiting for ``poll``, which may never return."""
         return self.after_batch(now)
 
 
 class ConnectorBoundaries(Boundaries):
-    """A transaction ends where the task asks for it; what it asks during a poll holds for the next batch."""
+    """Transactions end at the task's request; a request during a poll applies to the next batch."""
 
     def __init__(self, context: WorkerTransactionContext) -> None:
         self._context = context
 
     def after_record(self, record: SourceRecord) -> Decision:
-        """As was asked for this record."""
+        """As requested for this record."""
         return self._context.take(record)
 
     def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - it is the task that decides
-        """As was asked for the batch."""
+        """As requested for the batch."""
         return self._context.take_batch()
 
     def at_the_end(self) -> Decision:
-        """Half of what the task means to be one transaction must not be seen."""
+        """Aborts: readers must not see half of the task's transaction."""
         return Decision.CONTINUE
 
 
@@ -86,11 +87,11 @@ _TIMESTAMPS: Final = range((2**63 - 1) // 1000 + 1)  # Spark has microseconds in
 
 
 def checked_position(record: Any, label: str) -> SourcePosition:
-    """How far the source is read with what a task's ``poll`` returned as a record.
+    """The source position of a record that ``poll`` returned, after checking the record.
 
     Raises:
-        ConnectException: it is no record.
-        DataException: it is one that no writer could write, or no reader read.
+        ConnectException: it is not a SourceRecord.
+        DataException: no writer could write it, or no reader could read it.
     """
     if not isinstance(record, SourceRecord):
         raise ConnectException(
@@ -142,7 +143,7 @@ def _shown(topic: Any) -> str:
 
 
 class SourceTransactions:
-    """One transaction after the other through one writer; begun with its first record, not before."""
+    """Consecutive transactions of one writer; each begins with its first record."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class SourceTransactions:
         measures: SourceTaskMeasures,
         known: KnownPositions,
     ) -> None:
-        # Eleven attributes: the last four are the open transaction, and the last key that was made.
+        # Eleven attributes: the last four are the open transaction, and the latest partition key.
         self._task = task
         self._writer = writer
         self._label = label
@@ -168,12 +169,12 @@ class SourceTransactions:
         self._last: tuple[SourcePartition, SourcePartition, str] | None = None
 
     def init(self) -> None:
-        """Fence whoever had the writer's transactional id before."""
+        """Fence earlier writers with the same transactional id."""
         with self._measures.phase(Phase.FENCE):
             self._persist("fencing its predecessors", self._writer.init)
 
     def send(self, record: SourceRecord) -> None:
-        """Write a record, and remember how far the source is read with it.
+        """Write a record, and remember its source position.
 
         Raises:
             ConnectException: no record, or one that cannot be written.
@@ -185,7 +186,7 @@ class SourceTransactions:
         self._positions[self._key(record.source_partition, position)] = position
 
     def end(self, decision: Decision) -> None:
-        """End the open transaction, or let it go on."""
+        """End the open transaction, or keep it open."""
         match decision:
             case Decision.COMMIT:
                 self.commit()
@@ -195,7 +196,7 @@ class SourceTransactions:
                 pass
 
     def commit(self) -> None:
-        """Commit what is open, if anything is; then report each record to the task, and the whole."""
+        """Commit the open transaction, if any; then call the task's ``commit_record`` and ``commit``."""
         if not self._is_open:
             return
         positions = self._positions
@@ -207,7 +208,7 @@ class SourceTransactions:
         self._report(sent, written)
 
     def abort(self) -> None:
-        """Abort what is open as the task asked for: its records are never seen, and never read again."""
+        """Abort the open transaction at the task's request: its records are never seen or read again."""
         if not self._is_open:
             log.warning("%s: the task asked to abort a transaction without records; ignored", self._label)
             return
@@ -223,16 +224,16 @@ class SourceTransactions:
         self._report(sent, [None] * len(sent))
 
     def give_up(self) -> None:
-        """Abort what is open, if it can be: the next task reads it again."""
+        """Abort the open transaction, if possible: the next task reads its records again."""
         if not self._is_open:
             return
         self._close()
         try:
             self._writer.abort()
         except FencedException:
-            pass  # it is not ours any more, and its owner has aborted it
+            pass  # a newer writer owns it and has aborted it
         except Exception as error:  # noqa: BLE001 - the rest must be closed, whatever the writer raises
-            # What readers see does not change: whoever has the id next aborts it before it writes.
+            # Readers see no difference: the next writer with this id aborts it first.
             log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
 
     def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
@@ -252,7 +253,7 @@ class SourceTransactions:
         return sent
 
     def _key(self, given: SourcePartition, position: SourcePosition) -> str:
-        """Of the position's partition; nearly always it is that of the record before."""
+        """The partition's key, cached since it is nearly always that of the record before."""
         if self._last is not None and self._last[0] is given and self._last[1] == position.partition:
             return self._last[2]
         key = as_json(position.partition)

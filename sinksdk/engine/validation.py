@@ -1,4 +1,4 @@
-"""Which of what the author's code hands over may be written: offsets and tokens."""
+"""Validation of offsets and tokens that the author's code returns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def committable(
     prepared: Mapping[TopicPartition, Collection[str]],
     label: str,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Keep what is sound, ignore the rest with a warning that says what is wrong with it.
+    """Keep the valid offsets, ignore the others with a warning that says why.
 
     Args:
-        offered: what it was given: the most that may be committed, per partition of this commit.
-        floor: what is committed already (or where the range starts): the least.
-        prepared: ids of tokens noted and not committed.
+        offered: the largest offset that may be committed, per partition of this commit.
+        floor: the committed offset (or the start of the range): the smallest that may be committed.
+        prepared: ids of tokens prepared and not committed.
     """
     if not isinstance(returned, Mapping):
         log.warning(
@@ -41,7 +41,7 @@ def committable(
     for partition, offset in returned.items():
         flaw = flaw_of(partition, offset, offered, floor, prepared)
         if flaw is None:
-            # Numpy's integers and plain tuples are as good as Python's own, but the store knows only these.
+            # Numpy's integers and plain tuples are accepted, but the store needs Python's.
             sound[TopicPartition(*partition)] = OffsetAndMetadata(
                 operator.index(offset.offset), offset.metadata, offset.tokens
             )
@@ -64,7 +64,7 @@ def flaw_of(
     floor: Mapping[TopicPartition, int],
     prepared: Mapping[TopicPartition, Collection[str]],
 ) -> str | None:
-    """What is wrong with one answer of ``pre_commit``, if anything. Arguments as for :func:`committable`."""
+    """The flaw of one offset from ``pre_commit``, or None. Arguments as for :func:`committable`."""
     if partition not in offered:
         return "which is not part of this commit"
     nonsense = _nonsense(offset)
@@ -81,7 +81,7 @@ def flaw_of(
 
 
 def _nonsense(offset: Any) -> str | None:
-    """What is wrong with the types of an offset; the author's code is not bound to be type-checked."""
+    """The flaw in the types of an offset, or None: the author's code may not be type-checked."""
     if not isinstance(offset, OffsetAndMetadata):
         return f"which is of type {type(offset).__name__}, not an OffsetAndMetadata"
     number: Any = offset.offset
@@ -95,10 +95,10 @@ def _nonsense(offset: Any) -> str | None:
 
 
 def token_flaw(given: Any) -> str | None:
-    """What is wrong with what should be a list of tokens (or their ids), if anything.
+    """The flaw of a value that should be a list of tokens (or their ids), or None.
 
-    The store keeps tokens as JSON. Found here it is the mistake of one partition; found in the write
-    it would be the end of the whole attempt.
+    The store keeps tokens as JSON. A flaw found here fails one partition; found in the write, it would fail
+    the whole attempt.
     """
     if isinstance(given, str) or not isinstance(given, Collection):
         return f"{given!r} is no list of tokens"

@@ -1,4 +1,4 @@
-"""The loop of one task: reads its ranges, commits what is due, closes when asked to."""
+"""The loop of one sink task: reads its ranges, commits when due, closes on request."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.support.retry import Retry
 
-_LONGEST_WAIT = 0.2  # seconds between two looks whether to close
+_LONGEST_WAIT = 0.2  # seconds between two checks for a close request
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedRange:
-    """What a task reads of one partition.
+    """A task's range of one partition.
 
     Args:
-        due: its end is closing: nothing may be kept back.
-        records: most records to take of it, if there is such a limit.
-        retry: what earlier generations have left to this one to try again, on the task's clock.
+        due: the commit at its end is a closing one: the task flushes partial batches.
+        records: maximum number of records, if there is a limit.
+        retry: left by earlier generations, on the task's clock.
     """
 
     partition: TopicPartition
@@ -36,11 +36,11 @@ class AssignedRange:
 
 @dataclass(frozen=True, slots=True)
 class ClosingRequest:
-    """The generation is to close; ``reason`` is what the task sees.
+    """A request to close the generation; ``reason`` is shown to the task.
 
     Args:
         timeout: seconds the task has for it.
-        asked: when it was asked for, on the task's clock, if that is known.
+        asked: time of the request, on the task's clock, if known.
     """
 
     reason: ClosingReason
@@ -50,10 +50,11 @@ class ClosingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A range cannot be read any further, as far as this generation goes; the others can.
+    """This generation cannot read the rest of one range; it can read the others.
 
     Args:
-        error: why. ``OffsetOutOfRangeException``: its records are gone; ``RetriableException``: it may pass.
+        error: why. ``OffsetOutOfRangeException``: its records no longer exist; ``RetriableException``: a
+            retry may succeed.
     """
 
     partition: TopicPartition
@@ -64,10 +65,10 @@ class SinkTaskRun:
     """One task from ``start`` to ``stop``.
 
     Args:
-        batches: rows of one range after the other, in any order; None whenever nothing came for a while;
-            and of a range that cannot be read to its end, why.
-        closing: asked between two calls of ``put`` whether to close.
-        clock: lets time pass while a batch awaits redelivery.
+        batches: rows of one range after the other, ranges in any order; None when no record arrived for a
+            while; ``Unread`` for a range that cannot be read to its end.
+        closing: returns a close request, if any; called between two calls of ``put``.
+        clock: sleeps while a batch waits for redelivery.
         on_progress: called between two calls of ``put``.
     """
 
@@ -94,10 +95,10 @@ class SinkTaskRun:
         """Run it.
 
         Returns:
-            What became of each partition; empty when closing was asked before anything was opened.
+            The outcome of each partition; empty if the task had to close before it opened any.
 
         Raises:
-            FencedException: somebody newer owns the task; its partitions were closed, nothing committed.
+            FencedException: a newer attempt owns the task; its partitions were closed without a commit.
             Exception: the commit log or the input failed; likewise.
         """
         if self._closing() is not None:
@@ -124,7 +125,7 @@ class SinkTaskRun:
                 self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
             self._worker.flush()
         except BaseException:
-            self._worker.lose()  # not ours any more, or we cannot know: a successor decides what stands
+            self._worker.lose()  # fenced, or in doubt: the successor decides which writes hold
             raise
 
     def _read(self) -> ClosingRequest | None:

@@ -1,4 +1,4 @@
-"""What the engine needs of where a source writes, and KIP-618's decision on whom to fence there first."""
+"""Interfaces of the engine to a source's target, and KIP-618's decision which tasks to fence first."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 
 
 def transactional_id(group: str, name: TaskName) -> str:
-    """Connect's ``<group>-<connector>-<task>``: the same for a task of every generation, which fences so."""
+    """Connect's ``<group>-<connector>-<task>``: the same in every generation, for fencing."""
     return f"{group}-{name.connector}-{name.task}"
 
 
 class TransactionalWriter(Protocol):
-    """Writes as one transactional id. Not for two threads at a time.
+    """Writes with one transactional id. Not thread-safe.
 
     Every method may raise:
-        RetriableException: nobody knows yet; the same call again is right, and only that.
-        FencedException: somebody newer has this transactional id. Nothing more can be written, ever.
+        RetriableException: the outcome is unknown; make the same call again, and no other.
+        FencedException: a newer writer has this transactional id. Nothing more can be written.
         ConnectException: it failed for good; the open transaction can only be aborted.
     """
 
     def init(self) -> None:
         """Fence all older writers of the id: whatever they have open is aborted, before this returns.
 
-        Nothing outside is touched before it: no connection, no file.
+        The first call that makes a connection or opens a file.
         """
         ...
 
@@ -39,7 +39,7 @@ class TransactionalWriter(Protocol):
         ...
 
     def send(self, record: SourceRecord) -> None:
-        """Write a record in it. It may be on its way for a while; what comes of it, :meth:`commit` tells."""
+        """Write a record in the transaction, asynchronously; :meth:`commit` raises if that fails."""
         ...
 
     def commit(
@@ -49,15 +49,15 @@ class TransactionalWriter(Protocol):
 
         Args:
             positions: how far source partitions were read.
-            forget: source partitions whose position is taken back: as if nothing of them had been read.
+            forget: source partitions whose position is removed, as if they had never been read.
 
         Returns:
-            Where each record sent since :meth:`begin` is now, in that order.
+            Topic, partition and offset of each record sent since :meth:`begin`, in that order.
         """
         ...
 
     def abort(self) -> None:
-        """Take back everything since :meth:`begin`; readers never see any of it."""
+        """Abort everything since :meth:`begin`; readers never see any of it."""
         ...
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class TransactionalWriter(Protocol):
 
 
 class CommittedOffsets(OffsetStorageReader):
-    """Reads source offsets of one connector from where transactions put them."""
+    """Reads the source offsets of one connector that its transactions have committed."""
 
     @abstractmethod
     def positions(self) -> Sequence[SourcePosition]:
@@ -77,23 +77,23 @@ class CommittedOffsets(OffsetStorageReader):
 
 
 class Target(Protocol):
-    """Where the records and offsets of sources go. Travels to executors, and holds no secret.
+    """The target of sources' records and offsets. Pickled to executors; holds no secret.
 
     Both methods may raise:
         ConfigException: the connector's own settings of it cannot be used.
     """
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
-        """What a task writes with. Nothing outside is touched yet."""
+        """A task's writer. It makes no connection yet."""
         ...
 
     def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
-        """What tells how far a connector's tasks have got. Likewise."""
+        """Reads the committed offsets of a connector's tasks. It makes no connection yet."""
         ...
 
 
 class FencingRound(NamedTuple):
-    """What to do before the tasks of a new configuration start.
+    """The fencing before the tasks of a new configuration start.
 
     Args:
         fence: numbers of the tasks whose transactional ids are fenced.
@@ -109,7 +109,7 @@ def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> Fenc
 
     Args:
         is_pending: whether there are task configurations after the latest record (or no record yet):
-            only then tasks that nobody has counted are about to start.
+            only then uncounted tasks are about to start.
         recorded: the latest record's count; None where there is none. The record outlives the
             connector's deletion, so that a connector created again is fenced against its former self.
         tasks: how many tasks are about to start; 0 for a connector that is stopped.
@@ -127,12 +127,12 @@ def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> Fenc
 
 
 def fence(target: Target, config: SourceConnectorConfig, task: int) -> None:
-    """End whoever writes as this task: what it has open is aborted, and nothing of it comes any more.
+    """Fence all writers of this task: their open transaction is aborted, and they can write nothing more.
 
     With the connector's own settings, as the task itself would: its user needs no further rights.
 
     Raises:
-        RetriableException: nobody knows whether it is done.
+        RetriableException: the outcome is unknown.
         ConnectException: it cannot be done.
     """
     writer = target.writer(config, TaskName(config.name, task))

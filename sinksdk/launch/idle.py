@@ -1,4 +1,4 @@
-"""Connectors that do not run: their offsets, where their source ends, their deletion."""
+"""Connectors that do not run: their offsets, their source's end offsets, their deletion."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sinksdk.topics import Subscription
 from sinksdk.topics.base import end_offsets
 
 LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
-"""Asks where a source ends. It may block, and raise ConnectException."""
+"""Queries a source's end offsets. It may block, and raise ConnectException."""
 
 
 def source_target(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
 ) -> OpenedTarget:
-    """A source, and where its records go; its configuration is as written.
+    """Open a source and its target, given its configuration as written.
 
     Raises:
         ConfigException: every problem at once.
@@ -47,7 +47,7 @@ def sink_to_alter(
 
 
 def source_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:
-    """Asks where a connector's source ends; it is opened by the first look."""
+    """The query of a connector's end offsets; its first call opens the source."""
     opened: list[LookAtEnds] = []
 
     def look() -> Mapping[TopicPartition, int]:
@@ -80,7 +80,7 @@ def connector_to_delete(
 def group_to_delete(
     topics: Topics | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
 ) -> OffsetGroup | None:
-    """The group that a connector's commits are mirrored to, if they are, and it is known where.
+    """The consumer group with the copy of a connector's commits, if there is one.
 
     Raises:
         ConfigException: Kafka's client is not installed.

@@ -1,4 +1,4 @@
-"""Launching generations on a Spark that may have to be started first."""
+"""Launchers of generations, on a Spark that is started on demand."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Startable(Protocol):
-    """A Spark that is started when it is needed."""
+    """A Spark that is started on demand."""
 
     def context(self) -> SparkContext | None:
-        """Spark, started if need be; None when the end was asked for meanwhile."""
+        """Spark, started if necessary; None if an end was requested meanwhile."""
         ...
 
     def has_died(self) -> bool:
-        """Whether the Spark that was used runs no more."""
+        """Whether the used Spark has ended."""
         ...
 
 
@@ -59,7 +59,7 @@ class LauncherOnDemand(Generic[Report]):
 
 
 def columns_read(ready: PreparedSink) -> Collection[str]:
-    """What is read of each record: a dead letter is the whole of it, whatever the task uses."""
+    """The columns to read: all of them if records may become dead letters."""
     if ready.config.dead_letter_topic:
         return tuple(RECORD_COLUMNS)
     return ready.connector.columns(ready.config)
@@ -69,7 +69,7 @@ class _NeverStarted:
     """A generation whose tasks never ran: all of it is read again."""
 
     def wait(self, timeout: float) -> bool:
-        """It is over once the driver, too, has seen that it must end: else it would plan another one."""
+        """Ended once the driver, too, must end: otherwise it would plan another one."""
         time.sleep(timeout)
         return True
 

@@ -1,4 +1,4 @@
-"""Waiting for what a process needs before it can begin, and is away."""
+"""Waits at the start of a process for unavailable systems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinksdk.store.reports import Waiting
 
 T = TypeVar("T")
 
-_LOOK: Final = 0.1  # seconds between looks whether the end was asked for
+_LOOK: Final = 0.1  # seconds between checks whether an end was requested
 
 
 def patiently(
@@ -24,20 +24,20 @@ def patiently(
     *,
     tell: Callable[[Waiting | None], None] = lambda _: None,
 ) -> T | None:
-    """Ask again for as long as it fails with what passes by itself.
+    """Call ``ask`` repeatedly while it raises passing errors.
 
     Args:
-        ask: called in a thread of its own, which is left behind at the end: a client that waits for a broker
-            does not notice one.
+        ask: called in a separate thread, which is abandoned at the end: a client that waits for a broker does
+            not notice the end.
         who: waits, for log lines.
-        is_stopping: whether the end was asked for, which ends the waiting at once.
-        tell: called with what is waited for, after each attempt.
+        is_stopping: whether an end was requested, which ends the wait at once.
+        tell: called with the wait, after each failed attempt.
 
     Returns:
-        None when the end was asked for.
+        None if an end was requested.
 
     Raises:
-        Exception: what does not pass.
+        Exception: any other error of ``ask``.
     """
     waits = Waits(who, SystemWallClock())
     while not is_stopping():
@@ -66,7 +66,7 @@ def _beside(ask: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             answer.set_exception(error)
 
     threading.Thread(target=run, name="beginning", daemon=True).start()
@@ -74,7 +74,7 @@ def _beside(ask: Callable[[], T]) -> Future[T]:
 
 
 class WarnedOnce:
-    """Warns of each thing once, however often it is said."""
+    """Logs each warning once."""
 
     def __init__(self, warn: Callable[[Sequence[str]], None]) -> None:
         self._warn = warn

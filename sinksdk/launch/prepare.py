@@ -1,4 +1,4 @@
-"""All that can be found wrong before Spark is started: it takes seconds, and nobody waits for an error."""
+"""All checks before Spark is started, which takes seconds, so that errors show at once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from sinksdk.topics import Source, Subscription
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
 Warn = Callable[[Sequence[str]], None]
-"""Takes what should be looked at and keeps nothing from starting."""
+"""Logs warnings, which do not prevent the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where connectors are to run, not checked yet.
+    """Options for where connectors run, not checked yet.
 
     Args:
-        topics: says where topics are. Raises ConfigException.
+        topics: returns the location of topics. Raises ConfigException.
         store: the store's URL.
     """
 
@@ -56,7 +56,7 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
 
     Raises:
         ConfigException: every problem at once.
-        RetriableException, StoreUnavailable: there is no problem, but something is away.
+        RetriableException, StoreUnavailable: there is no problem, but a system is unavailable.
         ConnectException: the source cannot be read.
     """
     problems, away = list[str](), list[RetriableException]()
@@ -84,10 +84,10 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
 
 
 def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Deployment]:
-    """Check where all connectors of a store are to run.
+    """Check the options for all connectors of a store.
 
     Returns:
-        What opens the store.
+        A function that opens the store.
 
     Raises:
         ConfigException: every problem at once.
@@ -107,7 +107,7 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
 
 
 def _check(place: Place, problems: list[str]) -> tuple[str, SparkSettings | None]:
-    """The store's URL as executors need it, and which Spark; what is wrong joins the problems."""
+    """The store's URL for executors, and the options of Spark; adds to ``problems``."""
     store_url, spark = place.store, None
     with collecting(problems):
         store_url = absolute_store_url(place.store)
@@ -132,8 +132,8 @@ def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:
     try:
         source.partitions(Subscription(config.topics, config.topics_regex))
     except RetriableException:
-        return  # a file is being written just now: the driver looks again
+        return  # a file is being written: the driver checks again
     except MissingSourceTopicException as error:
-        # The driver decides: the topic may have been created a moment ago, or may be waited for.
+        # The driver decides: the topic may be new, or the policy may be to wait for it.
         grace = config.missing_topic_grace_ms / 1000
         warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])

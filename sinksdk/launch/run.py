@@ -41,8 +41,8 @@ def run(
     """Run a connector until it is stopped or has caught up, as ``sinksdk run`` does.
 
     In the main thread the first SIGINT, SIGTERM or SIGHUP closes it: partial batches are flushed and
-    committed, and this returns; the second one does what it does otherwise. What is away when it starts
-    (Kafka, the store) is waited for; the log says so.
+    committed, and this returns; the second one has its usual effect. At the start it waits for an unavailable
+    Kafka or store, and logs that.
 
     Args:
         config: the connector's configuration: Connect's JSON (``{"name": …, "config": {…}}`` or flat) as a
@@ -56,13 +56,13 @@ def run(
             ``spark-defaults.conf``), and ended.
         master: Spark's master URL, for a session that is started; ``local[*]`` by default.
         spark_conf: Spark's own settings, for a session that is started; they win over all others.
-        until_caught_up: end when everything there is now is committed, tails included.
+        until_caught_up: end when all records available now are committed, tails included.
 
     Returns:
         What was committed.
 
     Raises:
-        ConfigException: what is asked for cannot work: ``problems`` lists everything wrong with it at once.
+        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems at once.
         MissingSourceTopicException: a subscribed topic is not there, or no longer.
         FencedException: a newer driver of the same connector has taken over.
         ConnectException: it failed for good; what was committed stays committed.
@@ -108,9 +108,9 @@ def start(
         otherwise is raised by its ``wait`` and ``stop``.
 
     Raises:
-        ConfigException: what is asked for cannot work: ``problems`` lists everything wrong with it at once.
-        RetriableException, StoreUnavailable: Kafka or the store is away just now.
-        ConnectException: the source cannot be read.
+        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems at once.
+        RetriableException, StoreUnavailable: Kafka or the store is unavailable now. ConnectException: the
+        source cannot be read.
     """
     place = _place(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
     return RunningConnector(prepare(config, place, _warn), until_caught_up=until_caught_up)

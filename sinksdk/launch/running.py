@@ -27,7 +27,7 @@ from sinksdk.support.logs import LogSettings
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.1  # seconds between looks whether the driver has begun its work
+_LOOK: Final = 0.1  # seconds between checks whether the driver has begun its work
 
 
 class RunningConnector:
@@ -42,7 +42,7 @@ class RunningConnector:
         python_path: folders that executors import the connector from, besides the installed packages; None:
             as this process does.
         logs: how its tasks log; None: as this process does.
-        is_stopping: whether the end was asked for by other means; then Spark is not started any more.
+        is_stopping: whether an end was requested by other means; then Spark is not started any more.
         tell: called with a line for the operator.
     """
 
@@ -80,7 +80,7 @@ class RunningConnector:
         return self._name
 
     def status(self) -> ConnectorInfo:
-        """How it is doing: ``state``, ``tasks``, ``partitions``, ``lag``, ``trace`` …, as its store says.
+        """Its status: ``state``, ``tasks``, ``partitions``, ``lag``, ``trace`` …, as its store says.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -92,24 +92,24 @@ class RunningConnector:
         return self._tally.summary()
 
     def rebalance(self) -> None:
-        """End the running generation early: everything is flushed, committed and assigned anew."""
+        """End the running generation early: everything is flushed, committed and reassigned."""
         self._signal.ask(ClosingReason.REBALANCE, final=False)
 
     def flush(self) -> None:
-        """Have everything that is there now committed, tails included. Does not wait for it.
+        """Request a commit of all records available now, tails included. Does not wait for it.
 
         Raises:
             StoreUnavailable: the store does not answer.
             Exception: what has ended the connector.
         """
-        # Before that nobody listens; nothing was read either.
+        # Before that the driver reads no requests; nothing was read either.
         while not self._tally.begun.wait(_LOOK):
             if self._runner.await_termination(0):
                 return
         self._life.flush()
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """Ask for the end: what was read is flushed and committed first. Does not wait for it."""
+        """Request the end: read records are flushed and committed first. Does not wait for it."""
         self._runner.close(reason)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -152,11 +152,11 @@ class RunningConnector:
             self.stop()
             return
         if self._signal.is_final:
-            return  # it was asked to end before: whoever does not wait for that any more has his reasons
+            return  # it was closed before: the caller chose not to wait any longer
         try:
             self.stop()
         except Exception:
-            # The block's own exception is raised; this one had better not hide it.
+            # The block's own exception is raised; this one must not hide it.
             log.exception("connector %s: failed, too", self._name)
 
 

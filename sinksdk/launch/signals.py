@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP ask for the end of what runs."""
+"""SIGINT, SIGTERM and SIGHUP close running connectors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final, Protocol, Self
 from sinksdk.context import ClosingReason
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOK: Final = 0.1  # seconds between looks whether a signal came
+_LOOK: Final = 0.1  # seconds between checks for a signal
 
 
 class ClosingSignals:
-    """Remembers the first signal; the second one does what it does without this.
+    """Remembers the first signal; the second one has its usual effect.
 
-    The handler itself does next to nothing, for it may interrupt any line of the main thread, also one that
-    holds a lock; whoever waits asks :attr:`received`. In other threads than the main one, which may not set
-    handlers, it does nothing.
+    The handler only sets a flag, since it may interrupt the main thread anywhere, also while that holds a
+    lock; waiting code polls :attr:`received`. Outside the main thread, where Python allows no handlers, it
+    does nothing.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class ClosingSignals:
 
 
 class Closeable(Protocol):
-    """What runs until it is closed."""
+    """Runs until it is closed."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for its end, at most so many seconds. Raises what has ended it."""
+        """Wait for its end, at most ``timeout`` seconds. Raises the error that ended it."""
         ...
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
@@ -66,7 +66,7 @@ def close_on_signal(
     signals: ClosingSignals,
     tell: Callable[[signal.Signals], None] = lambda _: None,
 ) -> None:
-    """Wait for the end of what runs; the first signal asks for it.
+    """Wait for the end of ``running``; the first signal requests it.
 
     Args:
         running: runs in another thread: calls into Spark block, and a signal must be answered promptly

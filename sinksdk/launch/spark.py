@@ -27,20 +27,20 @@ log = logging.getLogger(__name__)
 _CHANGING: Final = threading.Lock()
 """Held while Spark is started or ended: a process has one."""
 _STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
-"""The Spark that was started here, if it runs, and who uses it."""
+"""The Spark started by this process, if it runs, with its users."""
 
 
 class SparkOnDemand:
     """Launches generations on a Spark that is started for the first of them, unless there is one to be used.
 
-    By then the connector has been started: what it finds wrong (no bucket, no access) is said within
-    a second. A context manager: what was started here ends with it, once nobody else here uses it.
+    By then the connector's ``start`` has run, so that its errors (no bucket, no access) show within a second.
+    A context manager: it stops a Spark that it started, once nothing else here uses it.
 
     Args:
         name: of Spark's application, if it is started here.
         python_path: folders executors import the connector from, besides the installed packages.
         logs: how executors log.
-        is_stopping: whether the end was asked for meanwhile; then nothing is launched any more.
+        is_stopping: whether an end was requested; then nothing is launched any more.
         tell: called with a line for the operator.
     """
 
@@ -91,16 +91,16 @@ class SparkOnDemand:
         return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec).launch(plan))
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
-        """What the tasks of all its generations must know."""
+        """The part of the tasks' specification that all its generations share."""
         url, store_id = self._deployment.store_url, identify(self._deployment.store)
         return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
 
     def context(self) -> SparkContext | None:
-        """Spark, started if need be; None when the end was asked for meanwhile.
+        """Spark, started if necessary; None if an end was requested meanwhile.
 
         Raises:
             ConfigException: it cannot be started.
-            ConnectException: somebody else's has ended.
+            ConnectException: the user's Spark has ended.
         """
         if self._is_stopping():
             return None
@@ -117,7 +117,7 @@ class SparkOnDemand:
         return None if self._is_stopping() else self._spark
 
     def places(self) -> Places | None:
-        """Who holds places now; None while no Spark runs."""
+        """The task slots in use; None while no Spark runs."""
         spark = self._spark
         if spark is None:
             return None
@@ -128,7 +128,7 @@ class SparkOnDemand:
             return None
 
     def has_died(self) -> bool:
-        """Whether the Spark that was used runs no more."""
+        """Whether the used Spark has ended."""
         with _CHANGING:
             return self._spark is None or not self._is_alive(self._spark)
 

@@ -1,4 +1,4 @@
-"""Which Spark connectors run on: one of the user's own, or one that is started as Spark is configured."""
+"""The Spark of connectors: the user's session, or one that sinksdk starts by Spark's configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
-    """Collect what is wrong instead of raising it; likewise what is only away, if there is a list for it."""
+    """Collect problems instead of raising them; with ``away`` also RetriableExceptions."""
     try:
         yield
     except ConfigException as error:
@@ -32,13 +32,13 @@ def collecting(problems: list[str], away: list[RetriableException] | None = None
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Which Spark connectors run on.
+    """Checked options of the Spark that connectors run on.
 
     Args:
         conf: Spark's own settings, for one that is started; they win over all others.
-        context: somebody else's, which is used and left as it is.
-        joins: whether one is used and left that is active in this process when one is needed.
-            Otherwise one is started then.
+        context: the user's, which is not changed or stopped.
+        joins: use a Spark that is active in this process when one is needed, and do not stop it. Otherwise
+            start one then.
     """
 
     master: str
@@ -49,12 +49,12 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """What was said of Spark, not checked yet.
+    """Options for Spark, not checked yet.
 
     Args:
         master: Spark's master URL; None: what Spark's own configuration says, else ``local[*]``.
         conf: Spark's own settings, by key, or each ``KEY=VALUE``.
-        session: somebody's ``SparkSession`` or ``SparkContext``.
+        session: the user's ``SparkSession`` or ``SparkContext``.
         joins: whether one that is active in this process is used, if there is one.
         is_shared: whether many connectors share it. Then a local master runs more tasks at the same time than
             it has cores, unless Spark's own configuration names it.
@@ -69,7 +69,7 @@ class SparkOptions:
     places: int | None = None
 
     def settings(self, *, store_is_local_file: bool) -> SparkSettings:
-        """What they mean now.
+        """Check the options.
 
         Args:
             store_is_local_file: tasks on other hosts would not see it.
@@ -114,7 +114,7 @@ class SparkOptions:
 
 
 def _differences(spark: SparkContext, master: str | None, conf: Mapping[str, str]) -> list[str]:
-    """What a Spark that runs already does otherwise than it is asked for."""
+    """Differences between a running Spark and the options."""
     runs = f"Spark runs in this process already (application {spark.appName!r})"
     problems = []
     if master is not None and not is_same_master(master, spark.master or ""):

@@ -19,8 +19,8 @@ from sinksdk.store.records import GenerationPlan
 class Summary:
     """What a connector has committed since it was started.
 
-    Counts come from tasks that have reported at the end of their generation: what a task that was killed has
-    committed is committed, but not counted here.
+    Counts come from tasks' reports at the end of their generation: commits of a killed task are durable, but
+    not counted here.
 
     Args:
         records: records committed; of a source, written.
@@ -44,10 +44,10 @@ class Watcher(Listener, SourceListener, Protocol):
 
 
 class ErrorCounter:
-    """A listener that counts what is committed, and passes everything on.
+    """A listener that counts commits, and passes all calls on.
 
     Args:
-        listener: who else listens.
+        listener: gets all calls.
     """
 
     def __init__(self, listener: Watcher | None = None) -> None:
@@ -58,7 +58,7 @@ class ErrorCounter:
         self._written = 0
         self._transactions: int | None = None
         self.begun = Event()
-        """Set once the driver does its work: what an operator orders from then on is heard."""
+        """Set once the driver runs: from then on it reads the operator's requests."""
 
     def summary(self) -> Summary:
         """What was committed by the generations that have ended."""

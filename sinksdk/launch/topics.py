@@ -1,4 +1,4 @@
-"""Where topics are, which sinks read and sources write: a Kafka cluster or a topic directory."""
+"""The location of topics that sinks read and sources write: a Kafka cluster or a topic directory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KafkaTopics:
         properties: of its clients, as Kafka's own tools take them (``security.protocol``,
             ``sasl.jaas.config`` …): a properties file, or a mapping. References (``${env:NAME}``,
             ``${file:/path:key}``) are resolved by each process that makes a client, executors included.
-            A secret that a mapping spells out travels to the executors: refer to it instead.
+            A secret in a mapping is sent to the executors: use a reference instead.
 
     Raises:
         ConfigException: an address is no ``host:port``.
@@ -64,7 +64,7 @@ class TopicDirectory:
     path: str | os.PathLike[str]
 
     def __post_init__(self) -> None:
-        # Another working directory does not change what it means.
+        # Absolute, since executors may have another working directory.
         object.__setattr__(self, "path", str(local_root(self.path)))
 
 
@@ -94,7 +94,7 @@ def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
 
 
 def address_problems(servers: str, what: str) -> Iterator[str]:
-    """Addresses that are none, in ``what``: librdkafka makes one up of them, and tries that for ever."""
+    """Problems of malformed addresses in ``what``: librdkafka would retry a guessed address without limit."""
     addresses = [address.strip() for address in servers.split(",") if address.strip()]
     if not addresses:
         yield f"{what} names no broker: HOST:PORT, several separated by commas"
@@ -106,10 +106,10 @@ def address_problems(servers: str, what: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source that answers.
+    """A source that responds.
 
     Args:
-        group: the connector's consumer group; None where the source has none.
+        group: the connector's consumer group; None if the source has no groups.
         client: how executors reach the Kafka cluster, if it is one.
     """
 
@@ -119,10 +119,10 @@ class OpenedSource:
 
 
 def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource | None:
-    """Open what a sink reads; None for Kafka as long as there is no configuration.
+    """Open a sink's source; None for Kafka without a configuration.
 
     Raises:
-        ConfigException: it is not there, or it lets this client not in.
+        ConfigException: it does not exist, or refuses this client.
         RetriableException: it does not answer.
     """
     if isinstance(topics, KafkaTopics):
@@ -138,14 +138,14 @@ def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource 
 
 
 def sink_source(topics: Topics, config: ConnectorConfig) -> Source:
-    """Where a sink's records come from. Raises as :func:`open_source`."""
+    """A sink's source. Raises as :func:`open_source`."""
     opened = open_source(topics, config)
     assert opened is not None  # noqa: S101 - there is a configuration
     return opened.source
 
 
 def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
-    """Open where a source's records go: what sinks that are run so read from.
+    """Open a source's target, from which sinks with the same option read.
 
     Raises:
         ConfigException: it is not there, or it refuses.
@@ -165,7 +165,7 @@ def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
 
 
 def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
-    """The consumer group of a connector in its cluster; nothing is asked yet.
+    """The consumer group of a connector in its cluster; makes no request yet.
 
     Raises:
         ConfigException: Kafka's client is not installed.
@@ -174,10 +174,10 @@ def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
 
 
 def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | None:
-    """Find or make the topic of a connector's dead letters, in the cluster that its records come from.
+    """Find or create a connector's dead letter topic, in the cluster of its records.
 
     Returns:
-        How its tasks reach the cluster; None where no dead letters are asked for.
+        The cluster's client for its tasks; None if no dead letters are configured.
 
     Raises:
         ConfigException: there is no cluster, or the topic cannot be made.

@@ -1,4 +1,4 @@
-"""Kafka Connect's metrics, under its names; and those of them that are left out, with the reason.
+"""Kafka Connect's metrics, under its names; and those that sinksdk does not have, with the reason.
 
 Connect's averages, maxima and percentages are of a sliding window. Here a generation is the window: they
 are of the newest one that the task took part in. Counters are of all generations together.
@@ -42,7 +42,7 @@ Value = Callable[[TaskView], float | None]
 def _of(
     group: str, samples: Callable[[Value], Samples], otherwise: Kind = "gauge"
 ) -> Callable[[str, str, str, Value], Metric]:
-    """Makes metrics of a group from attribute, unit, description and value; the name tells a counter."""
+    """Makes metrics of a group from attribute, unit, description and value; counters by their name."""
 
     def metric(attribute: str, unit: str, description: str, value: Value) -> Metric:
         kind: Kind = "counter" if attribute.endswith("-total") else otherwise
@@ -62,7 +62,7 @@ def _times(
     longest: str,
     timing: Callable[[TaskMeasures], Timing],
 ) -> tuple[Metric, Metric]:
-    """Average and maximum of what took time, each with its description."""
+    """Average and maximum of a duration, each with its description."""
 
     def milliseconds(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1000
@@ -88,7 +88,7 @@ def _attempts(view: TaskView) -> int:
 
 
 def _behind(view: TaskView) -> float:
-    """The most offsets that a partition was read beyond its commit."""
+    """Largest difference of a partition's position and its commit, in offsets."""
     read = [(p.position, p.committed or 0) for p in view.partitions if p.position is not None]
     return max((max(position - committed, 0) for position, committed in read), default=0)
 
@@ -115,7 +115,7 @@ CONNECT_METRICS: Final = (
         "connector-count",
         "gauge",
         "connectors",
-        "Connectors of the store, whoever runs them.",
+        "Connectors of the store, in all processes.",
         (),
         lambda scrape: [Sample((), len(scrape.connectors) + len(scrape.unreadable))],
     ),
@@ -136,10 +136,10 @@ CONNECT_METRICS: Final = (
     _task_count("connector-failed-task-count", "Those that are FAILED.", _tasks_in("FAILED")),
     _task_count(
         "connector-restarting-task-count",
-        "Those of which something has failed and waits to be opened again.",
+        "Those with a failed part that waits for its restart.",
         _tasks_in("RESTARTING"),
     ),
-    _task_count("connector-unassigned-task-count", "Those that nobody runs.", _tasks_in("UNASSIGNED")),
+    _task_count("connector-unassigned-task-count", "Those that no process runs.", _tasks_in("UNASSIGNED")),
     Metric(
         CONNECTORS,
         "status",
@@ -181,22 +181,22 @@ CONNECT_METRICS: Final = (
     _common(
         "batch-size-avg",
         "records",
-        "Records that a call of `put` was given, on average; of a source, those that a `poll` returned which "
+        "Average number of records of a `put` call; of a source, those that a `poll` returned which "
         "returned any.",
         _mean_batch,
     ),
     _common(
         "batch-size-max",
         "records",
-        "Most records that a call of `put` was given, or a `poll` has returned.",
+        "Maximum number of records of a `put` call, or that a `poll` has returned.",
         lambda v: v.last.largest_batch,
     ),
     *_times(
         _common,
         "offset-commit",
-        "What a commit took on average, from `pre_commit` until the store had it; of a source, what "
-        "committing a transaction took.",
-        "What the longest commit took.",
+        "Average duration of a commit, from `pre_commit` until the store had it; of a source, of a "
+        "transaction's commit.",
+        "Duration of the longest commit.",
         lambda last: last.commits,
     ),
     _common(
@@ -220,8 +220,8 @@ CONNECT_METRICS: Final = (
     *_times(
         _sink,
         "put-batch",
-        "What a call of `put` that returned took on average.",
-        "What the longest call of `put` took.",
+        "Average duration of the calls of `put` that returned.",
+        "Duration of the longest of them.",
         lambda last: last.puts,
     ),
     _sink(
@@ -239,7 +239,7 @@ CONNECT_METRICS: Final = (
     _sink(
         "sink-record-send-total",
         "records",
-        "Records that `put` took: what was read, without what could not be converted.",
+        "Records that `put` accepted: those read, without those that could not be converted.",
         lambda v: v.total.records_sent,
     ),
     _sink(
@@ -257,20 +257,20 @@ CONNECT_METRICS: Final = (
     _sink(
         "sink-record-active-count-avg",
         "records",
-        "What it was on average, looked at whenever a batch had come.",
+        "Its average, sampled whenever a batch arrived.",
         lambda v: v.last.active.mean,
     ),
     _sink(
         "sink-record-lag-max",
         "offsets",
-        "The most that a partition was read beyond its commit. Documented by Connect, and not implemented "
-        "there. What waits in the topic is `sinksdk_partition_lag`.",
+        "Largest difference of a partition's position and its commit, in offsets. Connect documents it and "
+        "does not implement it. The lag in the topic is `sinksdk_partition_lag`.",
         _behind,
     ),
     _sink(
         "offset-commit-seq-no",
         "commits",
-        "Number of the last commit that was attempted.",
+        "Number of the last attempted commit.",
         lambda v: v.total.commits.count + v.total.commit_failures,
     ),
     _sink(
@@ -288,7 +288,7 @@ CONNECT_METRICS: Final = (
     _source(
         "source-record-write-total",
         "records",
-        "Records in transactions that are committed: each once, as its topic has it.",
+        "Records in committed transactions: each once, as in its topic.",
         lambda v: v.total.source.transactions.total,
     ),
     _source(
@@ -300,8 +300,8 @@ CONNECT_METRICS: Final = (
     *_times(
         _source,
         "poll-batch",
-        "What a call of `poll` that returned records took on average.",
-        "What the longest of them took.",
+        "Average duration of the calls of `poll` that returned records.",
+        "Duration of the longest of them.",
         lambda last: last.source.polls,
     ),
     _source(
@@ -319,13 +319,13 @@ CONNECT_METRICS: Final = (
     _source(
         "source-record-active-count-avg",
         "records",
-        "What it was on average, looked at whenever `poll` had returned records.",
+        "Its average, sampled whenever `poll` returned records.",
         lambda v: v.last.active.mean,
     ),
     _source(
         "transaction-size-avg",
         "records",
-        "Records of a committed transaction, on average; no value before the first, here and below.",
+        "Average number of records of a committed transaction; no value before the first, here and below.",
         lambda v: v.last.source.transactions.mean,
     ),
     _source(
@@ -351,7 +351,7 @@ CONNECT_METRICS: Final = (
         "total-record-errors",
         "failures",
         "Partitions that ended by a failure: of a record, a batch, a commit or `publish`; of a source, how "
-        "often the task did. They come back in another generation.",
+        "often the task did. A later generation opens them again.",
         lambda v: v.total.errors.record_errors,
     ),
     _error(
@@ -363,7 +363,7 @@ CONNECT_METRICS: Final = (
     _error(
         "total-retries",
         "retries",
-        "Attempts made again: at a batch, or at `publish`; of a source, at `poll`, or at writing.",
+        "Retries: of a batch, or of `publish`; of a source, of `poll`, or of writing.",
         lambda v: v.total.errors.retries,
     ),
     _error(
@@ -387,17 +387,17 @@ CONNECT_METRICS: Final = (
     _of(ERRORS, of_task)(
         "last-error-timestamp",
         "ms since the epoch",
-        "When a record or an attempt failed last; 0 if none ever has.",
+        "Time of the last failure of a record or an attempt; 0 if there was none.",
         lambda v: (v.total.errors.last or 0.0) * 1000,
     ),
 )
 """In the order of the page that documents them."""
 
 _STARTS = "Starts are counted by no record of the store; a connector that cannot start has `status` failed."
-_GROUP = "There is no group of workers. `sinksdk_connector_generation` counts what is assigned anew."
-_RATIO = "The average of `status` over time says it; a task that is paused has ended."
-_RATE = "`rate()` of the total says it."
-_LATE = "Commits wait for their answer: none ever comes too late."
+_GROUP = "There is no worker group. `sinksdk_connector_generation` counts reassignments."
+_RATIO = "Use the average of `status` over time; a paused task has ended."
+_RATE = "Use `rate()` of the total."
+_LATE = "A commit waits for its response: it never completes late."
 
 LEFT_OUT: Final = {
     **{
@@ -426,4 +426,4 @@ LEFT_OUT: Final = {
     (SINK, "offset-commit-skip-total"): _LATE,
     (SOURCE, "source-record-poll-rate"): _RATE,
 }
-"""Connect's metrics that there is nothing to say of, and why."""
+"""Connect's metrics that sinksdk does not have, and why."""

@@ -111,7 +111,7 @@ OWN_METRICS: Final = (
     _connector(
         "driven",
         "1",
-        "1 while a driver is heard of that runs the connector, or watches over it.",
+        "1 while a driver of the connector sends heartbeats.",
         lambda info: bool(info.driver),
     ),
     _connector("generation", "generations", "Number of the newest generation.", lambda info: info.generation),
@@ -124,7 +124,7 @@ OWN_METRICS: Final = (
     _connector(
         "unavailable_partitions",
         "partitions",
-        "Partitions without a leader: they are left out until they have one.",
+        "Partitions without a leader: not read until they have one.",
         lambda info: info.unavailable_count,
     ),
     Metric(
@@ -132,8 +132,8 @@ OWN_METRICS: Final = (
         "last_commit_timestamp_seconds",
         "gauge",
         "s",
-        "When a commit of any of its partitions was last seen, in seconds since the epoch; no value before "
-        "the first, and of a source.",
+        "Time of the last commit of any of its partitions, in seconds since the epoch; no value before the "
+        "first, and of a source.",
         CONNECTOR,
         _last_commits,
     ),
@@ -143,28 +143,26 @@ OWN_METRICS: Final = (
         "Next offset to read after the last commit; no value before the first.",
         lambda info: info.committed,
     ),
-    _partition(
-        "end_offset", "offset", "Where the source ended when it was last asked.", lambda info: info.end
-    ),
-    _partition("lag", "offsets", "What is there and not committed: end − committed.", lambda info: info.lag),
+    _partition("end_offset", "offset", "End offset of the source at the last check.", lambda info: info.end),
+    _partition("lag", "offsets", "Offsets not committed yet: end − committed.", lambda info: info.lag),
     _partition(
         "last_commit_timestamp_seconds",
         "s",
-        "When a commit of it was last seen, in seconds since the epoch; no value before the first.",
+        "Time of its last commit, in seconds since the epoch; no value before the first.",
         lambda info: info.committed_at,
     ),
     _partition(
         "failures",
         "failures",
-        "How often in a row the partition has failed; 0 again once it does not.",
+        "How often in a row the partition has failed; 0 again after a success.",
         lambda info: info.failures,
     ),
     _partition(
         "next_attempt_timestamp_seconds",
         "s",
-        "When a partition that only waits to be tried again is opened for it, in seconds since the epoch: "
-        "what it writes to has asked for patience, or is away. It holds no place meanwhile. No value while "
-        "nothing is waited for.",
+        "Time of the next attempt of a partition that waits for a retry, in seconds since the epoch: its "
+        "destination asked for a delay or is unavailable. It occupies no task slot meanwhile. No value while "
+        "nothing waits.",
         lambda info: info.waiting.next_attempt if info.waiting else None,
     ),
     Metric(
@@ -172,8 +170,7 @@ OWN_METRICS: Final = (
         "counted_total",
         "counter",
         "by name",
-        "What the connector counts (`context.count`), by its name for it: the archiver's are `files` and "
-        "`bytes`.",
+        "The connector's own counters (`context.count`), by name: the archiver's are `files` and `bytes`.",
         (*PARTITION, "name"),
         _counted,
     ),
@@ -182,7 +179,7 @@ OWN_METRICS: Final = (
         "poll_seconds",
         "summary",
         "s",
-        "Calls of a source's `poll` that returned records, and what they took.",
+        "Calls of a source's `poll` that returned records, and their duration.",
         TASK,
         _timing(lambda measures: measures.source.polls, is_had_by=lambda view: view.is_source),
     ),
@@ -203,7 +200,7 @@ OWN_METRICS: Final = (
         "put_seconds",
         "summary",
         "s",
-        "Calls of `put` that returned, and what they took.",
+        "Calls of `put` that returned, and their duration.",
         TASK,
         _timing(lambda measures: measures.puts, is_had_by=lambda view: not view.is_source),
     ),
@@ -212,7 +209,7 @@ OWN_METRICS: Final = (
         "offset_commit_seconds",
         "summary",
         "s",
-        "Commits that did not fail, and what they took from `pre_commit` until the store had them; of a "
+        "Commits that did not fail, and their duration from `pre_commit` until the store had them; of a "
         "source, its transactions.",
         TASK,
         _timing(lambda measures: measures.commits),
@@ -220,7 +217,7 @@ OWN_METRICS: Final = (
     _task(
         "commit_writes_total",
         "writes",
-        "Commits that were written to the store.",
+        "Commits written to the store.",
         of_sink_task(lambda view: view.total.commit_writes),
     ),
     _task(
@@ -234,15 +231,15 @@ OWN_METRICS: Final = (
         "phase_seconds_total",
         "counter",
         "s",
-        "What the task's time was spent with, by phase. For the rest it waited: for records, or to try "
-        "a batch again; or, of a source, it sent what it had polled.",
+        "The task's time by phase. For the rest it waited: for records, or to retry a batch; or, of a "
+        "source, it sent what it had polled.",
         (*TASK, "phase"),
         _by_phase(lambda measures: measures.seconds),
     ),
     _task(
         "closings_total",
         "closings",
-        "How often closing was asked for from outside: a rebalance, a pause, a stop. Of sinks only.",
+        "Number of close requests: a rebalance, a pause, a stop. Of sinks only.",
         of_sink_task(lambda view: view.total.closings),
     ),
     Metric(
@@ -250,7 +247,7 @@ OWN_METRICS: Final = (
         "closing_seconds_total",
         "counter",
         "s",
-        "The part of the task's time that these closings took, by phase.",
+        "The part of the task's time that closing took, by phase.",
         (*TASK, "phase"),
         _by_phase(lambda measures: measures.closing_seconds),
     ),
@@ -259,26 +256,26 @@ OWN_METRICS: Final = (
         "places",
         "gauge",
         "tasks",
-        "How many tasks may run at the same time on the Spark of this server, of all connectors together.",
+        "Task slots of this server's Spark, for all connectors together.",
         (),
         _places,
     ),
     _spark(
         "places_held",
         "tasks",
-        "How many of them the connector's tasks hold; no value while it has no generation.",
+        "Task slots that the connector's tasks occupy; no value while it has no generation.",
         lambda held: held.running,
     ),
     _spark(
         "place_held_seconds",
         "s",
-        "For how long the connector's generation has held a place, from the first of its tasks on.",
+        "Seconds for which the connector's generation has occupied a task slot, from its first task on.",
         lambda held: held.longest,
     ),
     _spark(
         "tasks_waiting",
         "tasks",
-        "Tasks of the connector's generation that wait for a place.",
+        "Tasks of the connector's generation that wait for a task slot.",
         lambda held: held.waiting,
     ),
 )

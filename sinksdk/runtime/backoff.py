@@ -1,4 +1,4 @@
-"""Waiting for what is away and comes back by itself: S3, Kafka, the store. Who waits says so."""
+"""Back-off, and waits for unavailable systems: S3, Kafka, the store."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from sinksdk.store.reports import Waiting
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.logs import Outage
 
-_LONGEST = 60.0  # seconds between two attempts at what has not worked and costs nothing while it waits
-_LONGEST_DISCARD = 3600.0  # seconds between two attempts at what takes up storage while it waits
+_LONGEST = 60.0  # seconds between two attempts at an operation that costs nothing while it waits
+_LONGEST_DISCARD = 3600.0  # seconds between two attempts at discarding data, which takes up storage
 _MOST_DOUBLINGS = 30
 
 
 def random_jitter() -> float:
-    """A fifth more or less, as Kafka's clients wait (KIP-580): what failed together returns one by one."""
+    """+-20 %, as Kafka's clients wait (KIP-580), so that retries spread out."""
     return random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
 
 class Backoff:
-    """Waiting times of one connector's partitions, in seconds.
+    """Back-off of one connector's partitions, in seconds.
 
     Args:
-        backoff: before the first new attempt; doubled with each.
-        longest: before any attempt, at most.
-        jitter: what each time is multiplied by.
+        backoff: before the first retry; doubles with each.
+        longest: maximum.
+        jitter: factor of each delay.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Backoff:
         return cls(first, clock, longest=longest, jitter=jitter)
 
     def reset(self, partition: TopicPartition) -> None:
-        """It did well: it may be opened at any time."""
+        """It made progress: it may be opened at any time."""
         self._open_at.pop(partition, None)
 
     def reset_all(self) -> None:
@@ -67,20 +67,20 @@ class Backoff:
         self._discards.clear()
 
     def waits(self, partition: TopicPartition, seconds: float) -> None:
-        """It is tried again after so many seconds."""
+        """It is retried after this number of seconds."""
         self._open_at[partition] = self._clock.now() + seconds
 
     def failed(self, partition: TopicPartition, failures: int) -> None:
-        """It failed, so many times."""
+        """It failed for the ``failures``-th time."""
         self._open_at[partition] = self._clock.now() + self.delay(failures)
 
     def delay(self, failures: int) -> float:
-        """Seconds until the attempt that follows so many failures."""
+        """Seconds until the next attempt after this number of failures."""
         grown: float = self._backoff * 2 ** min(failures - 1, _MOST_DOUBLINGS)
         return min(grown, self._longest) * self._jitter()
 
     def refused(self, partition: TopicPartition) -> None:
-        """Its task kept something back that it should not have."""
+        """Its task did not commit everything that it should have."""
         self._open_at[partition] = self._clock.now() + _LONGEST
 
     def is_waiting(self, partition: TopicPartition) -> bool:
@@ -97,9 +97,9 @@ class Backoff:
         return [at - now for at in self._open_at.values() if at > now]
 
     def discarded(self, partitions: Iterable[TopicPartition], stale: Iterable[TopicPartition]) -> None:
-        """A generation had these partitions, and those of ``stale`` still have something to discard.
+        """A generation had these partitions, and those in ``stale`` still have tokens to discard.
 
-        It is tried again, but not at once and not ever faster.
+        Discarding is retried with a growing delay.
         """
         left = set(stale)
         for partition in set(partitions):
@@ -115,7 +115,7 @@ class Backoff:
         return self._discards.get(partition, (0, 0.0))[0]
 
     def discard_now(self) -> None:
-        """Discarding may be tried again at once; if it fails again, the next wait is longer all the same."""
+        """Discarding may be retried at once; after another failure the next wait is still longer."""
         self._discards = {partition: (tries, 0.0) for partition, (tries, _) in self._discards.items()}
 
     def may_discard(self, partition: TopicPartition) -> bool:
@@ -127,18 +127,18 @@ class Backoff:
 log = logging.getLogger(__name__)
 
 PASSING: Final = (RetriableException, StoreUnavailable)
-"""What passes by itself: no answer, an answer that asks for patience. Nobody need do anything about it."""
+"""Passing errors: no response, or a response that asks for a delay. They need no operator."""
 
 
 class Waits:
-    """How long to wait for one thing after the other that is away. Times are in seconds.
+    """Delays while required systems are unavailable. Times are in seconds.
 
     Args:
         who: waits, for log lines.
-        first: until the second attempt; doubled with each.
-        longest: between two attempts at most.
-        after: that something must be away for until it is shown: until then there is no delay but the first.
-        jitter: what each delay is multiplied by.
+        first: until the second attempt; doubles with each.
+        longest: maximum between two attempts.
+        after: of unavailability until the wait is shown: until then every delay is ``first``.
+        jitter: factor of each delay.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Waits:
         self._failures = 0
         self._since = 0.0
         self.has_ended = False
-        """Whether the wait is over, or there was none, since this was last set to False."""
+        """Whether the wait has ended, or there was none, since this was last set to False."""
 
     @classmethod
     def of_restarts(
@@ -173,10 +173,10 @@ class Waits:
         """One more attempt has failed.
 
         Args:
-            since: when the first attempt was begun, on the clock; by default now.
+            since: start of the first attempt, on the clock; by default now.
 
         Returns:
-            Seconds until the next one; and what is waited for, unless that is not shown yet.
+            Seconds until the next one; and the wait to show, if any.
         """
         self.has_ended = False
         now = self._clock.now()
@@ -203,7 +203,7 @@ class Waits:
         )
 
     def record(self, error: Exception | None, show: Callable[[Waiting | None], None]) -> float:
-        """The last attempt has failed, or (None) has not; what is waited for is shown.
+        """The last attempt has failed, or (None) succeeded; shows the wait.
 
         Returns:
             Seconds until the next one.
@@ -217,13 +217,13 @@ class Waits:
         return delay
 
     def over(self) -> None:
-        """It is there again."""
+        """The system is available again."""
         self.has_ended = True
         self._outage.worked()
 
 
 def in_words(waiting: Waiting) -> str:
-    """Since when, how often it was tried, when it is tried next, and what is the matter; in one line."""
+    """Start, number of attempts, next attempt and error of a wait, in one line."""
     tries = "once" if waiting.attempts == 1 else f"{waiting.attempts} times"
     since, then = _hour(waiting.since), _hour(waiting.next_attempt)
     return f"since {since}, tried {tries}, next at {then}: {waiting.reason}"

@@ -1,4 +1,4 @@
-"""Drives one sink: builds what its generations need, and runs them until it is asked to stop."""
+"""The driver of one sink: runs its generations until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from sinksdk.runtime.sink_session import SinkSession
 from sinksdk.runtime.source_monitor import SourceMonitor
 from sinksdk.topics import Source
 
-# More than twelve imports: a sink is put together here, and nowhere else.
+# More than twelve imports: only this module assembles a sink's parts.
 
 
 class ConnectorDriver:
     """Runs one connector from its start to its end.
 
     Args:
-        environment: its store, time, threads and chance.
-        source: where records come from.
+        environment: store, clock, threads and jitter.
+        source: of its records.
         connector: its ``start`` and ``stop`` are called here.
         config: its validated configuration.
         raw: the same as it was written.
         launcher: starts generations.
         listener: watches.
-        group: offsets kept outside, to begin from and to show commits in.
+        group: consumer group to begin from, and for the copy of the commits.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ConnectorDriver:
         )
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """End: what runs flushes, commits and closes first. From any thread or signal handler."""
+        """End; the running generation flushes, commits and closes first. From any thread or handler."""
         self._environment.signal.ask(reason)
 
     def rebalance(self) -> None:
@@ -75,13 +75,13 @@ class ConnectorDriver:
         self._environment.signal.ask(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
-        """Run until :meth:`close`, or until everything there is now is committed, tails included.
+        """Run until :meth:`close`, or until all records available now are committed, tails included.
 
         Returns:
-            Why an operator wants the connector stopped; None when he does not.
+            Why the operator stops the connector; None if he does not.
 
         Raises:
-            ConfigException: the connector refuses to start, or where it begins cannot be said.
+            ConfigException: the connector refuses to start, or its first offsets cannot be determined.
             MissingSourceTopicException: a subscribed topic is not there, or no longer; what was read of
                 the others was committed first.
             FencedException: a newer driver has taken over.

@@ -1,4 +1,4 @@
-"""What a driver runs in: its store, time, threads and chance. A simulation hands in its own."""
+"""A driver's environment: store, clock, threads and jitter. A simulation injects its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sinksdk.support.threads import Background, in_a_thread
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """How a driver runs what may block.
+    """A driver's executors for calls that may block.
 
     Args:
-        calls: make what runs the connector's own code.
-        background: runs questions to the source while a generation runs.
-        syncs: make what writes commits to a consumer group.
+        calls: create the executor of the connector's own code.
+        background: runs queries of the source while a generation runs.
+        syncs: create the writer of a consumer group's offsets.
     """
 
     calls: Callable[[], CallExecutor] = ThreadExecutor
@@ -32,16 +32,16 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a driver runs in.
+    """A driver's environment.
 
     Args:
-        jitter: what each back-off is multiplied by.
-        signal: asks the driver to close.
-        waits: how long a process waits for what is away. A driver ends the wait once the connector has
-            started; a process without it does not wait.
-        record: the connector's configuration, if it comes from the store; None: the driver brings it, and it
-            becomes the store's once the driver has claimed a generation.
-        requests: what an operator asks; by default read from the store.
+        jitter: factor of each back-off.
+        signal: close requests to the driver.
+        waits: the process's wait for unavailable systems. A driver ends the wait once the connector has
+            started; without it the process does not wait.
+        record: the connector's configuration, if it comes from the store; None: the driver has it, and stores
+            it once it has claimed a generation.
+        requests: of the operator; by default read from the store.
     """
 
     store: Store
@@ -54,5 +54,5 @@ class Environment:
     requests: PendingRequests | None = None
 
     def requests_for(self, connector: str) -> PendingRequests:
-        """What an operator asks of a connector."""
+        """The operator's requests for a connector."""
         return self.requests or PendingRequests(self.store, connector, self.clock)

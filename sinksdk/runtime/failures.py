@@ -1,4 +1,4 @@
-"""A sink's partitions that failed: which of them wait, and when the connector has failed."""
+"""Failed partitions of a sink: their back-off, and the failure of the connector."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 
-_MOST_MOVES: Final = 5  # how often a task may have a partition go back before it is taken for a loop
+_MOST_MOVES: Final = 5  # how often a task may move a partition back before that counts as a loop
 _MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
 _LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
 
 class PartitionFailures:
-    """One connector's partitions that failed, or kept something back. It starts with no failures.
+    """One connector's partitions that failed, or did not commit everything. Starts without failures.
 
     Args:
-        config: ``restart.max.attempts`` says after how many failures the connector has failed.
+        config: ``restart.max.attempts`` is the number of failures after which the connector has failed.
         status: remembers failures until the next start of the driver.
-        jitter: what the delays are multiplied by while what the tasks need is away.
+        jitter: factor of the delays while a required system is unavailable.
     """
 
-    # More than ten attributes: each kind of failure has a count of its own.
+    # More than ten attributes: each kind of failure has its own count.
     def __init__(
         self,
         config: ConnectorConfig,
@@ -47,7 +47,7 @@ class PartitionFailures:
         jitter: Callable[[], float] = random_jitter,
     ) -> None:
         self.backoff = backoff
-        """When partitions may be opened, and discarding be tried, again."""
+        """Times at which partitions may be opened, and discarding retried."""
         self._config = config
         self._status = status
         self._clock = clock
@@ -62,16 +62,16 @@ class PartitionFailures:
         forget_failures(status)
 
     def reset(self) -> None:
-        """By order of the operator: what failed is opened again, at once and with all its attempts."""
+        """At the operator's request: open failed partitions again, at once and with all attempts."""
         forget_failures(self._status)
         self.backoff.reset_all()
 
     def away(self, error: RetriableException | None) -> float:
-        """What the tasks need is away, or (None) is there; seconds until the next attempt."""
+        """A required system is unavailable, or (None) available; seconds until the next attempt."""
         return self._waits.record(error, self._status.wait_for)
 
     def may_discard_before_the_end(self) -> bool:
-        """Once before a run ends: the next one may be months away, and what is left takes up storage."""
+        """Once before a run ends: the next one may be months away, and stale data takes up storage."""
         if self._has_discarded_at_last:
             return False
         self._has_discarded_at_last = True
@@ -84,12 +84,12 @@ class PartitionFailures:
         outcomes: Sequence[PartitionOutcome],
         overtaken: Collection[TopicPartition] = (),
     ) -> None:
-        """A generation has ended: tails and failures are remembered, and what failed waits.
+        """Record the tails and failures of an ended generation; failed partitions wait.
 
         Args:
             overtaken: partitions of which retention has removed records before they were read. They are
-                opened again where their log begins by then. That is no failure, but each time it happens in a
-                row they wait longer, so that the others are read without them meanwhile.
+                opened again where their log begins by then. That is no failure, but each time in a row they
+                wait longer, so that the others are read meanwhile.
         """
         self._record(plan, outcomes)
         for outcome in outcomes:
@@ -104,7 +104,7 @@ class PartitionFailures:
             lately = self._lately(before)
             if outcome.failure is not None and outcome.failure.retry is None:
                 lately.append(self._clock.time())
-            # One more than it takes to give up tells all there is to tell.
+            # One more than the limit is enough to count.
             kept = lately[-self._config.restart_max_attempts - 1 :]
             status = status.model_copy(update={"failed_at": tuple(kept)})
             self._status.update([status])
@@ -131,9 +131,9 @@ class PartitionFailures:
         self._status.save()
 
     def _await_retry(self, partition: TopicPartition, failure: Failure) -> None:
-        """It may pass: it is tried again when its task has said. None of its attempts is spent.
+        """A retriable failure: retry at the time that its task reported. It uses up no attempt.
 
-        The task has said it by its executor's clock, which may be wrong by hours.
+        That time is of the executor's clock, which may be wrong by hours.
         """
         retry = failure.retry
         assert retry is not None  # noqa: S101 - else it is no wait
@@ -154,7 +154,7 @@ class PartitionFailures:
         )
 
     def _moved(self, outcome: PartitionOutcome, status: PartitionStatus) -> None:
-        """A task had its partition go back. That is no failure, but it must not read the same for ever."""
+        """A task moved its partition back. That is no failure, but must not become an endless loop."""
         now, window = self._clock.time(), self._config.restart_window_ms / 1000 or _MOVES_COUNT_FOR
         moved = [*(at for at in status.moved_at if now - window < at <= now), now]
         self._status.update([status.model_copy(update={"moved_at": tuple(moved[-_MOST_MOVES - 1 :])})])
@@ -183,7 +183,7 @@ class PartitionFailures:
         )
 
     def _lately(self, status: PartitionStatus | None) -> list[float]:
-        """When a partition failed within the window."""
+        """Times of a partition's failures within the window."""
         now, window = self._clock.time(), self._config.restart_window_ms / 1000
         return [at for at in status.failed_at if now - window < at <= now] if status else []
 
@@ -210,16 +210,16 @@ class PartitionFailures:
         )
 
     def given_up(self) -> ConnectException | None:
-        """What to raise when a partition failed too often in a row."""
+        """The error for a partition that failed too often."""
         return None if self._hopeless is None else _given_up(self._config, self._hopeless)
 
     def left_over(self) -> ConnectException | None:
-        """What to raise when all was delivered, the end was closing, and something was kept back."""
+        """The error for a task that did not commit everything at a closing end."""
         return _left_over(self._config, self._refused) if self._refused else None
 
 
 def forget_failures(status: StatusKeeper) -> None:
-    """What failed before has all its attempts again."""
+    """Reset the attempts of failed partitions."""
     forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
     status.update(known.model_copy(update=forgotten) for known in status.partitions())
     status.forget_tasks()
@@ -245,7 +245,7 @@ def count_failures(
 
 
 def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
-    """Whether a task kept something back though all was delivered and the end was closing."""
+    """Whether a task did not commit everything at a closing end, though all was delivered."""
     return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
 
 

@@ -1,10 +1,10 @@
-"""How a driver takes over from one that still runs: it asks first, so that no progress is lost.
+"""Handover between drivers: a new driver first requests a close, so that no progress is lost.
 
-The newest driver wins in any case; that is what fencing is for. But a generation that is fenced in
-its middle loses what it has not committed, and a rolling deploy would do that each time. So the
-newcomer writes into the running generation's plan that it must close, with itself as successor. The
-tasks see it and flush; the older driver answers when they have ended, and ends itself. A driver that
-is dead, or frozen, does not answer; its silence is noticed by its heartbeats, which are watched for change.
+Fencing lets the newest driver win in any case. But a generation that is fenced while it runs loses its
+uncommitted work, and a rolling deploy would do that each time. So the new driver writes a close request, with
+itself as successor, into the running generation's plan. The tasks see it and flush; the older driver answers
+when they have ended, and ends itself. A dead or frozen driver does not answer; the new one notices that its
+heartbeats stop.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _HANDOVER_POLL = 0.25  # seconds
 
 
 class Handover:
-    """Asks whoever drives a connector to close, and waits for it; later it gives way to the next driver.
+    """Requests that the running driver close, and waits for it; later yields to the next driver.
 
     Args:
         driver: this driver's name.
-        wait: waits so many seconds; True when the process was asked to end meanwhile.
+        wait: waits for a number of seconds; True if the process must end meanwhile.
         graceful: seconds the running tasks have for closing.
     """
 
@@ -58,13 +58,13 @@ class Handover:
         self._plan: table.Row[GenerationPlan] | None = None  # as it was read last
 
     def await_turn(self) -> bool:
-        """Return once nothing runs that would lose progress, or nobody answers.
+        """Wait until the running generation has closed, or its driver is dead.
 
         Returns:
-            False when the newcomer was asked to end before it was its turn.
+            False if this driver must end before its turn.
 
         Raises:
-            StoreUnavailable: the store does not answer.
+            StoreUnavailable: no response from the store.
         """
         give_up = self._clock.now() + self._graceful + MARGIN
         while (running := self._running()) is not None and self._clock.now() < give_up:
@@ -81,12 +81,12 @@ class Handover:
         return True
 
     def yield_to(self, successor: str, is_newest: Callable[[], bool], on_wait: Callable[[], None]) -> None:
-        """Let a driver take over that has asked for it. One that does not come has died.
+        """Let the requesting driver take over. If it does not, it has died.
 
         Args:
             successor: its name.
             is_newest: whether this driver's claim is still the newest.
-            on_wait: called again and again meanwhile.
+            on_wait: called repeatedly meanwhile.
 
         Raises:
             FencedException: it has taken over.
@@ -107,7 +107,7 @@ class Handover:
         )
 
     def _withdraw(self) -> None:
-        """Nobody takes over after all: a driver that has not answered yet goes on."""
+        """Withdraw the request: a driver that has not answered yet continues."""
         while (running := self._running()) is not None and running.closing is not None:
             if running.closing.successor != self._driver or running.closing.answered:
                 return
@@ -125,7 +125,7 @@ class Handover:
         return self._plan.value if self._plan else None
 
     def _replace(self, changed: GenerationPlan) -> bool:
-        """Write the plan that was read last; False where somebody has written it meanwhile."""
+        """Replace the plan that was read last; False if it was written meanwhile."""
         assert self._plan is not None, "no plan was read"  # noqa: S101 - a caller's mistake
         key = plan_key(self._connector, changed.generation)
         try:
@@ -135,12 +135,12 @@ class Handover:
         return True
 
     def _ask(self, running: GenerationPlan) -> None:
-        """Write into its plan that it must close for this driver. A reason that is there already stays."""
+        """Write a close request for this driver into the plan. An existing reason stays."""
         closing = running.closing or Closing(
             reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
         )
         asked = closing.model_copy(update={"successor": self._driver})
-        if self._replace(running.model_copy(update={"closing": asked})):  # else look again
+        if self._replace(running.model_copy(update={"closing": asked})):  # otherwise read again
             ask_to_close(self._store, self._connector, running.generation, asked)
 
     def _log_waiting(self, running: GenerationPlan) -> None:

@@ -1,4 +1,4 @@
-"""A connector of which nothing runs: its status is kept, and its operator heard."""
+"""A connector without a running generation: keeps its status, and waits for its operator."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sinksdk.store.reports import Waiting
 log = logging.getLogger(__name__)
 
 EndsOf = Callable[[ConnectorRecord], Callable[[], Ends]]
-"""Makes what asks where a connector's source ends. It may block, and raise ConnectException."""
+"""Creates the query of a connector's end offsets. It may block, and raise ConnectException."""
 
 
 class Idle:
     """Waits for a connector's operator.
 
     Args:
-        environment: with the ``requests`` that the connector's driver gets, too.
-        ends: asks where the connector's source ends meanwhile; None: nobody asks.
+        environment: with the same ``requests`` as the connector's driver.
+        ends: queries the source's end offsets meanwhile; None: no query.
     """
 
     def __init__(self, environment: Environment, connector: str, ends: EndsOf | None) -> None:
@@ -46,7 +46,7 @@ class Idle:
         *,
         at_most: float = math.inf,
     ) -> None:
-        """Show a state until the operator wants something else, the end is asked for, or time is up.
+        """Show a state until the operator requests another one, the process ends, or time is up.
 
         Args:
             at_most: seconds.
@@ -82,10 +82,10 @@ class Idle:
         return EndsWatch(self._ends(record), keeper, self._environment.clock)
 
     def _expect_ours(self, status: StatusKeeper) -> None:
-        """Another driver claims before it writes its status, and that before it changes what is wanted."""
+        """Raise FencedException if another live driver wrote the status: it does so right after its claim."""
         try:
             driver = status.current_driver()
         except (StoreUnavailable, StoreRefused):
-            return  # nothing runs that could do harm meanwhile
+            return  # no generation runs that could do harm meanwhile
         if driver != self.driver and not is_gone(driver):
             raise FencedException(f"connector {self._connector}: driver {driver} has taken over")

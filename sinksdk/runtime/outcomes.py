@@ -1,4 +1,4 @@
-"""What became of a generation's partitions, or of its tasks: as they reported, or as their progress says."""
+"""Outcomes of a generation's partitions or tasks, from their reports or their last progress."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, SourceProgress, TaskProgress
 from sinksdk.support.measures import TaskMeasures
 
-_LEAST = 0.05  # seconds that are worth a word
+_LEAST = 0.05  # seconds; shorter phases are not logged
 
 
 class SinkReport(TaskReport, Protocol):
-    """What one task of a sink reported."""
+    """The report of one sink task."""
 
     @property
     def outcomes(self) -> Sequence[PartitionOutcome]:
-        """What became of its partitions."""
+        """The outcomes of its partitions."""
         ...
 
 
 class SourceReport(TaskReport, Protocol):
-    """What one task of a source reported."""
+    """The report of one source task."""
 
     @property
     def outcome(self) -> SourceTaskOutcome:
@@ -48,20 +48,20 @@ SourceLauncher = Launches[SourceReport]
 
 
 def partition_progress(rows: Rows) -> list[PartitionProgress]:
-    """How far the partitions of a sink's tasks are."""
+    """Progress of the partitions of a sink's tasks."""
     return [partition for row in rows.values() for partition in row.partitions]
 
 
 def source_progress(rows: Rows) -> Mapping[int, SourceProgress]:
-    """How far the tasks of a source are, by number; those that have not begun are missing."""
+    """Progress of a source's tasks, by number; without those that have not begun."""
     return {task: row.source for task, row in rows.items() if row.source is not None}
 
 
 def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[PartitionOutcome]:
-    """What became of every planned partition.
+    """The outcome of every planned partition.
 
-    Those of a task that reported nothing, because it was cancelled or the job failed, failed with that cause;
-    cancelled, and where what it needs is away, without one.
+    Partitions of a task without a report, because the job failed, have failed with that cause; if the job was
+    cancelled, or a required system is unavailable, they have no failure.
     """
     known = {row.topic_partition: row for row in partition_progress(ended.rows)}
     outcomes = [outcome for report in ended.reports for outcome in report.outcomes]
@@ -77,7 +77,7 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
 def _unreported(
     planned: PlannedRange, known: PartitionProgress | None, failure: Failure | None
 ) -> PartitionOutcome:
-    """Of a task that reported nothing; what it had committed and counted is known from its progress."""
+    """For a task without a report; commits and counters are those of its last progress."""
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
     if known is None:
         return outcome
@@ -96,7 +96,7 @@ def source_outcomes(ended: Ended[SourceReport], plan: GenerationPlan) -> list[So
 
 
 def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> SourceTaskOutcome:
-    """Of a task that reported nothing: what is known from its progress, and what became of the job."""
+    """For a task without a report: from its last progress and the end of the job."""
     known = row.source if row is not None and row.source is not None else SourceProgress(state="")
     failure = ended.failure
     if known.failure is not None:
@@ -107,12 +107,12 @@ def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> So
     elif not ended.is_cancelled:
         end = End.ABANDONED
     else:
-        end = End.STOPPED if has_ended else End.CANCELLED  # what it reported was lost with the job
+        end = End.STOPPED if has_ended else End.CANCELLED  # its report was lost with the job
     return SourceTaskOutcome(end, known.records, known.transactions, failure)
 
 
 def next_offsets(plan: GenerationPlan, outcomes: Iterable[PartitionOutcome]) -> dict[TopicPartition, int]:
-    """Where partitions that failed would be read next."""
+    """Next offsets to read of failed partitions."""
     committed = {outcome.partition: outcome.committed for outcome in outcomes if outcome.failure}
     return {
         planned.topic_partition: max(planned.start, committed[planned.topic_partition] or 0)
@@ -127,7 +127,7 @@ def excused(
     gone: Container[str],
     overtaken: Container[TopicPartition] = (),
 ) -> list[PartitionOutcome]:
-    """What became of a generation during which records vanished, without the failures that came of that.
+    """The outcomes of a generation during which records vanished, without the resulting failures.
 
     A topic that vanishes while it is read, or records that retention removes before they are read, fail
     their task, and the whole job with it. That is no failure of their partitions, and none of the others':
@@ -135,7 +135,7 @@ def excused(
 
     Args:
         gone: topics that are missing.
-        overtaken: partitions whose log begins behind what was to be read next.
+        overtaken: partitions whose log begins after the next offset to read.
     """
     return [
         replace(outcome, failure=None)
@@ -147,7 +147,7 @@ def excused(
 
 
 def closing_trail(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
-    """What a generation's closing was spent with, by the phases of its slowest task.
+    """The duration of a generation's closing, by the phases of its slowest task.
 
     Args:
         seconds: from the request to close until the job had ended.

@@ -1,4 +1,4 @@
-"""What waits to be read of each partition: source, commits, and what is remembered, put together."""
+"""The backlog of each partition: from the source, the commits and the remembered state."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SHOWN = 3  # tokens named in a status
 
 
 class PartitionLag:
-    """One connector's partitions as the planner wants to know them.
+    """The planner's view of a connector's partitions.
 
     Args:
-        subscribed: tells the connector all its topics, whenever there is a new one.
-        is_fixed: whether only what was there at the start is read.
+        subscribed: calls the connector with all its topics whenever there is a new one.
+        is_fixed: whether only records available at the start are read.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PartitionLag:
         self._skipped: set[TopicPartition] = set()
 
     def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
-        """What waits, by partition, of what may be read."""
+        """The backlog of each readable partition."""
         self._subscribe({p.topic for p in available})
         if self._is_fixed:
             available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
@@ -67,7 +67,7 @@ class PartitionLag:
         return [self._backlog(claim, partition, offsets) for partition, offsets in sorted(available.items())]
 
     def trailing_gaps(self, ready: Sequence[Backlog]) -> Decision | None:
-        """To commit ranges that hold no record without reading them; None: none is known."""
+        """A decision to commit ranges without records, without reading them; None: none is known."""
         gaps = self._gaps.among(ready)
         return Planner.all_of(gaps, ready) if gaps else None
 
@@ -84,14 +84,14 @@ class PartitionLag:
         return Backlog(partition, offsets, committed, unsettled, status)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Whether a partition is opened though nothing new is there: to publish, or to discard."""
+        """Whether a partition is opened without new records: to publish, or to discard."""
         entry = claim.committed.get(partition)
         if entry and entry.publish:
             return True
         return bool(claim.stale.get(partition)) and self._backoff.may_discard(partition)
 
     def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
-        """What an operator is to know of tokens that tasks could not discard."""
+        """Message for the operator about tokens that tasks could not discard."""
         tokens, tries = list(claim.stale.get(partition, {})), self._backoff.discards(partition)
         if not tokens or not tries:
             return None
@@ -102,7 +102,7 @@ class PartitionLag:
         )
 
     def _subscribe(self, topics: set[str]) -> None:
-        """Let the connector know of topics it has not heard of."""
+        """Call ``subscribed`` if there are new topics."""
         if topics - self._topics:
             self._subscribed(sorted(topics))
             self._topics |= topics
@@ -123,7 +123,7 @@ class PartitionLag:
 
 
 def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
-    """What was there at the start; another driver may have committed beyond it meanwhile."""
+    """The range available at the start; another driver may have committed beyond it meanwhile."""
     return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
 
 
@@ -132,12 +132,12 @@ Answers = Mapping[TopicPartition, tuple[OffsetRange, int]]
 
 
 class TrailingGaps:
-    """Finds partitions whose unread offsets hold no record. Never blocks: it asks in the background.
+    """Finds partitions whose unread offsets hold no record. Never blocks: it queries in the background.
 
     Args:
-        source: is asked only about a partition whose end has not moved since the last look, since one that
-            grows will be read anyway; and not again while a record that was found is unread.
-        background: asks while the driver goes on.
+        source: queried only about partitions whose end has not moved since the last check, since growing ones
+            will be read anyway; and not again while a found record is unread.
+        background: runs the query in another thread.
     """
 
     def __init__(self, source: Source, background: Background = in_a_thread) -> None:
@@ -149,7 +149,7 @@ class TrailingGaps:
         self._asked: Future[Answers] | None = None
 
     def among(self, backlogs: Iterable[Backlog]) -> list[PlannedRange]:
-        """Ranges that are known by now to hold no record, to be committed without being read."""
+        """Ranges known to hold no record, which can be committed without being read."""
         behind = {
             b.partition: OffsetRange(b.start, b.available.end)
             for b in backlogs
@@ -177,7 +177,7 @@ class TrailingGaps:
         return before == end
 
     def _take(self) -> None:
-        """Take in what was answered, if it was."""
+        """Take the query's result, if there is one."""
         if self._asked is None or not self._asked.done():
             return
         answers, self._asked = self._asked.result(), None

@@ -1,12 +1,12 @@
-"""Which offset ranges are worth a generation now. Pure: everything it knows is handed in.
+"""Decides which offset ranges the next generation reads. Pure, without I/O.
 
 Records wait in the source, not in memory. A partition is read once it has a whole batch, once its
-oldest unread record has waited long enough, on an explicit flush, or when something committed still
-has to be published or something stale discarded.
+oldest unread record has waited long enough, on an explicit flush, or if tokens must be published or
+discarded.
 
-Offsets have gaps: markers of transactions, what compaction has removed. How many records unread offsets hold
-is counted by reading them, and estimated beyond that. An estimate that was too high costs: everything since
-the commit is read again. So
+Offsets have gaps: transaction markers and compacted records. The number of records in unread offsets is known
+once they were read, and estimated before. Too high an estimate is expensive: everything since the commit is
+read again. So
 
 - a batch is read when the estimate, a little lowered, says that it is there. Where there are no gaps the
   estimate is exact, and nothing is lowered;
@@ -54,12 +54,12 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """One partition as the planner sees it.
+    """The planner's view of one partition.
 
     Args:
-        available: what the source holds.
+        available: range that the source holds.
         committed: next offset to read, None when nothing was ever committed.
-        unsettled: tokens wait to be published or discarded.
+        unsettled: has tokens to publish or discard.
     """
 
     partition: TopicPartition
@@ -77,7 +77,7 @@ class Backlog:
 
     @property
     def counted(self) -> Counted:
-        """What was counted of the unread records when they were read and kept back."""
+        """The count of unread records, from an earlier read that did not commit them."""
         tail = self.status.tail if self.status else None
         if tail is None or tail.committed != self.start or tail.end > self.available.end:
             return Counted(0, self.start)
@@ -85,12 +85,12 @@ class Backlog:
 
     @property
     def uncounted(self) -> int:
-        """Offsets that are there and were never read: at most so many records."""
+        """Offsets never read: the maximum number of their records."""
         return self.available.end - self.counted.end
 
     @property
     def density(self) -> float:
-        """Records per offset, as they were lately; where nothing was read yet, as if there were no gaps."""
+        """Records per offset, as read lately; 1 before the first read."""
         return (self.status.density if self.status else None) or 1.0
 
     @property
@@ -101,12 +101,12 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now.
+    """The planner's decision.
 
     Args:
-        ranges: worth a generation; none: wait.
+        ranges: due now; none: wait.
         due_at: when the first of the others will be due, in seconds since the epoch.
-        backlogs: what is known of each range's partition.
+        backlogs: of the ranges' partitions.
     """
 
     ranges: tuple[PlannedRange, ...]
@@ -119,8 +119,9 @@ class Planner:
     """Decides by a connector's batch policy.
 
     Args:
-        max_records: most records one task reads in one generation, or one batch of each partition.
-        skip_lost: go on where the source no longer has what follows the commit.
+        max_records: maximum number of records that one task reads in one generation, or one batch of each
+        partition, if that is more.
+        skip_lost: skip to the source's first record if it no longer has the records after the commit.
     """
 
     policy: BatchPolicy = field(default_factory=BatchPolicy)
@@ -133,7 +134,7 @@ class Planner:
         Args:
             backlogs: every subscribed partition that may be opened now.
             now: seconds since the epoch.
-            flush: everything that is there is due.
+            flush: all available records are due.
 
         Raises:
             OffsetOutOfRangeException: a commit is outside what the source holds.
@@ -175,7 +176,7 @@ class Planner:
             )
 
     def _due_at(self, backlog: Backlog) -> float:
-        """When what is unread is due by time; never when nothing is."""
+        """Time at which unread records are due; infinity if there are none."""
         if backlog.available.end <= backlog.start:
             return math.inf
         sightings = backlog.status.seen if backlog.status else ()
@@ -187,12 +188,12 @@ class Planner:
     ) -> tuple[PlannedRange, ...]:
         """One task's ranges, each cut to its part of what a task may read in one generation.
 
-        What short ranges leave over is the others'. At least one batch beyond what was counted before: a
-        range that ends earlier would be read in vain, for ever. A cut end is due only where nothing bounds a
-        batch.
+        Long ranges get the share that short ones leave. Each gets at least one batch beyond its earlier
+        count: a shorter range would always be read in vain. A cut end is due only if the policy does not
+        bound batches.
 
         Args:
-            most: records that it should read now, if that is less than it may.
+            most: number of records to read now, if below the maximum.
         """
         left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
         for others, planned in enumerate(sorted(ranges, key=_length)):
@@ -299,7 +300,7 @@ def _length(planned: PlannedRange) -> int:
 
 
 def observe(backlog: Backlog, now: float) -> PartitionStatus:
-    """Remember when records were first seen: a new end is a sighting; committed ones are forgotten."""
+    """Record first-seen times: a new end is a sighting; committed sightings are removed."""
     topic, partition = backlog.partition
     status = backlog.status or PartitionStatus(topic=topic, partition=partition)
     # A sighting in the future was made by a clock that has been set back since.
@@ -318,7 +319,7 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
 def remember(
     status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
 ) -> PartitionStatus:
-    """What the next plan has to know of a generation: the tail, and what was learned of gaps."""
+    """The planner's state after a generation: the tail, and the density."""
     status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
     if outcome.failure:
         return status.model_copy(update={"tail": None})
@@ -360,8 +361,7 @@ def assign(
     """Divide ranges among at most ``max_tasks`` tasks, none of them empty.
 
     The largest range goes to the least loaded task first. Among equally loaded tasks it stays with
-    the one that had it before, so that a task's caches keep their worth; balance is never given up
-    for it.
+    the one that had it before, so that a task's caches stay useful; balance takes precedence.
 
     Args:
         previous: task of each partition in the generation before.
@@ -390,7 +390,7 @@ _GROWTH: Final = 8  # times as many at most in the next turn: the first seconds 
 
 
 class Turns:
-    """How many records a generation may read, to last about so many seconds at most; 0 for any time."""
+    """Number of records per generation for a duration of about ``seconds``; 0: no limit."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -398,14 +398,14 @@ class Turns:
 
     @property
     def most(self) -> float:
-        """Most records that each task of the next generation should read."""
+        """Maximum number of records of each task in the next generation."""
         return self._most
 
     def record(self, seconds: float, *, is_cut: bool) -> None:
-        """A generation has ended after so many seconds.
+        """A generation has ended after ``seconds``.
 
         Args:
-            is_cut: whether it left records to the next one. One that did not says nothing of longer ones.
+            is_cut: whether it left records to the next one; otherwise its duration is no measure.
         """
         if not self._seconds or (seconds <= self._seconds and not is_cut):
             return
@@ -414,7 +414,7 @@ class Turns:
 
 
 class GenerationPlanner:
-    """What a sink's next generation reads, and which task reads what; ``seconds`` as of :class:`Turns`."""
+    """Plans a sink's next generation and its tasks; ``seconds`` as of :class:`Turns`."""
 
     def __init__(self, planner: Planner, seconds: float) -> None:
         self._planner = planner
@@ -423,7 +423,7 @@ class GenerationPlanner:
         self._is_cut = False
 
     def flush(self) -> None:
-        """Everything that is there now is due, until it is read."""
+        """Make all records available now due, until they are read."""
         self._is_flushing = True
 
     def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool) -> Decision:
@@ -442,7 +442,7 @@ class GenerationPlanner:
         """The tasks of a generation.
 
         Args:
-            configs: what each task's configuration differs in.
+            configs: entries of each task that differ from the connector's.
             previous: task of each partition in the generation before.
         """
         shares = assign(decision.ranges, len(configs), previous)
@@ -456,5 +456,5 @@ class GenerationPlanner:
         return tasks
 
     def ended(self, seconds: float) -> None:
-        """The generation has lasted so long."""
+        """Record the duration of an ended generation."""
         self._turns.record(seconds, is_cut=self._is_cut)

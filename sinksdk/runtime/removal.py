@@ -1,4 +1,4 @@
-"""Deletes a connector (KIP-883), also where a crash has ended that."""
+"""Deletes a connector (KIP-883), and completes a deletion that crashed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Openers:
-    """What opens a connector that no driver runs.
+    """Open a connector that has no driver.
 
     Args:
-        connectors: make one to be deleted.
-        groups: find the consumer group that shows its commits.
-        ends: make what asks where its source ends; None: nobody asks.
+        connectors: create the deleted connector.
+        groups: find the consumer group with the copy of its commits.
+        ends: create the query of its source's end offsets; None: no query.
     """
 
     connectors: Connectors
@@ -34,11 +34,11 @@ class Openers:
 
 
 class Removal:
-    """Deletes one connector, as often as it is created again.
+    """Deletes one connector, in each of its incarnations.
 
     Args:
-        idle: shows what keeps the connector from being deleted.
-        give_up_at: when, on the clock, a deletion that is not possible now raises why.
+        idle: shows why the connector is not deleted yet.
+        give_up_at: time on the clock after which a failed attempt raises its error.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Removal:
     def attempt(self, record: ConnectorRecord) -> bool:
         """Delete it; whether that is done.
 
-        What keeps it from being done is shown, and the next attempt follows after a growing delay.
+        If it fails, the error is shown, and the next attempt follows after a growing delay.
         """
         try:
             deletion = Deletion(self._environment.store, self._connector, record)
@@ -83,7 +83,7 @@ class Removal:
         return True
 
     def _wait(self, record: ConnectorRecord, error: ConnectException) -> bool:
-        """Wait before the next attempt; whether somebody else has deleted it meanwhile."""
+        """Wait before the next attempt; whether another process has deleted it meanwhile."""
         delay, waiting = self._waits.failed(error)
         if self._environment.clock.now() + delay > self._give_up_at:
             raise error

@@ -1,4 +1,4 @@
-"""Shows how a running connector is doing: to its listener, in the store, in a consumer group."""
+"""Reports a running connector's progress: to its listener, the store and a consumer group."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class SinkReporter:
-    """Shows how one sink is doing. No decision rests on what it shows, and losing it costs no record.
+    """Reports one sink's progress. Informational: losing it loses no record.
 
     Args:
-        sync: shows in a consumer group how far everything is published.
+        sync: copies published offsets to a consumer group.
     """
 
     def __init__(self, session: DriverSession, listener: Listener, sync: ConsumerGroupSync) -> None:
         self.tracker = ProgressTracker()
-        """What is shown of each partition."""
+        """The view of each partition."""
         self._listener = listener
         self._status = session.status
         self._ends = EndsKeeper(session.store, session.name, session.clock)
@@ -38,23 +38,23 @@ class SinkReporter:
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
-        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        """Load the state of earlier drivers. Only after a claim has fenced them."""
         self._totals.catch_up()
         self._ends.catch_up()
 
     def claimed(self, committed: Offsets, visible: Offsets) -> None:
-        """These are the commits that the next generation begins with, and what of them is published."""
+        """Report the commits at the start of the next generation, and their published offsets."""
         self.tracker.committed(committed)
         self._ends.committed(committed)
         self._sync.follow(visible)
 
     def source_ends(self, ends: Ends) -> None:
-        """The source ends there."""
+        """Report the source's end offsets."""
         self._ends.saw(ends)
         self._ends.save_if_due()
 
     def idle(self) -> None:
-        """Nothing is worth a generation yet."""
+        """Report that no generation is due."""
         self._status.save_if_due()
         self._listener.progress(self.tracker.progress())
 
@@ -84,7 +84,7 @@ class SinkReporter:
         self._totals.add(generation, measures, {o.partition: o.counts for o in outcomes})
 
     def ended(self, generation: int, outcomes: Sequence[PartitionOutcome]) -> None:
-        """What became of a generation's partitions."""
+        """Report the outcomes of a generation's partitions."""
         self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
         self._ends.save()
         views = self.tracker.ended(outcomes)
@@ -94,7 +94,7 @@ class SinkReporter:
 
 
 class SourceReporter:
-    """Shows how one source is doing; as :class:`SinkReporter`."""
+    """Reports one source's progress; as :class:`SinkReporter`."""
 
     def __init__(self, session: DriverSession, listener: SourceListener) -> None:
         self._listener = listener
@@ -103,7 +103,7 @@ class SourceReporter:
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
-        """Go on from what the drivers before have kept. Only after a claim has fenced them."""
+        """Load the state of earlier drivers. Only after a claim has fenced them."""
         self._totals.catch_up()
 
     def planned(self, plan: GenerationPlan) -> None:

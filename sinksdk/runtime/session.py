@@ -1,4 +1,4 @@
-"""A driver's time with a connector, sink or source: how it begins, whom it gives way to, how it ends."""
+"""A driver's session with a connector, sink or source: start, handover and end."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
 
-# More than twelve imports: a driver's hold on its connector has an end in each of them.
+# More than twelve imports: the parts that sinks' and sources' drivers share meet here.
 
 log = logging.getLogger(__name__)
 
-_SILENCE = 5.0  # seconds after which a source that cannot be read is no passing matter
-_LONGEST = 15.0  # seconds between two attempts at a source that is away; Kafka's client waits as long itself
-_HEARD = 0.5  # seconds between two looks whether anybody needs the answer any more
+_SILENCE = 5.0  # seconds after which an unreadable source is shown as unavailable
+_LONGEST = 15.0  # seconds between two attempts at an unavailable source; Kafka's client waits as long itself
+_HEARD = 0.5  # seconds between two checks whether the result is still needed
 
 T = TypeVar("T")
 
 Drive = Callable[[Claim, ConnectorRecord], ClosingReason | None]
-"""Runs generations, the first of which is claimed, with the configuration in the record.
+"""Runs generations with the configuration in the record; the first one is claimed already.
 
-Returns why an operator wants the connector stopped; None when he does not."""
+Returns why the operator stops the connector; None if he does not."""
 
 
 class Settings(Protocol):
-    """What a session needs of a connector's configuration."""
+    """The part of a connector's configuration that a session needs."""
 
     name: str
     tasks_max: int
@@ -51,9 +51,9 @@ class Settings(Protocol):
 
 
 class DriverSession:
-    """One driver's time with one connector, sink or source, from its start to its stop.
+    """One driver's session with one connector, sink or source, from its start to its stop.
 
-    Making one registers the connector in the store, if it is not there yet, and reads its status.
+    The constructor registers the connector in the store, if it is new, and reads its status.
 
     Args:
         environment: what the driver runs in.
@@ -62,7 +62,7 @@ class DriverSession:
         raw: the same as it was written.
     """
 
-    # More than ten attributes: whatever both kinds of drivers share meets here.
+    # More than ten attributes: everything that both kinds of drivers share is here.
     def __init__(
         self, environment: Environment, connector: Connector, config: Settings, raw: Mapping[str, Any]
     ) -> None:
@@ -70,13 +70,13 @@ class DriverSession:
         self.graceful = config.graceful_timeout_ms / 1000
         """Seconds that tasks have for closing."""
         self.poll_interval = config.poll_interval_ms / 1000
-        """Seconds between two looks at what was not there."""
+        """Seconds between two checks for new records."""
         self.environment = environment
         self.store, self.clock, self.signal = environment.store, environment.clock, environment.signal
         self.generations = Generations(self.store, config.name)
-        """The driver's hold on the connector's generations."""
+        """Claims and plans the connector's generations."""
         self.requests = environment.requests_for(config.name)
-        """What an operator asks."""
+        """The operator's requests."""
         self._connector = connector
         self._config = config
         self._raw = raw
@@ -111,13 +111,13 @@ class DriverSession:
         """Start the connector, drive it once it is this driver's turn, and stop it. Once.
 
         Args:
-            drive: what a driver of its kind does.
-            meanwhile: called again and again while the session waits; must not block.
+            drive: runs its generations.
+            meanwhile: called repeatedly while the session waits; must not block.
 
         Returns:
-            What ``drive`` returns; None, too, if it never was this driver's turn. STOP in place of DELETE: it
-            cannot be deleted yet, and was stopped only. REBALANCE: another connector has its name by now, to
-            be started.
+            What ``drive`` returns; None also if it never was this driver's turn. STOP instead of DELETE: it
+            cannot be deleted yet, and was only stopped. REBALANCE: a new connector has its name and must be
+            started.
 
         Raises:
             FencedException: a newer driver has taken over.
@@ -132,12 +132,12 @@ class DriverSession:
             if self._handover.await_turn():
                 reason = self._take_turn(drive)
                 if reason is ClosingReason.DELETE and self._has_unpublished():
-                    reason = ClosingReason.STOP  # whoever deletes what does not run publishes first
+                    reason = ClosingReason.STOP  # deleting a stopped connector publishes first
                 self.status.become("UNASSIGNED")
         except FencedException:
-            raise  # the status is the newer driver's now
+            raise  # the newer driver writes the status now
         except Exception as error:
-            if self.generations.has_claimed:  # until then another driver may be the one that runs
+            if self.generations.has_claimed:  # until then another driver may be running
                 is_passing = isinstance(error, PASSING)
                 self.status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
             raise
@@ -150,7 +150,7 @@ class DriverSession:
         return reason
 
     def _has_unpublished(self) -> bool:
-        """Whether something is committed that nobody can see yet, now that all tasks have ended."""
+        """Whether a commit is still unpublished after all tasks have ended."""
         left = sorted(map(str, self.generations.claim().unpublished()))
         if left:
             log.warning(
@@ -162,7 +162,7 @@ class DriverSession:
         return bool(left)
 
     def call(self, what: str, function: Callable[[], T]) -> T:
-        """Call the connector's own code, which may hang: its operator is heard meanwhile.
+        """Call the connector's own code, which may hang, and handle the operator's requests meanwhile.
 
         Raises:
             HangingException: it did not return in time.
@@ -177,7 +177,7 @@ class DriverSession:
         )
 
     def task_configs(self) -> list[dict[str, str]]:
-        """What each task's configuration differs in, as the connector says.
+        """The connector's ``task_configs``: entries that differ from its own.
 
         Raises:
             ConnectException: none, more than ``tasks.max``, or something else.
@@ -186,7 +186,7 @@ class DriverSession:
         return self.call("task_configs", lambda: self._task_configs(most))
 
     def _task_configs(self, most: int) -> list[dict[str, str]]:
-        """What the author returned, whatever it is: no more of it is looked at than may be there."""
+        """The author's return value, checked; reads at most one element more than allowed."""
         what = f"connector {self._config.name}: task_configs({most})"
         returned = self._connector.task_configs(most)
         try:
@@ -203,22 +203,22 @@ class DriverSession:
         return configs
 
     def is_ended(self) -> bool:
-        """Whether the process is to end, or an operator wants the connector stopped."""
+        """Whether the process must end, or the operator stops the connector."""
         self.requests.look()
         return self.signal.is_final or self.requests.closing() is not None
 
     def is_unwanted(self) -> bool:
-        """As :meth:`is_ended`, for whoever waits for long: others hear meanwhile that the driver lives."""
+        """As :meth:`is_ended`, and writes heartbeats: for long waits."""
         if self.generations.has_claimed:
             self.status.save_if_due()
         self._meanwhile()
         return self.is_ended()
 
     def patiently(self, ask: Callable[[], T]) -> T | None:
-        """Ask the source, again for as long as the answer is to try later.
+        """Query the source, repeatedly while it raises RetriableException.
 
         Returns:
-            None when the end, or a rebalance, was asked for meanwhile.
+            None if an end or a rebalance was requested meanwhile.
         """
         begun = self.clock.now()
         while True:
@@ -232,13 +232,13 @@ class DriverSession:
                     return None
             else:
                 self._source_waits.over()
-                if self._is_source_away:  # else it may wait for something else
+                if self._is_source_away:  # otherwise it may wait for another system
                     self._is_source_away = False
                     self.status.wait_for(None)
                 return answer
 
     def wait(self, delay: float) -> bool:
-        """Wait so many seconds, heard of meanwhile; False when the end, or a rebalance, was asked for."""
+        """Wait, with heartbeats; False if an end or a rebalance was requested."""
         give_up = self.clock.now() + delay
         while (left := give_up - self.clock.now()) > 0:
             if self.is_unwanted() or self.signal.wait(min(left, _HEARD)):
@@ -249,13 +249,13 @@ class DriverSession:
         """Raise FencedException if a newer driver has claimed a generation.
 
         Args:
-            is_recent_enough: an answer of a moment ago will do.
+            is_recent_enough: a result of a moment ago is sufficient.
         """
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def yield_to_successor(self) -> None:
-        """After a generation: let a driver that asked for it take over. One that does not come has died.
+        """After a generation: let a requesting driver take over. If it does not, it has died.
 
         Raises:
             FencedException: it has taken over.
@@ -265,22 +265,22 @@ class DriverSession:
             self._handover.yield_to(successor, self.generations.is_newest, self._stay_alive)
 
     def _stay_alive(self) -> None:
-        """Others see meanwhile that the driver lives."""
+        """Write a heartbeat when due."""
         self.status.save_if_due()
         self._meanwhile()
 
     def _take_turn(self, drive: Drive) -> ClosingReason | None:
-        """Claim the first generation, make the configuration we bring the connector's, and drive."""
+        """Claim the first generation, store this process's configuration, and run."""
         claim = self.generations.claim()
         if self.environment.waits is not None:
             self.environment.waits.over()
         if self.environment.record is not None:
-            # What was wanted while we started: a deletion that was finished before our claim, above all.
+            # Changes since the start: above all a deletion that was finished before our claim.
             self.requests.look_now()
             if (reason := self.requests.closing()) is not None:
                 return reason
         self.status.become("RUNNING")
-        # Only after the claim: a driver that does not come to claim changes nothing.
+        # Only after the claim: a driver that fails before it changes nothing.
         record = self.environment.record or deploy(self.store, self._config.name, self._raw, claim.generation)
         log.info(
             "connector %s is RUNNING, configuration %d, from generation %d on",
@@ -298,7 +298,7 @@ class DriverSession:
         return drive(claim, record)
 
     def _wait_for_turn(self, timeout: float) -> bool:
-        """Whether the end was asked for meanwhile. There is nothing to rebalance yet."""
+        """Wait; whether the driver must end meanwhile. There is nothing to rebalance yet."""
         if self.signal.wait(timeout):
             self.signal.answered()
         return self.signal.is_final

@@ -1,4 +1,4 @@
-"""What a sink's next generation reads: where to begin, what is there, whether it is worth a generation."""
+"""Plans a sink's next generation: first offsets, available records, and whether they are due."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SinkPlanning:
     """Plans a sink's generations, and waits until there is something to plan.
 
     Args:
-        group: offsets kept outside, to begin from.
+        group: consumer group to begin from.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class SinkPlanning:
         self._group = group
 
     def next_plan(self, claim: Claim, record: ConnectorRecord) -> GenerationPlan | None:
-        """Wait until something is worth a generation, and write its plan; None when nothing is left to do.
+        """Wait until a generation is due, and write its plan; None if nothing is left to do.
 
         Raises:
-            ConfigException: where to begin cannot be said.
+            ConfigException: the first offsets cannot be determined.
             MissingSourceTopicException: a topic is certainly missing.
         """
         session = self._session
@@ -79,29 +79,30 @@ class SinkPlanning:
         return plan
 
     def flush(self) -> None:
-        """Everything that is there now is due, until it is read."""
+        """Make all records available now due, until they are read."""
         self._planner.flush()
 
     def ended(self, seconds: float) -> None:
-        """The generation has lasted so long."""
+        """Record the duration of an ended generation."""
         self._planner.ended(seconds)
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
-        """Commit where partitions begin of which that is not decided, unless it is at their first record.
+        """Decide and commit the start of undecided partitions, unless it is their first record.
 
-        That is every partition at a connector's very first start, and what was taken back by hand since.
+        These are all partitions at a connector's first start, and those whose commits an operator has
+        removed.
 
         Raises:
-            ConfigException: where that is cannot be said.
+            ConfigException: the first offsets cannot be determined.
         """
         undecided, reset = claim.undecided, self._config.auto_offset_reset
-        # After a reset the group has nothing to say: it holds what this connector has mirrored.
+        # After a reset the group does not count: it holds the copy of this connector's commits.
         group = undecided is not None and undecided.first and self._config.offset_source == "group"
         if undecided is None or (reset == "earliest" and not group):
             return claim
         found = self._first_look()
         if found is None:
-            return claim  # the end was asked for: the next start decides
+            return claim  # the driver must end: the next start decides
         available = {p: at for p, at in found.items() if p not in claim.committed and undecided.covers(p)}
         offsets = self._offsets_of_group(available.keys()) if group else {}
         if offsets is None:
@@ -112,7 +113,7 @@ class SinkPlanning:
         return generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
 
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
-        """What there is before anything was read, once no topic is in doubt. None: the end was asked for."""
+        """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
         while not self._session.is_ended():
             available = self._look()
             if self._monitor.end_offsets.is_known and not self._monitor.unavailable:
@@ -124,7 +125,7 @@ class SinkPlanning:
     def _offsets_of_group(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int] | None:
-        """Where to begin; None: the end was asked for."""
+        """First offsets; None: the driver must end."""
         group = self._group
         if group is None:
             return {}
@@ -136,7 +137,7 @@ class SinkPlanning:
         return None
 
     def _await_work(self, claim: Claim) -> Decision | None:
-        """Wait until something is worth a generation; None when there is nothing more to do.
+        """Wait until a generation is due; None if nothing is left to do.
 
         Raises:
             MissingSourceTopicException: a topic is certainly missing.
@@ -169,14 +170,14 @@ class SinkPlanning:
             self._wait(now, decision.due_at)
 
     def _look(self) -> dict[TopicPartition, OffsetRange]:
-        """What may be read. A source that is being written to just now is asked again.
+        """The readable ranges. Queries again if the source is being written to.
 
         Returns:
-            Nothing while the first look has left a topic in doubt, and when the end was asked for meanwhile.
+            Nothing while the first query leaves a topic in doubt, or if the driver must end meanwhile.
 
         Raises:
             MissingSourceTopicException: a topic is certainly missing.
-            ConnectException: what is there cannot be read.
+            ConnectException: the source cannot be read.
         """
         available = self._session.patiently(self._monitor.refresh)
         if available is None:
@@ -188,7 +189,7 @@ class SinkPlanning:
         return self._monitor.readable(available)
 
     def _follow_orders(self) -> None:
-        """What was ordered while nothing runs."""
+        """Carry out requests while no generation runs."""
         requests = self._session.requests
         requests.consume("rebalance")  # the next generation is assigned anew in any case
         if requests.consume("flush"):
@@ -197,7 +198,7 @@ class SinkPlanning:
             self._failures.reset()
 
     def _wait(self, now: float, due_at: float) -> None:
-        """Until it is time to look at the source again, or an operator wants something."""
+        """Wait until the next query of the source is due, or the operator requests something."""
         session = self._session
         recheck = self._monitor.topics.recheck_at - session.clock.now()
         delays = self._failures.backoff.delays()
@@ -215,21 +216,21 @@ class SinkPlanning:
         session.expect_newest(is_recent_enough=True)
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
-        """Ids of topics, as they were in the last look."""
+        """Ids of topics as of the last query."""
         return {topic: known for topic, known in self._monitor.ids.items() if topic in topics}
 
 
 def topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
-    """Those that something is read of; an empty range only publishes or discards what was read before."""
+    """Topics with ranges that are not empty; empty ranges only publish or discard earlier tokens."""
     return {planned.topic for planned in ranges if planned.end > planned.start}
 
 
 def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """What a group has committed of these partitions, if nobody can commit more to it.
+    """A group's commits of these partitions, if no consumer can commit to it any more.
 
     Raises:
-        ConfigException: somebody still can.
-        RetriableException: nobody answers.
+        ConfigException: a consumer still can.
+        RetriableException: no response.
     """
     offsets = group.offsets(partitions)
     if group.is_in_use(offsets):
@@ -249,8 +250,8 @@ def first_positions(
 
     Args:
         available: what the source holds of partitions without a commit.
-        reset: where to begin where ``group`` has nothing.
-        group: offsets another consumer has committed.
+        reset: ``auto.offset.reset``, for partitions without an offset in ``group``.
+        group: offsets of the consumer group.
 
     Raises:
         ConfigException: a group's offset is beyond what the source holds, or ``reset`` is

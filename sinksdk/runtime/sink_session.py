@@ -1,4 +1,4 @@
-"""A sink's generations, one after the other: from its driver's claim until the connector is to end."""
+"""A sink's generations, from its driver's claim until the connector ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SinkSession:
-    """What a driver of a sink does between its claim and the connector's end."""
+    """Runs a sink's generations between the driver's claim and the connector's end."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class SinkSession:
         self._is_fixed = monitor.end_offsets.is_fixed
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
-        """Generation after generation, the first of which is claimed.
+        """Run generations; the first one is claimed already.
 
         Returns:
-            Why an operator wants the connector stopped; None when he does not.
+            Why the operator stops the connector; None if he does not.
         """
         session = self._session
         self._reporter.catch_up()
@@ -112,7 +112,7 @@ class SinkSession:
         session.wait(self._failures.away(ended.away))
 
     def _look(self, rows: Rows, topics: set[str]) -> ClosingReason | None:
-        """Why the running generation is to close."""
+        """The reason to close the running generation, if any."""
         self._report_progress(rows)
         reason = self._must_close(topics)
         if reason is None and (
@@ -129,18 +129,18 @@ class SinkSession:
         self._reporter.progress(progress)
 
     def _must_close(self, topics: set[str]) -> ClosingReason | None:
-        """Why the running generation is to close, other than for its own tasks' failures."""
+        """The reason to close the running generation, other than failures of its own tasks."""
         session = self._session
         self.meanwhile()
         session.status.leave_out(self._monitor.unavailable)
-        if not self._is_fixed:  # else it reads no further than what was there at its start
+        if not self._is_fixed:  # otherwise it reads only up to the ends at its start
             self._reporter.tracker.ends(self._monitor.ends)
         session.requests.look()
         if (reason := session.requests.closing()) is not None:
             return reason
         if session.requests.consume("restart_failed"):
             self._failures.reset()
-            return ClosingReason.REBALANCE  # what failed is opened by the next generation
+            return ClosingReason.REBALANCE  # the next generation opens failed partitions
         if session.requests.consume("rebalance"):
             return ClosingReason.REBALANCE
         if session.requests.consume("flush"):
@@ -149,7 +149,7 @@ class SinkSession:
         return ClosingReason.FAILURE if self._monitor.topics.must_close(topics) else None
 
     def _log_unclosed(self, unclosed: list[str]) -> None:
-        """A stop that could not flush everything loses nothing, but whoever asked for it wants to know."""
+        """Tell the operator if a stop could not flush everything; no record is lost."""
         if unclosed:
             log.warning(
                 "connector %s: stopping, what was read of %s since its last commit was not committed; it "

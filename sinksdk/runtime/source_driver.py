@@ -1,4 +1,4 @@
-"""Drives one source: builds what its generations need, and runs them until it is asked to stop."""
+"""The driver of one source: runs its generations until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 
-# More than twelve imports: a source is put together here, and nowhere else.
+# More than twelve imports: only this module assembles a source's parts.
 
 
 class SourceDriver:
     """Runs one source connector from its start to its end.
 
     Args:
-        environment: its store, time, threads and chance.
+        environment: store, clock, threads and jitter.
         connector: its ``start`` and ``stop`` are called here.
         config: its validated configuration.
         raw: the same as it was written.
-        target: where its records go.
+        target: of its records and offsets.
         launcher: starts generations.
         listener: watches.
     """
@@ -55,7 +55,7 @@ class SourceDriver:
         self._listener = listener or Silent()
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """End: what runs commits and stops first. From any thread or signal handler."""
+        """End; the running generation commits and stops first. From any thread or signal handler."""
         self._environment.signal.ask(reason)
 
     def rebalance(self) -> None:
@@ -66,13 +66,13 @@ class SourceDriver:
         """Run until :meth:`close`.
 
         Returns:
-            Why an operator wants the connector stopped; None when he does not.
+            Why the operator stops the connector; None if he does not.
 
         Raises:
-            ConfigException: the connector refuses to start; or it is to end once it has caught up: a source
-                never has, there may always be more to poll.
+            ConfigException: the connector refuses to start; or ``until_caught_up`` is set: a source has no
+                end.
             FencedException: a newer driver has taken over.
-            ConnectException: a task failed too often; the others have committed first. Or those before could
+            ConnectException: a task failed too often; the others have committed first. Or earlier tasks could
                 not be fenced.
         """
         if until_caught_up:

@@ -1,9 +1,9 @@
-"""What a driver sees of its source: topics and partitions, how far they reach, and what is missing (KIP-662).
+"""A driver's view of its source: topics, partitions and end offsets, and missing topics (KIP-662).
 
-A topic is missing when it is not in the source. It is missing, too, when another one has its name: a topic
-that was deleted and created again begins at offset 0, and what follows the commit there is not what followed
-it before. One look is not enough to be certain, since what a broker says right after a topic's creation may
-be older than the topic: a topic must be missing in every look until the grace time is over.
+A topic is missing if it is not in the source, or if another one has its name: a topic that was deleted and
+created again begins at offset 0, and the records after the commit are different ones. One query does not
+prove it, since right after a topic's creation a broker may respond with outdated metadata: every query must
+miss the topic until the grace time is over.
 
 A regular expression may match nothing yet. Of the topics it matches, those that were read must stay.
 """
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What the store says was read, before a look at the source began.
+    """The store's commits, read before a query of the source began.
 
     Args:
         committed: next offset to read of each partition.
-        ids: id of each topic of which something was read.
+        ids: id of each topic that was read.
     """
 
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -43,16 +43,16 @@ class Read:
 
     @property
     def topics(self) -> set[str]:
-        """Topics of which something was read."""
+        """Topics that were read."""
         return {*self.ids, *(partition.topic for partition in self.committed)}
 
 
 class TopicWatch:
-    """Knows which topics are missing as of the last look, and which for certain. Pure: it asks nothing.
+    """Topics that are missing as of the last query, and those that certainly are. Pure, without I/O.
 
     Args:
         grace: seconds for which a topic must be missing until that is certain.
-        waits: go on without it then (``missing.topic.policy=wait``), instead of failing.
+        waits: continue without it (``missing.topic.policy=wait``), instead of failing.
     """
 
     def __init__(self, connector: str, subscription: Subscription, *, grace: float, waits: bool) -> None:
@@ -68,12 +68,12 @@ class TopicWatch:
 
     @property
     def gone(self) -> frozenset[str]:
-        """Topics that were missing in the last look, certainly or not: nothing may be read of them."""
+        """Topics that were missing in the last query, certainly or not: they must not be read."""
         return frozenset(self._problems)
 
     @property
     def certain(self) -> frozenset[str]:
-        """Topics that have been missing for the grace time, in every look."""
+        """Topics that every query has missed for the grace time."""
         return self._certain
 
     @property
@@ -83,13 +83,13 @@ class TopicWatch:
 
     @property
     def recheck_at(self) -> float:
-        """When to look again at the latest, to be certain of what is in doubt; never: infinity."""
+        """Latest time of the next query, to be certain about topics in doubt; never: infinity."""
         return min(
             (self._since[topic] + self._grace for topic in self.gone - self._certain), default=math.inf
         )
 
     def see(self, snapshot: Snapshot, read: Read) -> None:
-        """Take in a look at the source. What was read must have been known before the look began."""
+        """Take a query's result. ``read`` must have been read before the query began."""
         before, was_certain = self.gone, self._certain
         self._problems = self._find(snapshot, read)
         self._since = {topic: self._since.get(topic, snapshot.at) for topic in self._problems}
@@ -97,7 +97,7 @@ class TopicWatch:
         self._log_changes(before, was_certain, is_nothing=not snapshot.partitions and not self._problems)
 
     def alarm(self) -> MissingSourceTopicException | None:
-        """What ends the connector, once it is certain; None where it waits."""
+        """The error that ends the connector, once it is certain; None if it waits."""
         if self._waits or not self._certain:
             return None
         return MissingSourceTopicException(self._certain, f"connector {self.connector}: {self._reasons()}")
@@ -107,7 +107,7 @@ class TopicWatch:
         return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
 
     def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:
-        """What is wrong with each topic that is missing."""
+        """The reason for each missing topic."""
         problems = dict(snapshot.absent)
         there = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
         for topic in sorted(read.topics - problems.keys()):
@@ -123,7 +123,7 @@ class TopicWatch:
         return problems
 
     def _reasons(self) -> str:
-        """Of all that is certain; the source may say the same of several topics."""
+        """The reasons for all certainly missing topics; several topics may have the same."""
         return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self._certain)))
 
     def _log_changes(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
@@ -153,7 +153,7 @@ class TopicWatch:
 
 
 def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
-    """Why a topic of this name is not the one that was read; None if nothing speaks against it."""
+    """Why a topic of this name is not the one that was read; None if it may be."""
     before, now = read.ids.get(topic), snapshot.ids.get(topic)
     if before is not None and now is not None and before != now:
         return (
@@ -177,11 +177,10 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
 
 
 class EndOffsets:
-    """Up to which offsets a driver reads.
+    """The offsets up to which a driver reads.
 
     Args:
-        is_fixed: whether that stays where the source ended at the first look: the driver ends when it has
-            caught up.
+        is_fixed: whether these are the end offsets of the first query: the driver ends when it has caught up.
     """
 
     def __init__(self, *, is_fixed: bool) -> None:
@@ -191,7 +190,7 @@ class EndOffsets:
 
     @property
     def is_known(self) -> bool:
-        """Whether there was a look that left no topic in doubt."""
+        """Whether a query has left no topic in doubt."""
         return self._first is not None
 
     def limit(
@@ -201,7 +200,7 @@ class EndOffsets:
         *,
         is_in_doubt: bool,
     ) -> dict[TopicPartition, OffsetRange]:
-        """What may be read of what is available; nothing while the first look has left a topic in doubt."""
+        """The readable ranges; nothing while the first query leaves a topic in doubt."""
         if self._first is None:
             # A connector that is started again and again, and fails each time, must not leave a file of
             # the other topics' first records behind each time.
@@ -210,7 +209,7 @@ class EndOffsets:
             self._first, self._awaited = available, unavailable
         if not self.is_fixed:
             return available
-        # What could not be asked at first is read up to where it ends once it can be.
+        # A partition that was unavailable at first is read up to its end offset once it is available.
         answering = self._awaited & (available.keys() - self._first.keys())
         self._first |= {p: available[p] for p in answering}
         return {
@@ -221,14 +220,14 @@ class EndOffsets:
 
 
 class SourceMonitor:
-    """One driver's view of its source, for its own thread; one thread at a time asks the source.
+    """A driver's view of its source, for its own thread; one thread at a time queries the source.
 
     Args:
-        background: runs a refresh while the driver goes on.
+        background: runs a refresh in another thread.
         is_fixed: as of :class:`EndOffsets`.
     """
 
-    # More than ten attributes: what is known, and what a refresh in the background needs, change together.
+    # More than ten attributes: the view and the state of a background refresh change together.
     def __init__(
         self,
         config: ConnectorConfig,
@@ -247,7 +246,7 @@ class SourceMonitor:
         )
         """Knows what is missing as of the last snapshot."""
         self.end_offsets = EndOffsets(is_fixed=is_fixed)
-        """Up to which offsets the driver reads."""
+        """The offsets up to which the driver reads."""
         self._source = source
         self._clock = clock
         self._interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
@@ -260,7 +259,7 @@ class SourceMonitor:
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """Ids of the topics that were there in the last snapshot."""
+        """Ids of the topics in the last snapshot."""
         return self._snapshot.ids
 
     @property
@@ -270,7 +269,7 @@ class SourceMonitor:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Where the partitions ended that were there in the last snapshot."""
+        """End offsets of the partitions in the last snapshot."""
         return {partition: offsets.end for partition, offsets in self._snapshot.partitions.items()}
 
     def covers(self, topic: str) -> bool:
@@ -278,15 +277,15 @@ class SourceMonitor:
         return self._subscription.covers(topic)
 
     def compare_with(self, read: Read) -> None:
-        """From now on, snapshots are compared with this. A refresh that began before is forgotten."""
+        """Compare snapshots with this from now on. A refresh that began before is dropped."""
         self._read = read
         self._refresh = None
 
     def refresh(self) -> dict[TopicPartition, OffsetRange]:
-        """Ask the source now.
+        """Query the source now.
 
         Returns:
-            What the source holds: the partitions of all topics that are not missing.
+            The partitions of all topics that are not missing, with their ranges.
 
         Raises:
             RetriableException, ConnectException: as the source; a missing topic raises nothing.
@@ -297,12 +296,12 @@ class SourceMonitor:
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
 
     def readable(self, available: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-        """What may be read of what the last refresh has found."""
+        """The readable part of the last refresh."""
         is_in_doubt = self.topics.is_in_doubt
         return self.end_offsets.limit(available, self.unavailable, is_in_doubt=is_in_doubt)
 
     def gone_of(self, topics: set[str]) -> set[str]:
-        """Ask now which of these topics are missing, certainly or not; empty if the source cannot tell."""
+        """Query which of these topics are missing, certainly or not; empty if the source does not respond."""
         try:
             self.refresh()
         except ConnectException as error:
@@ -311,7 +310,7 @@ class SourceMonitor:
         return topics & self.topics.gone
 
     def overtaken(self, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Partitions that began, in the last snapshot, only behind the offset that was to be read next."""
+        """Partitions whose log, in the last snapshot, began after the next offset to read."""
         return {
             partition
             for partition, position in positions.items()
@@ -319,10 +318,9 @@ class SourceMonitor:
         }
 
     def refresh_in_background(self) -> None:
-        """Look in the background when it is time, and take in what the last such look has found.
+        """Start a background query when due, and take the last one's result.
 
-        Never blocks. A source that does not answer, or cannot be read, is looked at again: whoever plans
-        next meets the same, and must do something about it.
+        Never blocks. Errors are ignored: the next planning meets the same error and handles it.
         """
         if self._refresh is None:
             if self._clock.now() >= min(self._next, self.topics.recheck_at):
@@ -359,10 +357,10 @@ class SourceMonitor:
         def run() -> None:
             with self._asking:
                 if self._refresh is not refresh:
-                    return  # forgotten before it began
+                    return  # dropped before it began
                 try:
                     refresh.set_result(take_snapshot(self._source, self._subscription, at))
-                except Exception as error:  # noqa: BLE001 - whoever takes the result deals with it
+                except Exception as error:  # noqa: BLE001 - raised where the result is taken
                     refresh.set_exception(error)
 
         self._refresh = refresh

@@ -1,4 +1,4 @@
-"""A source's generations, one after the other: from its driver's claim until the connector is to end."""
+"""A source's generations, from its driver's claim until the connector ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinksdk.support.logs import logging_about
 
 
 class SourceSession:
-    """What a driver of a source does between its claim and the connector's end."""
+    """Runs a source's generations between the driver's claim and the connector's end."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class SourceSession:
         self._fencing = fencing
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
-        """Generation after generation, the first of which is claimed.
+        """Run generations; the first one is claimed already.
 
         Returns:
-            Why an operator wants the connector stopped; None when he does not.
+            Why the operator stops the connector; None if he does not.
         """
         session = self._session
         self._reporter.catch_up()
@@ -81,7 +81,7 @@ class SourceSession:
         self._wait(countdown(session.clock, self._failures.away(ended.away)))
 
     def _look(self, rows: Rows) -> ClosingReason | None:
-        """Why the running generation is to close."""
+        """The reason to close the running generation, if any."""
         progress = source_progress(rows)
         self._failures.report(progress)
         self._reporter.progress(progress)
@@ -97,7 +97,7 @@ class SourceSession:
         return ClosingReason.FAILURE if self._failures.is_due() else None
 
     def _wait(self, left: Callable[[], float]) -> bool:
-        """Wait as long as seconds are left; False when the end was asked for meanwhile."""
+        """Wait as long as seconds are left; False if the driver must end meanwhile."""
         session = self._session
         while not session.is_unwanted():
             self._follow_orders()
@@ -109,7 +109,7 @@ class SourceSession:
         return False
 
     def _follow_orders(self) -> None:
-        """What was ordered while nothing runs; all tasks start next in any case."""
+        """Mark requests as carried out while no generation runs: all tasks start next in any case."""
         self._requests.consume("rebalance")
         self._requests.consume("flush")
         if self._requests.consume("restart_failed"):

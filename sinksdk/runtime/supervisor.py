@@ -1,4 +1,4 @@
-"""Runs one generation, of a sink or a source, to its end: newer drivers, closing, its job."""
+"""Runs one generation of a sink or a source to its end, and watches for close requests and newer drivers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.1  # seconds between looks whether the job has ended
-_ASK = 1.0  # seconds between looks into a near store: progress, newer drivers
+_LOOK = 0.1  # seconds between checks whether the job has ended
+_ASK = 1.0  # seconds between reads of a store with fast requests: progress, newer drivers
 _GRACE = 2.0  # seconds beyond the tasks' own time-out until their job is cancelled
 _CANCELLED = 30.0  # seconds a cancelled job may take to end
 
 Rows = Mapping[int, TaskProgress]
-"""What the tasks of a generation have reported so far, by number; those that have not begun are missing."""
+"""Reports of a generation's tasks so far, by number; without those that have not begun."""
 
 
 class TaskReport(Protocol):
-    """What one task reported at its end."""
+    """A task's report at its end."""
 
     @property
     def task(self) -> int:
@@ -43,7 +43,7 @@ class TaskReport(Protocol):
 
     @property
     def measures(self) -> TaskMeasures:
-        """What it has measured."""
+        """Its measurements."""
         ...
 
 
@@ -55,7 +55,7 @@ class RunningTasks(Protocol[Report_co]):
     """A generation's job."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most so many seconds; whether it has ended."""
+        """Wait at most ``timeout`` seconds; whether it has ended."""
         ...
 
     def cancel(self) -> None:
@@ -63,7 +63,7 @@ class RunningTasks(Protocol[Report_co]):
         ...
 
     def results(self) -> Sequence[Report_co]:
-        """What its tasks reported. Raises ConnectException when the job itself failed."""
+        """Its tasks' reports. Raises ConnectException if the job itself failed."""
         ...
 
 
@@ -76,15 +76,15 @@ class Launches(Protocol[Report_co]):
 
 
 class Ended(NamedTuple, Generic[Report]):
-    """What is known of a generation that has ended.
+    """The result of an ended generation.
 
     Args:
-        reports: what its tasks reported; nothing when the job failed.
+        reports: of its tasks; empty if the job failed.
         rows: their progress.
-        measures: what they have measured, by their numbers.
+        measures: of its tasks, by number.
         failure: why the job failed, if it did and was not cancelled.
-        away: what was away when the job failed, and comes back by itself: no task has failed then.
-        hung: where each task hangs whose author's code does not come back.
+        away: the unavailable system that failed the job: then no task has failed.
+        hung: the stack of each task whose author's code does not return.
         is_cancelled: whether the job was cancelled.
         began: when its job had been launched, on the clock.
         closing_seconds: from the request to close until the end; None if there was none.
@@ -105,9 +105,9 @@ class Supervisor:
     """Runs one generation to its end.
 
     Args:
-        look: why the generation is to close, if it is, given what its tasks report. Called every second or
-            so; must not block. What the store does not answer is asked again.
-        on_closing: called when the tasks were asked to close.
+        look: the reason to close the generation, if any, given its tasks' reports. Called about every second;
+            must not block.
+        on_closing: called after the close request.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Supervisor:
         self._asked: float | None = None
         self._hung: dict[int, Failure] = {}
         self._outage = Outage(log, f"watching over the generation of connector {session.name}")
-        # A store that is paid by the request is asked less often.
+        # Less often on a store with paid requests.
         self._interval = max(_ASK, session.store.closing_poll / 2)
 
     def run(
@@ -138,7 +138,7 @@ class Supervisor:
             is_to_replan: whether a launch that has failed is no failure of the connector.
 
         Returns:
-            None where the job could not be launched: it is to be planned again.
+            None if the job could not be launched: it must be planned again.
 
         Raises:
             FencedException: a newer driver exists; the job was cancelled.
@@ -157,7 +157,7 @@ class Supervisor:
         try:
             is_cancelled = self._watch(running, plan)
         except BaseException:
-            self._cancel(running)  # nobody watches it any more
+            self._cancel(running)  # it is no longer supervised
             raise
         reports: Sequence[Report] = ()
         failure: Failure | None = None
@@ -165,7 +165,7 @@ class Supervisor:
         try:
             reports = running.results()
         except ConfigException:
-            raise  # no attempt would do any better
+            raise  # no retry can help
         except RetriableException as error:
             away = error
         except ConnectException as error:
@@ -192,8 +192,8 @@ class Supervisor:
                 next_closing = now + self._interval
                 self._patiently(plan, self._ask_to_close)
                 if self._asked is not None or self._session.signal.is_final:
-                    # The end of the process waits for no store. Any other closing does: the tasks have not
-                    # heard of it, and what they do is not lost.
+                    # The end of the process does not wait for the store. Any other closing does: the tasks
+                    # have not seen the request, and their work is not lost.
                     cancel_at = cancel_at or now + self._session.graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
@@ -208,7 +208,7 @@ class Supervisor:
         return False
 
     def _patiently(self, plan: GenerationPlan, ask: Callable[[], None]) -> None:
-        """A store that gives no answer, or refuses, ends no generation: its tasks decide for themselves."""
+        """Ignore errors of the store: they do not end a generation."""
         try:
             ask()
             self._outage.worked()
@@ -246,7 +246,7 @@ class Supervisor:
         running.wait(_CANCELLED)
 
     def _rows(self, plan: GenerationPlan) -> Rows:
-        """What the generation's tasks have reported so far; where one of them hangs is logged."""
+        """The tasks' reports so far; logs the stack of a task that hangs."""
         rows = task_progress(self._session.store, self._session.name, len(plan.tasks))
         found = {task: row for task, row in rows.items() if row.generation == plan.generation}
         for task, row in found.items():

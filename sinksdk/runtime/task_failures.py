@@ -1,4 +1,4 @@
-"""A source's tasks that failed: when they start again, and when the connector has failed."""
+"""Failed tasks of a source: their back-off, and the failure of the connector."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class TaskFailures:
-    """One connector's tasks that failed.
+    """One connector's failed tasks.
 
-    A task does not start again by itself: all tasks of the next generation start together. That one begins
-    once every task that failed has waited for its back-off, so that a task which always fails does not
-    restart the others ever faster.
+    A task is not restarted alone: all tasks of the next generation start together, after the back-off of
+    every failed task, so that one that always fails does not restart the others too often.
 
     Args:
         status: remembers failures until the next start of the driver.
-        jitter: what each back-off is multiplied by.
+        jitter: factor of each back-off.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class TaskFailures:
         return self._waits.record(error, self._status.wait_for)
 
     def report(self, rows: Mapping[int, SourceProgress]) -> None:
-        """What the running generation's tasks report, by number."""
+        """Take the reports of the running generation's tasks, by number."""
         for task, row in rows.items():
             if row.failure is not None:
                 failure = Failure(ConnectException.__name__, row.failure, row.trace or "")
@@ -60,7 +59,7 @@ class TaskFailures:
             self.away(None)
 
     def record(self, outcomes: Sequence[SourceTaskOutcome]) -> None:
-        """How the tasks of a generation have ended, by number."""
+        """Record the outcomes of a generation's tasks, by number."""
         for task, outcome in enumerate(outcomes):
             if outcome.end in (End.FAILED, End.FENCED) and outcome.failure is not None:
                 self._failed_with(task, outcome.failure, made_progress=outcome.records > 0)
@@ -79,17 +78,17 @@ class TaskFailures:
         self._due_at = 0.0
 
     def _failed_with(self, task: int, failure: Failure, *, made_progress: bool) -> None:
-        """A task of the running generation has failed; said again, nothing changes.
+        """A task of the running generation has failed. Idempotent.
 
         Args:
-            made_progress: whether it had committed anything before: then it is its first failure in a row.
+            made_progress: whether it had committed before: then it is its first failure in a row.
         """
         if task in self._failed:
             return
         self._failed.add(task)
         before, now, window = self._status.of_task(task), self._clock.time(), self._config.restart_window_ms
         lately = [at for at in before.failed_at if now - window / 1000 < at <= now]
-        # One more than it takes to give up tells all there is to tell.
+        # One more than the limit is enough to count.
         kept = [*lately, now][-self._config.restart_max_attempts - 1 :]
         in_a_row = 1 if made_progress else before.failures + 1
         self._status.update_task(
@@ -119,13 +118,13 @@ class TaskFailures:
         )
 
     def reset(self) -> bool:
-        """What failed starts again at once, with all its attempts; whether anything has failed."""
+        """Start failed tasks again at once, with all attempts; whether there are any."""
         forget_failures(self._status)
         self._due_at = 0.0
         return bool(self._failed)
 
     def is_due(self) -> bool:
-        """Whether the next generation is to begin, or the connector has failed."""
+        """Whether the next generation is due, or the connector has failed."""
         return bool(self._failed) and (self._fatal is not None or not self.waiting())
 
     def waiting(self) -> float:
@@ -133,7 +132,7 @@ class TaskFailures:
         return max(self._due_at - self._clock.now(), 0.0) if self._failed else 0.0
 
     def given_up(self) -> ConnectException | None:
-        """What to raise when a task has failed too often."""
+        """The error for a task that has failed too often."""
         return self._fatal
 
     def _given_up(self, task: int, failure: Failure) -> ConnectException:

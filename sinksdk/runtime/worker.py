@@ -1,7 +1,7 @@
 """All connectors of one store in one process, as Kafka Connect's worker runs them.
 
-Each connector has a thread of its own: one that hangs in its author's code holds no other one up. A
-connector that a driver elsewhere runs is left to it; it is taken on once nobody has heard of that driver.
+Each connector has its own thread, so that one that hangs in its author's code does not block others. A
+connector with a driver in another process is taken over only once that driver's heartbeats stop.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 
-_LOOK = 1.0  # seconds between two looks for new connectors
-_ENDS = 0.1  # seconds between two looks whether all have ended
-_AGAIN = 10.0  # seconds until a connector whose life here has ended is taken on again
-_PATIENCE = 60.0  # seconds for closing, of a connector whose configuration cannot be read
-_GRACE = 10.0  # seconds beyond the connectors' own time-outs that the end of the process waits for them
+_LOOK = 1.0  # seconds between two checks for new connectors
+_ENDS = 0.1  # seconds between two checks whether all have ended
+_AGAIN = 10.0  # seconds until a connector that has ended here is started again
+_PATIENCE = 60.0  # seconds for closing, if the connector's configuration cannot be read
+_GRACE = 10.0  # seconds beyond the connectors' own time-outs that the ending process waits for them
 
 Workers = Callable[[str], WorkerConnector]
-"""Makes what runs a connector, by its name."""
+"""Creates a connector's driver, by its name."""
 
 
 class ConnectorRunner:
@@ -52,7 +52,7 @@ class ConnectorRunner:
         """Wait for the end.
 
         Args:
-            timeout: seconds to wait at most; None: as long as it takes.
+            timeout: seconds to wait at most; None: no limit.
 
         Returns:
             Whether it has ended, without an exception.
@@ -60,7 +60,7 @@ class ConnectorRunner:
         Raises:
             MissingSourceTopicException: a subscribed topic is not there, or no longer: ``topics`` names it.
             FencedException: a newer driver has taken over.
-            Exception: whatever else ended it; each time it is asked.
+            Exception: any other error that ended it; at each call.
         """
         if timeout != 0:
             wait([self._ended], timeout)
@@ -70,13 +70,13 @@ class ConnectorRunner:
         return True
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """Ask for the end: what runs flushes, commits and closes first. Does not wait for it."""
+        """Request the end: the running generation flushes, commits and closes first. Does not wait for it."""
         self._driver.close(reason)
 
     def _run(self) -> None:
         try:
             self._driver.run(until_caught_up=self._until_caught_up)
-        except BaseException as error:  # noqa: BLE001 - raised again where somebody waits for the end
+        except BaseException as error:  # noqa: BLE001 - raised again by await_termination()
             self._ended.set_exception(error)
         else:
             self._ended.set_result(None)
@@ -84,14 +84,14 @@ class ConnectorRunner:
 
 @dataclass(slots=True)
 class _Life:
-    """A connector in this process, and when, on the clock, it was found to have ended."""
+    """A connector in this process, and the time on the clock at which its end was noticed."""
 
     runner: ConnectorRunner
     ended_at: float | None = None
 
 
 class Worker:
-    """Runs whatever connectors the store has, and those it gets, until it is closed."""
+    """Runs all connectors of the store, including new ones, until it is closed."""
 
     def __init__(self, store: Store, workers: Workers, *, clock: WallClock | None = None) -> None:
         self._store = store
@@ -104,19 +104,19 @@ class Worker:
 
     @property
     def running(self) -> list[str]:
-        """Connectors that this process has taken on and that have not ended, sorted."""
+        """Running connectors of this process, sorted."""
         return sorted(name for name, life in list(self._lives.items()) if life.ended_at is None)
 
     def close(self) -> None:
-        """End: everything that runs flushes, commits and closes first. From any thread or signal handler."""
+        """End; all running generations flush, commit and close first. From any thread or signal handler."""
         self._closed.set()
 
     def run(self) -> list[str]:
-        """Take on connectors as they come, until :meth:`close`; then wait for their ends.
+        """Start all connectors, including new ones, until :meth:`close`; then wait for their ends.
 
         Returns:
-            Connectors that did not end in time: they hang in their author's code, in a thread that is left
-            behind. What they had not committed is read again by whoever takes them on.
+            Connectors that did not end in time: they hang in their author's code, in an abandoned thread. The
+            next driver reads their uncommitted records again.
         """
         while not self._closed.wait(_LOOK):
             try:
@@ -135,7 +135,7 @@ class Worker:
                 is_free = self._is_free(name)
             except StoreUnavailable:
                 raise
-            except ConnectException as error:  # its records are damaged: the others' are not
+            except ConnectException as error:  # only this connector's records are damaged
                 self._damages.setdefault(name, Outage(log, f"taking on connector {name}")).failed(
                     "connector %s cannot be taken on: %s", name, error
                 )
@@ -175,7 +175,7 @@ class Worker:
         return self.running
 
     def _graceful_of(self, name: str) -> float:
-        """Seconds that a connector's tasks have for closing, if the store tells."""
+        """Seconds that a connector's tasks have for closing, by its stored configuration."""
         try:
             return registry.graceful_timeout(registry.find(self._store, name))
         except ConnectException:
@@ -183,11 +183,11 @@ class Worker:
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:
-    """Whether it has ended here; why is logged."""
+    """Whether it has ended here; the reason is logged."""
     try:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:
         log.warning("connector %s is not this process's any more: %s", name, error)
-    except BaseException:  # one connector's SystemExit is not the others' end
+    except BaseException:  # a connector's SystemExit must not end the others
         log.exception("connector %s has ended here", name)
     return True

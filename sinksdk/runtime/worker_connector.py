@@ -1,4 +1,4 @@
-"""One connector's life in this process: run, paused, stopped, failed, deleted, as its operator wants it."""
+"""Brings a connector into its target state in this process: running, paused, stopped or deleted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Driver(Protocol):
-    """What runs a connector: :class:`~sinksdk.runtime.driver.ConnectorDriver`."""
+    """Runs a connector: :class:`~sinksdk.runtime.driver.ConnectorDriver` or a source's driver."""
 
     def run(self, *, until_caught_up: bool = False) -> object:
         """Run to the end."""
@@ -38,23 +38,22 @@ class Driver(Protocol):
 
 
 Drivers = Callable[[Environment], Driver]
-"""Makes what runs a connector: as the environment's record says, or else with what this process brings.
+"""Creates a driver, with the configuration of the environment's record or of this process.
 
 Raises ConfigException when the configuration cannot work."""
 
 
 class WorkerConnector:
-    """Follows what is wanted of a connector, for as long as it is this process's.
+    """Follows a connector's target state for as long as this process owns it.
 
     Args:
-        environment: without ``waits`` the process ends when something is away, unless it stays.
+        environment: without ``waits`` the process ends if a required system is unavailable, unless ``stays``.
         connector: the connector's name.
-        drivers: make what runs it. None: it is only deleted here, and left alone when somebody has created it
-            again meanwhile.
-        openers: open it where no driver does.
-        brings_config: whether this process brings the connector's configuration; else the store has it.
-        stays: whether it goes on when the connector has failed, and waits for its operator; else it ends.
-        patience: seconds for which a deletion that is not possible now is tried again; then it is raised why.
+        drivers: create its driver. None: it is only deleted here, and not touched if it was created again.
+        openers: open it while it has no driver.
+        brings_config: whether this process has the connector's configuration; otherwise the store does.
+        stays: whether it waits for the operator after a failure of the connector; otherwise it ends.
+        patience: seconds for which a deletion is retried; then its error is raised.
     """
 
     def __init__(
@@ -82,15 +81,15 @@ class WorkerConnector:
         )
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
-        """End: what runs flushes, commits and closes first. From any thread or signal handler."""
+        """End; the running generation flushes, commits and closes first. From any thread or handler."""
         self._signal.ask(reason)
 
     def run(self, *, until_caught_up: bool = False) -> None:
         """Run until :meth:`close`, until the connector is deleted, or until it has caught up.
 
         Raises:
-            FencedException: it is another process's now.
-            Exception: what made it fail, unless it stays.
+            FencedException: another process owns it now.
+            Exception: the connector's failure, unless ``stays``.
         """
         self._idle.driver = liveness.register()
         try:
@@ -112,12 +111,12 @@ class WorkerConnector:
             except PASSING as error:
                 if not self._is_patient:
                     raise
-                # What it brings is the store's from its start on.
+                # From its start on, the store has its configuration.
                 brings = brings and not self._waits.has_ended
                 self._await(error)
 
     def _find(self) -> ConnectorRecord | None:
-        """What is wanted of it. None: it is gone, which whoever only deletes it wanted."""
+        """Its record. None: it does not exist, and this process was only to delete it."""
         try:
             return registry.find(self._environment.store, self._connector)
         except ConnectorNotFoundException:
@@ -126,11 +125,11 @@ class WorkerConnector:
             raise
 
     def _has_ended(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> bool:
-        """Do what is wanted of it, until something else is; whether nothing else will be."""
+        """Bring it into its target state, until that changes; returns whether it has ended for good."""
         if record is not None and record.deleted:
             return self._removal.attempt(record)
         if self._drivers is None:
-            return True  # somebody else has deleted it; who has created it again keeps it
+            return True  # another process has deleted it, and a new connector of its name is not ours
         if record is not None and record.target_state != "RUNNING":
             self._idle.wait(record, record.target_state)
             return False
@@ -144,7 +143,7 @@ class WorkerConnector:
     def _live(
         self, drivers: Drivers, record: ConnectorRecord | None, *, until_caught_up: bool
     ) -> ClosingReason | None:
-        """Run it as RUNNING. None: it has come to its end, and nobody wants anything else of it."""
+        """Run it while its target state is RUNNING. None: it has ended."""
         try:
             reason = drivers(replace(self._environment, record=record)).run(until_caught_up=until_caught_up)
             assert reason is None or isinstance(reason, ClosingReason)  # noqa: S101 - a driver's
@@ -159,7 +158,7 @@ class WorkerConnector:
         return reason
 
     def _await(self, error: Exception) -> None:
-        """What passes by itself is tried again after a while, or as soon as the operator wants something."""
+        """Wait before the next attempt after a passing error, or until the operator requests something."""
         delay, waiting = self._waits.failed(error)
         if isinstance(error, StoreUnavailable):  # nothing can be written there
             self._signal.wait(delay)

@@ -1,4 +1,4 @@
-"""KIP-618's round of fencing before a source's tasks start: tasks from before can write nothing more."""
+"""KIP-618's round of fencing before a source's tasks start: earlier tasks can write nothing more."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sinksdk.store.records import ConnectorRecord
 log = logging.getLogger(__name__)
 
 Wait = Callable[[Callable[[], float]], bool]
-"""Waits as long as seconds are left; False when the end was asked for meanwhile."""
+"""Waits as long as seconds are left; False if the driver must end meanwhile."""
 
 
 class ZombieFencing:
-    """Fences the tasks before those that a driver is about to start."""
+    """Fences earlier tasks before a driver starts new ones."""
 
     def __init__(self, session: DriverSession, config: SourceConnectorConfig, target: Target) -> None:
         self._session = session
@@ -33,16 +33,16 @@ class ZombieFencing:
     def fence(
         self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]], wait: Wait
     ) -> bool:
-        """Until it is done nothing is planned.
+        """Fence earlier tasks; until that is done nothing is planned.
 
         Args:
             wait: called between two attempts.
 
         Returns:
-            False when the end was asked for meanwhile.
+            False if the driver must end meanwhile.
 
         Raises:
-            ConnectException: it cannot be done, and was tried often enough.
+            ConnectException: fencing failed too often.
         """
         round_ = fencing_round(
             is_pending=_is_pending(claim, record, configs),
@@ -68,7 +68,7 @@ class ZombieFencing:
         return not self._session.is_unwanted()
 
     def _try_to_fence(self, tasks: range) -> ConnectException | None:
-        """What kept us from it; None also when the end was asked for meanwhile."""
+        """The error; None also if the driver must end meanwhile."""
         for task in tasks:
             self._session.expect_newest()  # the tasks of a newer driver have the same transactional ids
             if self._session.is_unwanted():
@@ -83,9 +83,9 @@ class ZombieFencing:
 
 
 def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
-    """Whether tasks are about to start that are not the ones of the last record, each in its place.
+    """Whether tasks are about to start that differ from those of the last record.
 
-    Those that are fence themselves, each its predecessor, which wrote what it is about to write.
+    Unchanged tasks fence their own predecessors.
     """
     before = claim.before
     if before is None or claim.transactional_tasks != len(before.tasks):
@@ -94,6 +94,6 @@ def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping
 
 
 def countdown(clock: WallClock, seconds: float) -> Callable[[], float]:
-    """Tells how many seconds are left."""
+    """Returns a function that gives the remaining seconds."""
     end = clock.now() + seconds
     return lambda: end - clock.now()

@@ -29,7 +29,7 @@ from sinksdk.support.confidential import SECRETS
 T = TypeVar("T")
 
 PATIENCE: Final = 1.5
-"""Seconds: whoever probes or scrapes waits for some, and a probe by default for one or two."""
+"""Seconds; a probe waits one or two by default."""
 
 _UNAVAILABLE: Final = 503
 _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"model": Health}}
@@ -47,7 +47,7 @@ class Answer(Generic[T]):
 class Latest(Generic[T]):
     """A question that may take long, and its latest answer, whatever the store does.
 
-    It is asked in the background, once at a time: one of its callers asks, the others wait too.
+    One background request at a time, whose result all concurrent callers get.
 
     Args:
         patience: seconds that a caller waits at most.
@@ -64,10 +64,10 @@ class Latest(Generic[T]):
         """The latest answer there was."""
 
     async def get(self) -> Answer[T] | None:
-        """An answer to a question that nobody had an answer to before; None: there is none in time."""
+        """A result newer than the call; None: there is none in time."""
         with self._lock:
             asked = self._asked or self._begin()
-        # Shielded: that one caller waits no longer takes the answer from nobody.
+        # Shielded: a caller that stops waiting does not cancel the request of the others.
         waiting = asyncio.shield(asyncio.wrap_future(asked))
         try:
             return await asyncio.wait_for(waiting, self._patience)
@@ -84,7 +84,7 @@ class Latest(Generic[T]):
     def _run(self, asked: Future[Answer[T]]) -> None:
         try:
             answer = Answer(self._ask(), None, time.monotonic())
-        except Exception as error:  # noqa: BLE001 - whoever takes the answer deals with it
+        except Exception as error:  # noqa: BLE001 - raised where the result is taken
             answer = Answer(None, error, time.monotonic())
         with self._lock:
             self._asked, self.last = None, answer
@@ -101,7 +101,7 @@ class StoreHealth:
         self._look = Latest(herder.connectors)
 
     async def problem(self) -> str | None:
-        """What is wrong; None: it answers."""
+        """The problem; None: the store responds."""
         answer = await self._look.get()
         if answer is None:
             seconds = time.monotonic() - self._look.asked_at
@@ -134,7 +134,7 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
 
     @router.get("/ready", response_model=Health, responses=_MAY_BE)
     async def ready() -> Any:
-        """As ``/health``, without credentials, and without a word on what is wrong."""
+        """As ``/health``, without credentials, and without the reason."""
         if await health.problem() is not None:
             return unhealthy("The store does not answer.")
         return Health(status="healthy", message="Worker has completed startup and is ready.")
@@ -294,7 +294,7 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""A page that could be made to run something else, or to ask somebody else, would do it as its reader."""
+"""Headers of pages: injected code would run with the reader's rights."""
 
 
 def page_router() -> APIRouter:

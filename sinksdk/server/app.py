@@ -46,7 +46,7 @@ def create_app(
         providers: what configurations may refer to; nothing by default.
         targets: opens where a source writes; by default it is not known, and neither are its offsets.
         sinks: opens a sink whose offsets are altered; by default it is not known what its source has.
-        places: looks at the places of this process's Spark, if it runs one.
+        places: returns the task slots of this process's Spark, if it runs one.
     """
     providers = providers or ConfigProviders()
     herder = Herder(store, sinks=sinks or partial(opened_sink, providers=providers))
@@ -86,7 +86,7 @@ def _unknown(config: Mapping[str, str]) -> OpenedTarget:
 
 
 class _Described(FastAPI):
-    """Its description says what is answered to a bad request: Connect's 400, not FastAPI's 422."""
+    """Its description has the response to a bad request: Connect's 400, not FastAPI's 422."""
 
     def openapi(self) -> dict[str, Any]:
         """As FastAPI has it, without 422."""

@@ -108,7 +108,7 @@ class UnavailablePartition(Body):
 
 
 class ConnectorState(State):
-    """State of a connector; ``waiting`` and what is unavailable are not Connect's."""
+    """State of a connector; ``waiting`` and the unavailable partitions are not Connect's."""
 
     waiting: WaitingFor | None = None
     unavailable: list[UnavailablePartition] | None = Field(
@@ -132,7 +132,7 @@ class Status(Body):
 
 
 class Expanded(Body):
-    """One connector of ``GET /connectors?expand=status&expand=info``: what was asked for."""
+    """One connector of ``GET /connectors?expand=status&expand=info``."""
 
     status: Status | None = None
     info: Connector | None = None
@@ -159,7 +159,7 @@ class KafkaOffset(Body):
 
 
 class PartitionOffset(Body):
-    """One partition's offset; without one when it is to be reset."""
+    """One partition's offset; without one to reset it."""
 
     partition: KafkaPartition
     offset: KafkaOffset | None = None
@@ -200,7 +200,7 @@ class AlterOffsets(Offsets):
 
 
 class SourcePartitionOffset(Body):
-    """How far a source partition was read; without an offset when it is to be reset."""
+    """A source partition's offset; without one to reset it."""
 
     partition: dict[str, Scalar]
     offset: dict[str, Scalar] | None = None
@@ -248,7 +248,7 @@ class Message(Body):
 
 
 class Error(Body):
-    """What went wrong, as all of Connect's errors are told."""
+    """An error in Connect's form."""
 
     error_code: int
     message: str
@@ -353,7 +353,7 @@ class Health(Body):
 
 
 def connector_body(info: ConnectorInfo) -> Connector:
-    """A connector as Connect tells it."""
+    """A connector in Connect's form."""
     tasks = [TaskId(connector=info.name, task=task.number) for task in info.tasks]
     return Connector(name=info.name, config=redacted(info.config), tasks=tasks, type=info.type)
 

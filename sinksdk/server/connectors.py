@@ -55,7 +55,7 @@ def _body(herder: Herder, name: str) -> Connector:
 def all_connectors(
     herder: TheHerder, expand: Annotated[list[str], Query(default_factory=list)]
 ) -> list[str] | dict[str, Expanded]:
-    """Names; with ``expand=status`` or ``expand=info`` what is asked for of each."""
+    """Names; with ``expand=status`` or ``expand=info`` the status or info of each."""
     if not expand:
         return herder.connectors()
     return {
@@ -104,7 +104,7 @@ def config_of(herder: TheHerder, name: Name) -> dict[str, str]:
 def put_config(
     herder: TheHerder, providers: TheProviders, name: Name, config: RawConfig, response: Response
 ) -> Connector:
-    """Replace its configuration, or create it. What is sent back as it was shown stays as it is."""
+    """Replace its configuration, or create it. Hidden values that are sent back stay unchanged."""
 
     def replaced(before: Mapping[str, str] | None) -> dict[str, str]:
         response.status_code = 201 if before is None else 200
@@ -214,16 +214,16 @@ def stop(herder: TheHerder, name: Name) -> None:
 
 @router.delete("/connectors/{name}", status_code=204, responses=errors(400, 404))
 def delete(herder: TheHerder, name: Name, *, force: bool = False) -> None:
-    """Delete it: whoever drives it sees to it, and to what it has outside (KIP-883).
+    """Delete it: its driver removes it and its outside resources (KIP-883).
 
-    What is committed is published first, and it is DELETING until that works; with `force`, that is given up.
+    Committed tokens are published first, and it is DELETING until that succeeds; `force` drops them.
     """
     herder.delete(name, force=force)
 
 
 @router.get("/connectors/{name}/offsets", responses=errors(400, 404))
 def offsets(herder: TheHerder, sources: TheSourceOffsets, name: Name) -> Offsets | SourceOffsetsBody:
-    """What is committed: by topic partition, or of a source by source partition."""
+    """Committed offsets: by topic partition, or of a source by source partition."""
     if _is_source(herder, name):
         return SourceOffsetsBody.of(sources.read(name))
     return Offsets.of(herder.offsets(name))
@@ -282,7 +282,7 @@ def _expect_startable(config: dict[str, str], providers: ConfigProviders) -> Non
 
 
 def _leave_out(name: str, error: ConnectException) -> None:
-    """One whose records are damaged keeps nobody from seeing the others."""
+    """Skips connectors whose records are damaged."""
     log.warning("connector %s is left out: %s", name, error)
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong, as Kafka Connect's REST interface tells it: a code and a message."""
+"""Errors in the form of Kafka Connect's REST interface: a code and a message."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def answer_errors(app: FastAPI) -> None:
 
 
 def _methods(request: Request) -> set[str]:
-    """What may be done at a path; each method has a route of its own, of which Starlette names the first."""
+    """The allowed methods of a path; each has its own route, of which Starlette names only the first."""
     described = request.app.openapi()["paths"].items()
     here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
     found = {method.upper() for methods in here for method in methods}

@@ -43,7 +43,7 @@ class Credentials:
         """Read a file: a line ``user:password`` is a user, one without a colon is a token; ``#`` comments.
 
         Raises:
-            ConfigException: the file cannot be read, or lets nobody in.
+            ConfigException: the file cannot be read, or has no credentials.
         """
         try:
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -74,8 +74,8 @@ class Credentials:
 
 
 def _is_among(given: str, known: Collection[str]) -> bool:
-    # Digests have one length, and all are compared: how long it takes tells nothing.
-    return any([hmac.compare_digest(_digest(given), _digest(one)) for one in known])  # noqa: C419 - as said
+    # Digests of one length, all of them compared: the duration reveals nothing.
+    return any([hmac.compare_digest(_digest(given), _digest(one)) for one in known])  # noqa: C419 - see above
 
 
 def _digest(text: str) -> bytes:
@@ -175,7 +175,7 @@ def _is_json(request: Request) -> bool:
 
 
 class _Authentication(BaseHTTPMiddleware):
-    """Answers 401 to whoever has no credentials, but for probes of the process."""
+    """Responds with 401 to requests without credentials, except probes of the process."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         super().__init__(app)

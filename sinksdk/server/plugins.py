@@ -1,4 +1,4 @@
-"""``/connector-plugins``: what is installed, and whether a configuration is a good one."""
+"""``/connector-plugins``: installed connectors, and validation of configurations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plugins_router(version: str) -> APIRouter:
 
     @router.put("/connector-plugins/{plugin}/config/validate", responses=errors(400, 404, 415))
     def validate(plugin: Name, config: RawConfig, providers: TheProviders) -> ConfigInfos:
-        """Whether a connector could start with a configuration: each key with what is wrong with it."""
+        """Whether a connector could start with a configuration: each key with its problems."""
         given = {"connector.class": plugin, **texts(config)}
         if given["connector.class"] != plugin:
             raise ConfigException(

@@ -35,8 +35,10 @@ class Summary(Body):
     state: ShownState
     target_state: TargetState
     is_deleted: bool = Field(description="It is being deleted.")
-    driver: str = Field(description="Who drives it, empty if nobody does.")
-    heard_at: float | None = Field(description="When a driver was last heard of, in seconds since the epoch.")
+    driver: str = Field(description="The driver's id; empty if there is none.")
+    heard_at: float | None = Field(
+        description="Time of the driver's last heartbeat, in seconds since the epoch."
+    )
     generation: int
     task_states: dict[State, int] = Field(description="How many tasks are in which state.")
     partition_count: int
@@ -47,17 +49,19 @@ class Summary(Body):
         description="Offsets that are there and not committed, as far as it is known; null of a source."
     )
     committed_at: float | None = Field(
-        description="When a commit was last seen, in seconds since the epoch; null of a source."
+        description="Time of the last commit, in seconds since the epoch; null of a source."
     )
     rate: float = Field(description="Records read per second, lately; of a source, committed ones.")
     missing_topics: list[str]
     trace: str | None = Field(description="What made it FAILED, or keeps it DELETING.")
-    waiting: WaitingFor | None = Field(description="What it waits for that is away and comes back by itself.")
+    waiting: WaitingFor | None = Field(
+        description="The unavailable system that it waits for; it resumes by itself."
+    )
     unavailable: list[UnavailablePartition] = Field(
-        description="Partitions without a leader, which are left out until they have one; of many, the first."
+        description="Partitions without a leader, not read until they have one; of many, the first."
     )
     unavailable_count: int = Field(description="How many partitions have no leader.")
-    buckets: list[Bucket] = Field(description="What was committed, oldest first; empty ones are left out.")
+    buckets: list[Bucket] = Field(description="Commits per interval, oldest first; empty ones are left out.")
 
 
 class TaskRow(Body):
@@ -70,7 +74,7 @@ class TaskRow(Body):
     records: int = Field(description="Records that a source's task has committed, in all generations.")
     transactions: int = Field(description="In how many transactions.")
     rate: float = Field(description="Records that a source's task commits per second, lately.")
-    source_state: str | None = Field(description="Which calls a source's task has had, while it runs.")
+    source_state: str | None = Field(description="State of a running source task.")
 
 
 class PartitionRow(Body):
@@ -78,24 +82,25 @@ class PartitionRow(Body):
 
     topic: str
     partition: int
-    task: int | None = Field(description="The task that has it, or had it last.")
+    task: int | None = Field(description="The task that it is assigned to, or was last.")
     committed: int | None = Field(description="Next offset to read after the last commit.")
     position: int | None = Field(description="Offset after the last record read, while it is read.")
-    end: int | None = Field(description="Where the source ended when it was last asked.")
+    end: int | None = Field(description="End offset of the source at the last check.")
     lag: int | None
-    committed_at: float | None = Field(description="When a commit was last seen, in seconds since the epoch.")
+    committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
     rate: float = Field(description="Records read per second, lately.")
-    error: str | None = Field(description="Why it failed the last time, until it does better.")
+    error: str | None = Field(description="Its last error; null after a success.")
     failures: int = Field(description="How often in a row it has failed.")
 
 
 class SourcePartitionRow(Body):
-    """How far a source partition is read, as its task has said."""
+    """The last offset of a source partition that its task reported."""
 
     partition: dict[str, Scalar]
-    offset: dict[str, Scalar] = Field(description="Where to read on.")
+    offset: dict[str, Scalar] = Field(description="The offset to continue from.")
     task: int | None = Field(
-        description="The task that has committed it, or alone has asked for it; null: several have asked."
+        description="The task that has committed it, or the only one that has requested it; null: several "
+        "have."
     )
 
 
@@ -107,10 +112,10 @@ class Progress(Summary):
     tasks: list[TaskRow]
     partitions: list[PartitionRow]
     source_partitions: list[SourcePartitionRow] = Field(
-        description="Of a source, those that its tasks have asked for, or committed something of, since they "
-        "began; of many, the last ones."
+        description="Of a source, those whose offsets its tasks have requested or committed since they "
+        "started; of many, the last ones."
     )
-    has_more_source_partitions: bool = Field(description="Whether there are too many to tell of all.")
+    has_more_source_partitions: bool = Field(description="Whether there are more than listed.")
     failures: list[PastFailure] = Field(description="What failed lately, the last one first.")
 
 
@@ -127,12 +132,12 @@ class Overview(Body):
     now: float = Field(description="The server's time, in seconds since the epoch.")
     bucket_seconds: int = Field(description="How long a bucket is.")
     connectors: list[Summary]
-    damaged: list[Damage] = Field(description="Connectors of which nothing more can be told.")
+    damaged: list[Damage] = Field(description="Connectors whose records are damaged.")
 
 
 @router.get("/progress", responses=errors())
 def overview(herder: TheHerder) -> Overview:
-    """All connectors: states, lag, rate, and what was committed in the last hour."""
+    """All connectors: states, lag, rate, and the commits of the last hour."""
     now, damaged = SystemWallClock().time(), list[Damage]()
 
     def leave_out(name: str, error: ConnectException) -> None:

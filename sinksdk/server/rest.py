@@ -1,4 +1,4 @@
-"""The REST interface on a port, in a thread of its own."""
+"""The REST interface on a port, in a separate thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sinksdk.spark.places import LookAtPlaces
 from sinksdk.store import Store
 from sinksdk.store.reports import Waiting
 
-_LOOK: Final = 0.01  # seconds between looks whether the port is open
+_LOOK: Final = 0.01  # seconds between checks whether the port is open
 _START: Final = 10.0  # seconds until the port must be open
 
 

@@ -15,9 +15,9 @@ _INSTALLED = _ignored("a connector and its converters are of the version that is
 _NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow")
 _OF_JAVA = _ignored("it names classes of Java's client; librdkafka reads Kafka here")
 _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
-_OF_THE_WORKER = _ignored("it belongs to Connect's workers, of which there are none here")
+_OF_THE_WORKER = _ignored("it belongs to Connect's workers, which sinksdk does not have")
 _PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
-_SUBSET = _ignored("it belongs to 'transforms', which is judged by itself")
+_SUBSET = _ignored("it belongs to 'transforms', which has its own verdict")
 _EXPLAINED = "take 'transforms' out"
 
 _TRANSFORM = _unsupported(f"single message transforms are Java classes; {_EXPLAINED}").when(
@@ -91,17 +91,19 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "config.action.reload": _ignored("references are resolved anew with every generation"),
         "config.providers": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
         "config.providers.*": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
-        "bootstrap.servers": _ignored("where records come from is told to 'sinksdk run'"),
+        "bootstrap.servers": _ignored("'sinksdk run' has options for the source"),
         "group.id": _OF_THE_WORKER,
         "consumer.override.*": _same("for the client that reads Kafka; a topic directory needs none"),
         "consumer.override.auto.offset.reset": _same(
             "for a first start; partitions that come later begin at their first record"
         ),
-        "consumer.override.max.poll.records": _same("as 'max.poll.records': most records that one put gets"),
+        "consumer.override.max.poll.records": _same(
+            "as 'max.poll.records': maximum number of records of one put"
+        ),
         "consumer.override.isolation.level": _same(
             "read_committed if not set; a topic directory has nothing but committed records"
         ),
-        "consumer.override.group.id": _same("the group that the commits are mirrored to"),
+        "consumer.override.group.id": _same("the consumer group that gets a copy of the commits"),
         "consumer.override.max.poll.interval.ms": _NO_GROUP,
         "consumer.override.session.timeout.ms": _NO_GROUP,
         "consumer.override.heartbeat.interval.ms": _NO_GROUP,
@@ -131,9 +133,9 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "offset.flush.timeout.ms": _ignored(
             "a commit is one write to the store, which has its own time-outs"
         ),
-        "offset.storage.*": _ignored("commits are kept in the store that is told to 'sinksdk run'"),
-        "config.storage.*": _ignored("configurations are kept in the store that is told to 'sinksdk run'"),
-        "status.storage.*": _ignored("states are kept in the store that is told to 'sinksdk run'"),
+        "offset.storage.*": _ignored("commits are kept in the store of 'sinksdk run --store'"),
+        "config.storage.*": _ignored("configurations are kept in the store of 'sinksdk run --store'"),
+        "status.storage.*": _ignored("states are kept in the store of 'sinksdk run --store'"),
         "internal.key.converter": _OF_THE_WORKER,
         "internal.value.converter": _OF_THE_WORKER,
         "rest.*": _OF_THE_WORKER,

@@ -103,7 +103,7 @@ class ConverterSettings(BaseModel):
     """
 
     key_converter: str = Field(
-        default="bytes", alias="key.converter", description=f"How keys are read: {_HOW}."
+        default="bytes", alias="key.converter", description=f"Converter of keys: {_HOW}."
     )
     key_converter_schemas_enable: bool | None = Field(
         default=None, alias="key.converter.schemas.enable", description=_ENVELOPE
@@ -121,7 +121,7 @@ class ConverterSettings(BaseModel):
         default="UTF-8", alias="key.converter.converter.encoding", description=_ENCODING
     )
     value_converter: str = Field(
-        default="bytes", alias="value.converter", description=f"How values are read: {_HOW}."
+        default="bytes", alias="value.converter", description=f"Converter of values: {_HOW}."
     )
     value_converter_schemas_enable: bool | None = Field(
         default=None, alias="value.converter.schemas.enable", description=_ENVELOPE

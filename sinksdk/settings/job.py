@@ -27,11 +27,11 @@ class NameSettings(BaseModel):
         description="An entry point's name, or module:Class of a connector.",
     )
     tasks_max: int = Field(
-        default=1, ge=1, alias="tasks.max", description="Most tasks a generation is divided into."
+        default=1, ge=1, alias="tasks.max", description="Maximum number of tasks of a generation."
     )
 
     def name_problems(self) -> Iterator[str]:
-        """What is wrong with the name."""
+        """Problems of the name."""
         if any(unicodedata.category(character) == "Cc" for character in self.name):
             yield "'name' must have no control characters"
         if self.name in (".", ".."):
@@ -44,7 +44,7 @@ class NameSettings(BaseModel):
 
 
 class PaceSettings(BaseModel):
-    """How often it commits and looks, how long it may take to end, and how often it is tried again.
+    """Commit and poll intervals, shutdown time-outs, and restarts of failed partitions.
 
     A flat model, of more than ten fields: each key is one.
     """
@@ -59,14 +59,14 @@ class PaceSettings(BaseModel):
         default=None,
         ge=10,
         alias="closing.poll.ms",
-        description="Milliseconds between a running task's looks whether it shall close, give or take a "
-        "fifth. By default 500 with a store in SQLite, 1,000 in PostgreSQL, 5,000 on S3.",
+        description="Milliseconds between a running task's checks for a close request, +-20 %. By default "
+        "500 with a store in SQLite, 1,000 in PostgreSQL, 5,000 on S3.",
     )
     poll_interval_ms: int = Field(
         default=1_000,
         ge=10,
         alias="poll.interval.ms",
-        description="Milliseconds between the driver's looks for new records while there is nothing to do.",
+        description="Milliseconds between the driver's checks for new records while it is idle.",
     )
     graceful_timeout_ms: int = Field(
         default=60_000,
@@ -79,23 +79,24 @@ class PaceSettings(BaseModel):
         default=5_000,
         ge=0,
         alias="connector.shutdown.graceful.timeout.ms",
-        description="Milliseconds the connector's own `stop` may take; then it is left behind and reported.",
+        description="Milliseconds the connector's own `stop` may take; then its thread is abandoned and "
+        "reported.",
     )
     connector_start_timeout_ms: int = Field(
         default=300_000,
         ge=0,
         alias="connector.start.timeout.ms",
         description="Milliseconds the connector's own `start`, `subscribed` or `task_configs` may take; then "
-        "it is left behind, and the connector is FAILED.",
+        "its thread is abandoned, and the connector is FAILED.",
     )
     task_hang_timeout_ms: int = Field(
         default=300_000,
         ge=0,
         alias="task.hang.timeout.ms",
         description="Milliseconds a task's own code (`put`, `pre_commit`, ...; of a source `start`, "
-        "`commit`, `stop`, ..., but not `poll`, which may wait) may take without coming back; then it is "
-        "reported and has failed: the other tasks close, the job is cancelled, and it begins again. Kafka's "
-        "`max.poll.interval.ms`. 0: for ever.",
+        "`commit`, `stop`, ..., but not `poll`, which may wait) may take to return; then the task is "
+        "reported and has failed: the other tasks close, the driver cancels the job and starts a new one. "
+        "Like Kafka's `max.poll.interval.ms`. 0: no limit.",
     )
     restart_max_attempts: int = Field(
         default=5,
@@ -109,44 +110,44 @@ class PaceSettings(BaseModel):
         ge=0,
         alias="restart.backoff.ms",
         description="Milliseconds before a failed partition (of a source: a failed task) is opened again, "
-        "give or take a fifth; doubles with each attempt.",
+        "+-20 %; doubles with each attempt.",
     )
     restart_backoff_max_ms: int = Field(
         default=60_000,
         ge=0,
         alias="restart.backoff.max.ms",
-        description="Milliseconds that `restart.backoff.ms` grows to at most.",
+        description="Maximum of `restart.backoff.ms` as it doubles, in milliseconds.",
     )
     restart_window_ms: int = Field(
         default=600_000,
         ge=0,
         alias="restart.window.ms",
-        description="Milliseconds for which a failure counts, though the partition did well in between. With "
-        "0 only failures in a row count.",
+        description="Milliseconds for which a failure counts, even if the partition made progress in "
+        "between. With 0 only failures in a row count.",
     )
 
 
 class RetrySettings(BaseModel):
-    """How long an operation that may yet succeed is tried again, under Connect's names."""
+    """How long retriable operations are retried, under Connect's names."""
 
     errors_retry_timeout: int = Field(
         default=300_000,
         ge=-1,
         alias="errors.retry.timeout",
-        description="Milliseconds for which an operation that raised RetriableException is tried again; "
-        "-1 for ever. Then its partition fails; a record is never dropped for it. (Connect's 0 "
-        "concerns converters only; its put is retried for ever.)",
+        description="Milliseconds for which an operation that raised RetriableException is retried; -1 for "
+        "no limit. Then its partition fails; no record is dropped. (Connect's 0 concerns converters only; it "
+        "retries `put` without limit.)",
     )
     errors_retry_delay_max_ms: int = Field(
         default=60_000,
         ge=1,
         alias="errors.retry.delay.max.ms",
-        description="Most milliseconds between two of these attempts; delays grow from 300.",
+        description="Maximum milliseconds between two of these attempts; delays grow from 300.",
     )
 
 
 class ErrorSettings(RetrySettings):
-    """Tolerance, dead letters and their ceiling besides, under Connect's names where it has one."""
+    """Tolerance, dead letters and their limits, under Connect's names where it has one."""
 
     errors_tolerance: Literal["none", "all"] = Field(
         default="none",
@@ -171,20 +172,19 @@ class ErrorSettings(RetrySettings):
         default=3,
         ge=-1,
         alias="errors.deadletterqueue.topic.replication.factor",
-        description="Replicas of the dead letter topic, should it have to be created; -1 for the cluster's "
-        "own default.",
+        description="Replicas of the dead letter topic, if sinksdk creates it; -1 for the cluster's default.",
     )
     dead_letter_context_headers: bool = Field(
         default=False,
         alias="errors.deadletterqueue.context.headers.enable",
-        description="Tell in headers of each dead letter where it comes from and what was wrong with it.",
+        description="Add headers with origin and error to each dead letter.",
     )
     dead_letter_max_consecutive: int = Field(
         default=1_000,
         ge=-1,
         alias="errors.deadletterqueue.max.consecutive",
-        description="Most records of a partition that may fail in a row before the partition itself fails, "
-        "dead letters or not; -1 for any number.",
+        description="Maximum number of records of a partition that may fail in a row before the partition "
+        "itself fails, dead letters or not; -1 for any number.",
     )
     dead_letter_max_share: float = Field(
         default=0.5,
@@ -192,11 +192,11 @@ class ErrorSettings(RetrySettings):
         le=1,
         alias="errors.deadletterqueue.max.share",
         description="Largest share of a partition's records in a generation that may fail before the "
-        "partition itself fails, dead letters or not; looked at from the 100th record on. 1 for any share.",
+        "partition itself fails, dead letters or not; checked from the 100th record on. 1 for any share.",
     )
 
     def dead_letter_problems(self, topics: tuple[str, ...], topics_regex: str | None) -> Iterator[str]:
-        """What is wrong with the dead letters, as sentences that name their keys."""
+        """Problems of the dead letter settings, as sentences that name their keys."""
         topic = self.dead_letter_topic
         if not topic:
             return
@@ -212,4 +212,4 @@ def _matches(regex: str, topic: str) -> bool:
     try:
         return re.fullmatch(regex, topic) is not None
     except re.error:
-        return False  # said of 'topics.regex' itself
+        return False  # reported for 'topics.regex' itself

@@ -52,7 +52,7 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
     compatibility: ClassVar[Mapping[str, Verdict]] = {}
-    """What the keys of the connector that this one stands in for mean here, by name or pattern.
+    """Verdicts on keys of the connector that this one replaces, by name or pattern.
 
     Keys of Kafka Connect itself have their verdicts already; one given here goes before it. Those that
     are unsupported keep a configuration from starting.
@@ -61,7 +61,7 @@ class ConfigModel(BaseModel):
     other_defaults: ClassVar[Mapping[str, str]] = {}
     """Keys whose default is not what it is there, each with what that changes.
 
-    Told by ``sinksdk validate`` of a file that names the other connector and leaves the key out.
+    ``sinksdk validate`` shows them for a file that names the other connector and leaves the key out.
     """
 
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)

@@ -29,7 +29,7 @@ _MOVED: Final[Mapping[str, str]] = {
     "connectors.s3_archiver:S3ArchiverConnector": "s3-archiver",
     "connectors.s3_archiver.S3ArchiverConnector": "s3-archiver",
 }
-"""Where connectors were once; configurations in stores and files go on naming them so."""
+"""Former module paths of connectors, which stored configurations still name."""
 C = TypeVar("C", SinkConnector, SourceConnector)
 ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
 """Connect's types of connectors; unknown is one whose class cannot be loaded here."""

@@ -1,6 +1,6 @@
 """References in configurations: ``${env:NAME}`` and ``${file:/path:key}``, as Connect's providers (KIP-297).
 
-What is stored and what travels is the reference; it is resolved where the configuration is used.
+The store and executors get the reference; it is resolved where the configuration is used.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "errors.log.*": _ignored("nothing is converted, so there are no bad records to log"),
         "errors.deadletterqueue.*": _OF_SINKS,
         "errors.retry.timeout": Verdict.differs(
-            "it bounds how long a transaction that may yet be committed is tried; poll is tried for ever"
+            "it limits how long a transaction whose commit is unresolved is retried; poll is retried without "
+            "limit"
         ),
         "exactly.once.support": _same(),
         "exactly.once.source.support": _ignored("sources always write in transactions"),
@@ -113,18 +114,18 @@ class TransactionSettings(BaseModel):
         default=25,
         ge=1,
         alias="offset.storage.partitions",
-        description="Partitions of that topic, should it have to be created.",
+        description="Partitions of that topic, if sinksdk creates it.",
     )
     offset_storage_replication_factor: int = Field(
         default=-1,
         ge=-1,
         alias="offset.storage.replication.factor",
-        description="Replicas of that topic, should it have to be created; -1 for the cluster's own default.",
+        description="Replicas of that topic, if sinksdk creates it; -1 for the cluster's default.",
     )
 
 
 class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, NameSettings, ConfigModel):
-    """What every source can be told. Connectors subclass it and add their own fields, as sinks do."""
+    """Configuration of every source. Connectors subclass it and add their own fields, as sinks do."""
 
     @property
     def transaction_interval_ms(self) -> int:

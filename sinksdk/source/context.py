@@ -1,4 +1,4 @@
-"""What a source task may ask of the runtime, and tell it."""
+"""The runtime's interface for source tasks: committed offsets and transactions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
 
 
 class OffsetStorageReader(ABC):
-    """Where the connector's earlier tasks got to, read from where their records went."""
+    """Offsets of the connector's earlier tasks, read from the system that holds their records."""
 
     @abstractmethod
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         """Last committed offset of each source partition, in this order; None where there never was one.
 
-        Ask for many at once: each call looks at what was committed until now, by whichever task.
+        Ask for many at once: each call reads everything that any task has committed so far.
 
         Raises:
             DataException: a partition that cannot be one (see :class:`SourceRecord`).
@@ -31,8 +31,8 @@ class OffsetStorageReader(ABC):
 class TransactionContext(ABC):
     """Where the task's transactions end, with ``transaction.boundary=connector`` (KIP-618).
 
-    What is asked for a record goes before what is asked for the batch. May be called from any thread,
-    but what is asked between two polls holds for the batch that is polled next.
+    A request for a record takes precedence over one for the batch. May be called from any thread; a request
+    between two polls applies to the batch that is polled next.
     """
 
     @abstractmethod
@@ -40,7 +40,7 @@ class TransactionContext(ABC):
         """Commit after this record, which must be of the next batch; without one, after the next batch.
 
         Raises:
-            ValueError: to abort there was asked for already.
+            ValueError: an abort was requested there already.
         """
 
     @abstractmethod
@@ -51,7 +51,7 @@ class TransactionContext(ABC):
         in a transaction of their own. To have them read again, raise from ``poll``.
 
         Raises:
-            ValueError: to commit there was asked for already.
+            ValueError: a commit was requested there already.
         """
 
 
@@ -64,8 +64,8 @@ class SourceTaskContext(ABC):
 
     @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """Where earlier tasks got to. To be asked in ``start`` or later, on the task's own thread."""
+        """Offsets of earlier tasks. Call it in ``start`` or later, on the task's own thread."""
 
     def transaction_context(self) -> TransactionContext | None:
-        """Ends transactions; None unless the connector defines where they end."""
+        """Ends transactions; None unless ``transaction.boundary=connector``."""
         return None

@@ -22,7 +22,7 @@ class SourcePosition(NamedTuple):
 
     @classmethod
     def of(cls, partition: Any, offset: Any) -> SourcePosition:
-        """Checked, and copied: the author may go on with his own mappings.
+        """Checked, and copied: the author may change his own mappings afterwards.
 
         Raises:
             DataException: one of the two cannot be kept.

@@ -12,7 +12,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 """A value in a source partition or offset: what JSON has, less lists and objects."""
 
 SourcePartition: TypeAlias = Mapping[str, Scalar]
-"""What tells one part of the source from the others: ``{"file": "/var/log/a"}``."""
+"""Identifies one part of the source: ``{"file": "/var/log/a"}``."""
 
 SourceOffset: TypeAlias = Mapping[str, Scalar]
 """A place in one part of the source, from which it can be read on: ``{"byte": 1024, "line": 17}``."""

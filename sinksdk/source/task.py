@@ -23,8 +23,8 @@ class SourceTask(ABC):
     ``transaction.boundary=interval``: a transaction that is due does not wait until ``poll`` returns. Of
     all others, no two ever run at the same time.
 
-    A task whose ``initialize`` was called hears ``stop`` and, last of all, ``stopped``: each once, whatever
-    raised before. One that was given up before (its connector has a newer configuration) hears nothing.
+    After ``initialize`` the runtime always calls ``stop`` and, last of all, ``stopped``: each once, whatever
+    raised before. A task that is discarded earlier (its connector has a newer configuration) gets no call.
     """
 
     context: SourceTaskContext
@@ -34,9 +34,9 @@ class SourceTask(ABC):
         self.context = context
 
     def start(self, config: Any) -> None:  # noqa: B027 - a hook: doing nothing is a right answer
-        """Open the source where ``context.offset_storage_reader()`` says that earlier tasks got to.
+        """Open the source at the offsets that ``context.offset_storage_reader()`` returns.
 
-        Predecessors that may still run are fenced by now: what they had not committed never will be.
+        Predecessors that may still run are fenced: what they have not committed never will be.
         """
 
     @abstractmethod
@@ -52,10 +52,10 @@ class SourceTask(ABC):
         """
 
     def commit(self) -> None:  # noqa: B027 - a hook
-        """All that was handed over before is in its topics, and its offsets with it.
+        """Called after a commit: all earlier records are in their topics, and their offsets with them.
 
-        After each transaction. The place to let the source forget what is not needed any more. A crash may
-        keep it from being called: what matters is what ``context.offset_storage_reader()`` says next time.
+        Once after each transaction. Here the source may discard what it no longer needs. A crash may prevent
+        the call: what counts is what ``context.offset_storage_reader()`` returns next time.
 
         Raises:
             Exception: the task ends (in Connect it is only logged); nothing is read again for it.
@@ -64,11 +64,11 @@ class SourceTask(ABC):
     def commit_record(  # noqa: B027 - a hook
         self, record: SourceRecord, metadata: RecordMetadata | None
     ) -> None:
-        """This record is in its topic. After the commit of its transaction, in the order of ``poll``.
+        """Called after the commit of the record's transaction, in the order of ``poll``.
 
         Args:
             record: the one that ``poll`` returned.
-            metadata: where it is now; None where the task itself had its transaction aborted.
+            metadata: topic, partition and offset of the record; None if the task aborted its transaction.
 
         Raises:
             Exception: as :meth:`commit`.

@@ -1,1 +1,1 @@
-"""Spark itself and the job of one generation: all that knows of Spark."""
+"""Spark and the job of one generation: the only package that depends on Spark."""

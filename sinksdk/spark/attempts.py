@@ -1,7 +1,7 @@
-"""An attempt at a task on an executor, of a sink or a source: who owns the task, and who waits.
+"""An attempt at a task on an executor, of a sink or a source: ownership of the task, and waiting.
 
-An attempt that is fenced must not end well: Spark would take it for the winner and kill the copy that owns
-the task. It waits until it is killed or its generation is over, and then fails.
+A fenced attempt must not succeed: Spark would take it for the winner and kill the copy that owns the task. It
+waits until it is killed or its generation is over, and then fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that has taken its task's record over."""
+    """An attempt that has taken over its task's record."""
 
     spec: GenerationSpec
     store: Store
@@ -59,7 +59,7 @@ class Attempt:
 
     @property
     def raw(self) -> Mapping[str, str]:
-        """The connector's configuration; what ``task_configs`` gave this task lies on top."""
+        """The connector's configuration, overridden by this task's entry of ``task_configs``."""
         return {**self.taken.plan.config, **self.plan.config}
 
     def sink_class(self) -> type[SinkConnector]:
@@ -75,7 +75,7 @@ class Attempt:
         return self.clock.time() - self.clock.now()
 
     def closing_poll(self, configured_ms: int | None) -> float:
-        """Seconds between two looks whether to close: by default what suits the store."""
+        """Seconds between two checks for a close request; the default depends on the store."""
         return self.store.closing_poll if configured_ms is None else configured_ms / 1000
 
     def owns_task(self) -> bool:
@@ -92,7 +92,7 @@ class Attempt:
             raise FencedException(f"{self.name}: another attempt or generation owns the task")
 
     def may_run(self) -> bool:
-        """Whether this attempt owns the task, in the newest generation, which was not asked to close."""
+        """Whether this attempt owns the task, in the newest generation, without a close request."""
         which = self.spec.connector, self.spec.generation
         return (
             is_current(self.store, *which) and asked_to_close(self.store, *which) is None and self.owns_task()
@@ -104,7 +104,7 @@ def prepare_process(spec: GenerationSpec) -> Store:
 
     Raises:
         ConfigException: the store cannot be opened, or is another one.
-        StoreUnavailable: no answer.
+        StoreUnavailable: no response.
     """
     sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]
     configure_logging(spec.logs)
@@ -122,7 +122,7 @@ def run_owned(
     nothing: R,
     clock: WallClock | None,
 ) -> R:
-    """Take a task's record over and do its work.
+    """Take over a task's record and do its work.
 
     Args:
         work: raises FencedException when another attempt or generation has taken the task over meanwhile.
@@ -146,11 +146,11 @@ def run_owned(
 
 
 def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> FencedException:
-    """Wait until this attempt is not needed any more or its owner is dead; what to raise then.
+    """Wait until this attempt is no longer needed or the owner is dead; returns the error to raise.
 
     Spark kills this attempt once the owner has reported. An owner that died with its executor reports
-    nothing, and Spark may start no third attempt while this one runs: so the owner's signs of life are
-    watched.
+    nothing, and Spark may start no third attempt while this one runs: so this attempt watches the owner's
+    progress.
     """
     connector, generation = spec.connector, spec.generation
     log.info(
@@ -159,7 +159,7 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
         task,
         generation,
     )
-    # The owner writes both while it lives.
+    # The owner writes both while it runs.
     keys = task_key(connector, task), progress_key(connector, task)
     signs, since = list(map(store.version, keys)), clock.now()
     while (is_newest := is_current(store, connector, generation)) and not asked_to_close(
@@ -181,9 +181,9 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
 def _leaves_closing_alone(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> bool:
     """Whether the generation closes and another attempt has the task; waits for as long as closing may take.
 
-    Taking the record over would throw away what the other attempt is about to commit. Spark kills a copy
-    once the other one has reported. Without speculation there are no copies: the other attempt is dead, and
-    waiting for it is useless.
+    Taking over the record would discard the other attempt's next commit. Spark kills a copy once the other
+    one has reported. Without speculation there are no copies: the other attempt is dead, and waiting for it
+    is useless.
     """
     if not is_current(store, spec.connector, spec.generation):
         return False

@@ -1,4 +1,4 @@
-"""A task's input: what its reader gives, read ahead."""
+"""A task's input: its reader's batches, read ahead."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 
 _AHEAD = 2  # batches: one being read while one is being delivered
-_LONGEST = 5.0  # seconds for a reader to let go of what it has
-_PATIENCE = 0.05  # seconds until the task learns that nothing came
+_LONGEST = 5.0  # seconds for a reader to close
+_PATIENCE = 0.05  # seconds without a batch until the task gets None
 
 Batches = Iterable[SinkRecords | Unread | None]
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -44,9 +44,9 @@ class InputError(RuntimeError):
 
 
 class ReadAhead:
-    """Reads batches in a thread of its own: the next one comes while this one is delivered.
+    """Reads batches in a separate thread: the next one is read while this one is delivered.
 
-    Meanwhile the task sees that it has to close, however long the source takes.
+    So the task sees a close request even while the source is slow.
     """
 
     def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
@@ -56,7 +56,7 @@ class ReadAhead:
         self._thread.start()
 
     def __iter__(self) -> Iterator[SinkRecords | Unread | None]:
-        """Batches as they come, None whenever none came for a while.
+        """Batches; None when none arrived for a while.
 
         Raises:
             ConnectException: what the reader raised.
@@ -79,7 +79,7 @@ class ReadAhead:
     def stop(self) -> None:
         """Read no more; a batch being read meanwhile is dropped.
 
-        A disk or a client that hangs is left behind: what was read is committed by now.
+        If the reader hangs, its thread is abandoned: everything read is committed by now.
         """
         self._stopped.set()
         self._thread.join(_LONGEST)

@@ -27,7 +27,7 @@ _UNNAMED: Final = "pyspark-shell"
 """The application's name where a JVM was started for Python and nobody has named it."""
 
 _PASSED: weakref.WeakKeyDictionary[Any, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""What we have started a JVM with: it says so as if it were its user's wish to whatever is started in it."""
+"""Settings with which this process started a JVM, which the JVM would report as the user's."""
 
 
 def parse_conf(settings: Iterable[str]) -> dict[str, str]:
@@ -114,13 +114,13 @@ def is_configured(master: str) -> bool:
 
 def settings_of(gateway: JavaGateway) -> dict[str, str]:
     """What a JVM was started with, and what spark-submit has made of it."""
-    from pyspark import SparkConf  # noqa: PLC0415 - whoever has a JVM has it
+    from pyspark import SparkConf  # noqa: PLC0415 - loaded with the JVM
 
     return dict(SparkConf(loadDefaults=True, _jvm=gateway.jvm).getAll())
 
 
 def remember(gateway: JavaGateway, passed: Mapping[str, str]) -> None:
-    """These settings of a JVM are ours, and nobody else's wish."""
+    """Remember these settings of a JVM as ours, not the user's."""
     _PASSED[gateway] = dict(passed)
 
 

@@ -98,7 +98,7 @@ def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | N
 
 def is_alive(spark: SparkContext) -> bool:
     """Whether its JVM runs and its application has not been ended, by its cluster for example."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - whoever has a context has it
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - installed with pyspark
 
     jvm = getattr(spark._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
     if jvm is not None and jvm.poll() is not None:
@@ -115,7 +115,7 @@ def context_of(session: object) -> SparkContext:
     Raises:
         ConfigException: it is neither, it has ended, or it is a client of Spark Connect's.
     """
-    from pyspark import SparkContext  # noqa: PLC0415 - whoever has a session has it
+    from pyspark import SparkContext  # noqa: PLC0415 - loaded with the session
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
 
     if isinstance(session, SparkSession):

@@ -1,4 +1,4 @@
-"""A sink's task on an executor: runs the author's code on what its reader gives, and reports."""
+"""A sink's task on an executor: passes its reader's batches to the author's code, and reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sinksdk.spark.watches import ClosingWatch, HangWatch, Watch, watch_in_threa
 from sinksdk.store import Store
 
 _PATIENCE: Final = 5.0
-"""Seconds that a task waits in place until a call is tried again; longer pauses it takes between batches."""
+"""Maximum seconds that a task waits in place for a retry; it takes longer pauses between batches."""
 
 
 def run_task(spec: GenerationSpec, task: int) -> TaskResult:
@@ -38,9 +38,9 @@ def run_task(spec: GenerationSpec, task: int) -> TaskResult:
 
 @cache
 def _freeze_garbage() -> None:
-    """Once in a process: keep the collector from looking at what its first task has left behind.
+    """Once per process: exclude the objects of the first task from garbage collection.
 
-    pyspark's worker collects after each task. In modules, clients and connections there is no garbage.
+    pyspark's worker collects after each task; modules, clients and connections are no garbage.
     """
     gc.collect()
     gc.freeze()

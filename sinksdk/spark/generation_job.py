@@ -1,7 +1,7 @@
 """One generation as one Spark job: one Spark partition per task.
 
-Tasks read for themselves, so Spark is asked for no more than to run them: an RDD of empty partitions. A
-DataFrame would be planned, optimized and compiled for it, which takes 3.5 s of a cold start and 117 MB.
+Tasks read the source themselves, so an RDD of empty partitions is sufficient. For a DataFrame Spark would
+plan, optimize and compile, which takes 3.5 s of a cold start and 117 MB.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AGAIN = 0.5  # seconds until a job that was cancelled and goes on is cancelled again
+_AGAIN = 0.5  # seconds until a job that continues after its cancellation is cancelled again
 
 
 T = TypeVar("T")
 
 Work = Callable[[GenerationSpec, int], R]
-"""A task on an executor: from its number to what it reports."""
+"""A task on an executor: from its number to its report."""
 
 
 class SparkGeneration(Generic[R]):
-    """A generation that runs: ``work`` for each of its tasks, which report a ``kind``."""
+    """A running generation: ``work`` for each of its tasks, which report a ``kind``."""
 
     def __init__(
         self,
@@ -70,20 +70,20 @@ class SparkGeneration(Generic[R]):
         self._thread.start()
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most so many seconds; whether the generation has ended."""
+        """Wait at most ``timeout`` seconds; whether the generation has ended."""
         deadline = time.monotonic() + timeout
         while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
             self._thread.join(min(left, _AGAIN))
             if self._is_cancelled:
-                self._cancel_job()  # what was only being planned had no job yet
+                self._cancel_job()  # while Spark was planning, there was no job to cancel
         return not self._thread.is_alive()
 
     def results(self) -> list[R]:
-        """What the tasks reported, once it has ended.
+        """The tasks' reports, once it has ended.
 
         Raises:
             ConfigException: the executors' Python lacks a module.
-            RetriableException: the tasks' store has not answered them, however often Spark tried.
+            RetriableException: the store was unavailable to the tasks in all of Spark's attempts.
             ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
         """
         try:
@@ -118,12 +118,12 @@ class SparkGeneration(Generic[R]):
 
         try:
             self._spark.addJobTag(self._tag)
-            # A place that becomes free is first offered to the connector that has the fewest.
+            # Spark offers a free task slot first to the connector with the fewest.
             self._spark.setLocalProperty(POOL, spec.connector)
             self._spark.setJobDescription(f"connector {spec.connector}, generation {spec.generation}")
             rows = run_tasks(self._spark, self._tasks, task, keeps_workers=self._keeps_workers)
             self._future.set_result(from_rows(self._kind, rows))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the results are asked for
+        except BaseException as error:  # noqa: BLE001 - raised by results()
             self._future.set_exception(error)
 
 
@@ -142,7 +142,7 @@ class SparkLauncher:
         """Start the job of a generation.
 
         Raises:
-            RetriableException, ConnectException: the source has not what was planned.
+            RetriableException, ConnectException: the source does not hold the planned ranges.
         """
         ranges = {
             planned.topic_partition: planned.offsets
@@ -162,7 +162,7 @@ class SparkLauncher:
 
 
 class SparkSourceLauncher:
-    """Starts generations of one source as Spark jobs, which run until they are asked to stop."""
+    """Starts generations of one source as Spark jobs, which run until they are stopped."""
 
     def __init__(self, spark: SparkContext, template: GenerationSpec) -> None:
         self._spark = spark
@@ -176,14 +176,14 @@ class SparkSourceLauncher:
         """
         _expect_room(self._spark, len(plan.tasks))
         spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
-        # What the author's code leaves behind, threads that hang above all, ends with its task.
+        # Threads of the author's code that hang end with the task's process.
         return SparkGeneration(
             self._spark, len(plan.tasks), spec, run_source_task, SourceTaskResult, keeps_workers=False
         )
 
 
 def _expect_room(context: SparkContext, tasks: int) -> None:
-    """Tasks of a source run for as long as it does: one that finds no place now never will."""
+    """Raise ConfigException if a local Spark has too few task slots: a source's tasks never free theirs."""
     master = context.master or ""
     places = places_of(master, context.defaultParallelism)
     if tasks <= places:
@@ -205,30 +205,30 @@ def _expect_room(context: SparkContext, tasks: int) -> None:
 def run_tasks(
     spark: SparkContext, tasks: int, task: Callable[[int], T], *, keeps_workers: bool = True
 ) -> list[T]:
-    """Call a function with each task's number, on executors, and wait for what all of them return.
+    """Call a function with each task's number on executors, and wait for all results.
 
     Args:
-        keeps_workers: whether the tasks of later jobs find the Python processes of these, with all that is
-            kept in them. Else each of them ends with its task, and threads that hang there as well.
+        keeps_workers: whether later jobs reuse the Python processes of these tasks. Otherwise each process
+            ends with its task, together with threads that hang.
     """
 
     def partition(number: int, rows: Iterable[object]) -> Iterator[T]:
         if keeps_workers:
-            deque(rows, maxlen=0)  # Spark throws a worker away that leaves something of its input
+            deque(rows, maxlen=0)  # Spark discards a worker that does not read all its input
         yield task(number)
 
     return spark.parallelize([], tasks).mapPartitionsWithIndex(partition).collect()
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says, in one line; of Java's its innermost cause, of a Python worker's what it raised."""
+    """An error's message in one line: Java's innermost cause, or the exception of a Python worker."""
     text = _text(error)
     said = (line for line in text.splitlines() if line.strip())
     return raised(text) or next(said, type(error).__name__)
 
 
 def _text(error: BaseException) -> str:
-    """All that an error says; of Java's, what its innermost cause says."""
+    """An error's whole message; of Java's, that of the innermost cause."""
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()

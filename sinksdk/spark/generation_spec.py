@@ -1,4 +1,4 @@
-"""What every task of a generation must know."""
+"""The specification that every task of a generation gets."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpec:
-    """What every task of a generation must know; travels to the executors and holds no secret.
+    """The specification that every task of a generation gets. Pickled to executors; holds no secret.
 
-    One flat record of twelve: what a sink needs and what a source needs differ in five of them.
+    One flat record of twelve fields, of which five are for sinks or for sources only.
 
     Args:
         store_url: the store, references unresolved.
         store_id: an executor that reaches another store must not write to it.
         python_path: folders to import the connector from, besides the installed packages.
-        readers: what each task of a sink reads with, as :func:`packed` has it. Spark sends all of this to
-            every task: it takes out its own, and lets the others be.
-        columns: what the connector uses of a record; the rest is not read.
-        kafka: the cluster that takes dead letters, if the connector has any.
-        source: the Kafka cluster that records come from, if they come from one.
-        target: where the records of a source connector go.
+        readers: of each task of a sink, as :func:`packed` returns them. Spark sends all of them to every
+            task, which unpacks only its own.
+        columns: that the connector uses; the others are not read.
+        kafka: the cluster of dead letters, if the connector has any.
+        source: the Kafka cluster of the records, if they come from one.
+        target: of a source connector's records.
         speculates: whether Spark may run two copies of a task at once (``spark.speculation``).
     """
 
@@ -50,13 +50,13 @@ class GenerationSpec:
 
 
 def packed(readers: Iterable[Reader]) -> tuple[bytes, ...]:
-    """What tasks read with, as it travels. Equal ones travel once."""
+    """Readers in pickled form; equal ones share one object."""
     found: dict[bytes, bytes] = {}
     each = (zlib.compress(pickle.dumps(reader), level=1) for reader in readers)
     return tuple(found.setdefault(one, one) for one in each)
 
 
 def unpacked(reader: bytes) -> Reader:
-    """What a task reads with."""
+    """The reader of a task."""
     found: Reader = pickle.loads(zlib.decompress(reader))  # noqa: S301 - our own driver's
     return found

@@ -100,7 +100,7 @@ class _ErrorStream:
         os.close(self._sink)  # the JVM has its own copy
 
     def said(self) -> str:
-        """What the JVM said, once it has failed to start."""
+        """The JVM's output, once it has failed to start."""
         self._thread.join()
         return "".join(self._before).rstrip()
 
@@ -138,7 +138,7 @@ def _cause(trace: Sequence[str]) -> str:
 def raised(text: str) -> str | None:
     """What a Python worker raised last, by the first line of what it says; None without a Python stack trace.
 
-    What an exception says may go on for lines, and end with a link to a manual.
+    An exception's message may have several lines, and end with a link to a manual.
     """
     _, begun, rest = text.rpartition(_TRACE)
     for line in rest.splitlines() if begun else ():
@@ -150,12 +150,12 @@ def raised(text: str) -> str | None:
 
 
 def unavailable_store(text: str) -> str | None:
-    """What a worker has said of a store that gave it no answer, if that is what it has failed with."""
+    """The message of a worker's StoreUnavailable, if it has failed with that."""
     error = raised(text) or ""
     return error.removeprefix(_UNAVAILABLE) if error.startswith(_UNAVAILABLE) else None
 
 
 def missing_module(text: str) -> str | None:
-    """The module that a worker could not import, if that is what it has failed with."""
+    """The module of a worker's ModuleNotFoundError, if it has failed with that."""
     found = _MISSING.match(raised(text) or "")
     return found[1] if found else None

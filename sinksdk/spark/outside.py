@@ -1,6 +1,6 @@
-"""What of the world outside a task needs: a schema registry, dead letters, the topics it was planned for.
+"""External systems of a task: schema registry, dead letters, topic ids.
 
-Loaded only where they are named: confluent-kafka is an extra, and takes its time.
+Loaded on use: confluent-kafka is an extra, and slow to import.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def schema_registry(address: RegistryAddress) -> SchemaOf:
-    """A schema registry, which is not asked anything yet.
+    """A schema registry; makes no request yet.
 
     Raises:
         ConfigException: its client is not installed, or takes the address for none.
@@ -36,7 +36,7 @@ def schema_registry(address: RegistryAddress) -> SchemaOf:
 def open_dead_letters(
     config: ConnectorConfig, kafka: KafkaClient | None
 ) -> AbstractContextManager[DeadLetters | None]:
-    """Where a task's bad records go while the block runs; None where that is nowhere.
+    """The writer of a task's dead letters while the block runs; None without dead letters.
 
     Raises:
         ConfigException: there is no cluster, or its properties cannot be used here.
@@ -51,7 +51,7 @@ def open_dead_letters(
 
 
 def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> TopicIdCheck:
-    """Says whether topics still have the ids that they had when they were planned; only Kafka's have any."""
+    """Checks that topics still have their planned ids; only Kafka's topics have ids."""
     if source is None or not ids:
         return always_valid
     try:

@@ -1,4 +1,4 @@
-"""Which connectors hold Spark's places: how many tasks may run at the same time, whose do, whose wait."""
+"""Spark's task slots: their number, and the running and waiting tasks of each connector."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ POOL = "spark.scheduler.pool"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One connector's tasks at Spark: how many hold a place, how many wait for one.
+    """One connector's tasks in Spark: running ones, and those that wait for a task slot.
 
     Args:
-        longest: seconds since the first of its tasks that run, or of their siblings, has begun.
+        longest: seconds since the start of the first task in the stages that run.
     """
 
     running: int = 0
@@ -31,18 +31,18 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """How many tasks a process's Spark runs at most, and the connectors that have a generation there."""
+    """Task slots of the process's Spark, and the connectors with a generation there."""
 
     total: int
     held: Mapping[str, Held] = field(default_factory=dict)
 
 
 LookAtPlaces = Callable[[], Places | None]
-"""Looks at the places of this process's Spark, if it runs one."""
+"""Returns the task slots of this process's Spark, if it runs one."""
 
 
 def places(spark: SparkContext) -> Places:
-    """What Spark's scheduler says now.
+    """The current state of Spark's scheduler.
 
     Raises:
         Exception: it has ended.

@@ -1,6 +1,6 @@
-"""How far a running task is: written to the store every two seconds, for the driver.
+"""Progress of a running task: written to the store every two seconds, for the driver.
 
-It only informs: a store that does not answer is no failure of the task.
+Informational: an unavailable store is no failure of the task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _ProgressWriter:
         self._hangs: str | None = None
         self._last_at = attempt.clock.now()
         self.next = self._last_at
-        """When the next write is due, on the monotonic clock."""
+        """Time of the next write, on the monotonic clock."""
 
     def _becomes_due(self) -> bool:
         now = self._attempt.clock.now()
@@ -44,7 +44,7 @@ class _ProgressWriter:
         return True
 
     def _since_last(self) -> float:
-        """Seconds since the last time this was asked, at least one: what rates are divided by."""
+        """Seconds since the last call, at least one: the divisor of rates."""
         now, before = self._attempt.clock.now(), self._last_at
         self._last_at = now
         return max(now - before, 1.0)
@@ -55,7 +55,7 @@ class _ProgressWriter:
         partitions: tuple[PartitionProgress, ...] = (),
         source: SourceProgress | None = None,
     ) -> bool:
-        """Write over what an earlier attempt or generation has left; whether it stands in the store."""
+        """Write over an earlier attempt's or generation's row; whether that succeeded."""
         progress = TaskProgress(
             generation=self._attempt.spec.generation,
             attempt=self._attempt.number,
@@ -95,17 +95,17 @@ class ProgressWriter(_ProgressWriter):
         self._last: list[PartitionOutcome] = []
 
     def write_if_due(self) -> None:
-        """Write the positions if the last time is long enough ago."""
+        """Write the positions if the interval has passed."""
         if self._becomes_due():
             self.write()
 
     def report_hang(self, where: str) -> bool:
-        """Let the driver know; from another thread: the task's own hangs. Whether it stands in the store."""
+        """Report a hang to the driver, from another thread; whether that succeeded."""
         self._hangs = where
         return self.write()
 
     def write(self) -> bool:
-        """Write the positions now; whether they stand in the store."""
+        """Write the positions now; whether that succeeded."""
         return self._store(self._measures(), tuple(self._partitions()))
 
     def write_last(self) -> None:
@@ -144,7 +144,7 @@ def _partition_progress(outcome: PartitionOutcome, rate: float) -> PartitionProg
 
 
 class SourceProgressWriter(_ProgressWriter):
-    """Writes what a source's task has committed, and how far it has read."""
+    """Writes a source task's commits and offsets."""
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(attempt)
@@ -152,7 +152,7 @@ class SourceProgressWriter(_ProgressWriter):
         self._failure: Failure | None = None
 
     def write_if_due(self, worker: WorkerSourceTask) -> None:
-        """Write how far a worker is, if the last time is long enough ago."""
+        """Write a worker's progress if the interval has passed."""
         if not self._becomes_due():
             return
         before, self._records = self._records, worker.records
@@ -161,10 +161,10 @@ class SourceProgressWriter(_ProgressWriter):
         self._store(worker.measures(self._attempt.clock.time()), source=source)
 
     def report_hang(self, where: str, failure: Failure | None = None) -> None:
-        """From now on say where the task hangs, the first time soon.
+        """Include the task's hang in all further writes, the first of them soon.
 
         Args:
-            failure: the same as the task's failure, if it has failed by it.
+            failure: the hang as the task's failure, if the task has failed.
         """
         log.error("%s", where)
         self._hangs, self._failure = where, self._failure or failure
@@ -173,10 +173,10 @@ class SourceProgressWriter(_ProgressWriter):
     def write_last(
         self, outcome: SourceTaskOutcome, measures: TaskMeasures, known: KnownPositions | None = None
     ) -> bool:
-        """Write how the task has ended; whether it stands in the store.
+        """Write how the task has ended; whether that succeeded.
 
         Args:
-            known: how far it has read the source; None: it never came to ask.
+            known: its source offsets; None: it has not requested any.
         """
         return self._store(
             measures,

@@ -1,4 +1,4 @@
-"""A source's task on an executor: runs the author's code until it is asked to stop, and reports."""
+"""A source's task on an executor: runs the author's code until it is stopped, and reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARENT_POLL: Final = 1.0  # seconds
 
 
 def run_source_task(spec: GenerationSpec, task: int) -> SourceTaskResult:
-    """Run a task of a source, until it is asked to stop.
+    """Run a task of a source, until it is stopped.
 
     Raises:
         FencedException: another attempt or a newer generation owns it.

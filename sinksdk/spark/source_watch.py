@@ -1,4 +1,4 @@
-"""Beside a source's task: stops it when its generation closes, and notices a call that does not return."""
+"""Watch of a source's task: stops it when its generation closes, and notices calls that hang."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class RunningCall:
 
 
 class WatchedSourceTask(SourceTask):
-    """An author's task that knows which of its methods run.
+    """An author's task with a record of its running methods.
 
     Args:
-        hang_timeout: seconds that a method may take, other than ``poll``, which waits for records that may
-            never come; 0: any time.
+        hang_timeout: seconds that a method may take, other than ``poll``, which may wait without limit; 0: no
+            limit.
     """
 
     def __init__(self, task: SourceTask, clock: Clock, hang_timeout: float) -> None:
@@ -61,7 +61,7 @@ class WatchedSourceTask(SourceTask):
         return None
 
     def whereabouts(self) -> str:
-        """At which lines the task is: in its author's code, or else in ours. From any thread."""
+        """The stack of the task, in its author's code or in ours. From any thread."""
         threads = {call.thread for call in tuple(self._running)} or {self._thread}
         return "\n".join(map(whereabouts, threads))
 
@@ -74,7 +74,7 @@ class WatchedSourceTask(SourceTask):
         self._call(self._task.start, config)
 
     def poll(self) -> Sequence[SourceRecord] | None:
-        """May take for ever."""
+        """Without a time-out."""
         return self._call(self._task.poll)
 
     def commit(self) -> None:
@@ -103,16 +103,16 @@ class WatchedSourceTask(SourceTask):
 
 
 class SourceTaskWatch:
-    """Looks after one task that runs. Made by the task's own thread, used by another one.
+    """Watches one running task. Created by the task's thread, used by another one.
 
-    A task is asked to stop once, and cancelled when its time is over: it may wait in ``poll`` for ever. When
-    its generation is over it is cancelled at once, for nothing it does can count any more. A method that
-    hangs is the task's failure, which is reported: so the task is cancelled, and the report stays true should
-    the method ever return.
+    On a close request it stops the task, and cancels it after the time-out: it may wait in ``poll`` without
+    limit. When the generation is over it cancels the task at once, since its writes have no effect any more.
+    A method that hangs is reported as the task's failure; the task is cancelled, so that the report stays
+    true if the method returns later.
 
     Args:
-        interval: seconds between two looks whether to close.
-        beside: calls something in a thread of its own: the author's ``stop`` may hang.
+        interval: seconds between two checks for a close request.
+        beside: calls a function in a separate thread: the author's ``stop`` may hang.
     """
 
     def __init__(
@@ -135,13 +135,13 @@ class SourceTaskWatch:
         self._look_at = attempt.clock.now()
         self._cancel_at = math.inf
         self.hang: Failure | None = None
-        """Which method did not return, and where it was."""
+        """The method that hangs, with its stack."""
 
     def turn(self) -> float:
-        """Do what is due; seconds until something is again."""
+        """Run what is due; seconds until the next turn."""
         clock = self._attempt.clock
         if clock.now() >= self._look_at:
-            # Give or take a fifth: many tasks begin at one moment.
+            # +-20 %, since many tasks start at the same moment.
             self._look_at = clock.now() + self._interval * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
             self._closing.look_again()
             self._look_for_request()
@@ -186,7 +186,7 @@ class SourceTaskWatch:
 
 @contextmanager
 def watching(watch: SourceTaskWatch, threads: Threads) -> Iterator[None]:
-    """Let it take its turns in a thread, while the block runs."""
+    """Run the watch in a thread while the block runs."""
     ended = threads.signal()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What a task reports to the driver: one row of text, whatever Spark version is in between."""
+"""A task's report to the driver: one row of text, independent of the Spark version."""
 
 from __future__ import annotations
 

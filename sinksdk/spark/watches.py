@@ -1,4 +1,4 @@
-"""Beside a running task: looks into the store whether to close, and at the task's thread whether it hangs."""
+"""Watches of a running task: for close requests in the store, and for hangs of the task's thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ClosingWatch:
-    """Knows whether a generation was asked to close or is over, as of the last look."""
+    """The close request or the end of a generation, as of the last check."""
 
     def __init__(self, store: Store, spec: GenerationSpec, clock: WallClock) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class ClosingWatch:
         return self._request
 
     def look(self) -> None:
-        """Look now. Raises StoreUnavailable."""
+        """Check now. Raises StoreUnavailable."""
         connector, generation = self._spec.connector, self._spec.generation
         if not is_current(self._store, connector, generation):
             self._is_over = True
@@ -50,11 +50,11 @@ class ClosingWatch:
             self._request = ClosingRequest(closing.reason, closing.timeout, self._monotonic(closing.asked))
 
     def _monotonic(self, asked: float | None) -> float | None:
-        """The driver says when it asked in seconds since the epoch; tasks count on their monotonic clock."""
+        """Converts the time of the request from the epoch to the task's monotonic clock."""
         return None if asked is None else self._clock.now() - max(self._clock.time() - asked, 0.0)
 
     def look_again(self) -> None:
-        """As :meth:`look`; a store that does not answer is asked the next time."""
+        """As :meth:`look`; without a response the next check repeats it."""
         try:
             self.look()
             self._outage.worked()
@@ -63,18 +63,18 @@ class ClosingWatch:
 
 
 Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]
-"""Lets a watch look every so many seconds while the block runs; gives what asks it."""
+"""Runs a watch at an interval while the block runs; yields the function for the request."""
 
 
 def look_now_and_then(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
-    """Look until the wait is over, at the interval give or take a fifth: many tasks begin at one moment."""
+    """Check until the wait is over, at the interval +-20 %, since many tasks start at the same moment."""
     while not wait(interval * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
         watch.look_again()
 
 
 @contextmanager
 def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-    """Look in a thread of its own: a store that is slow to answer does not hold the task up."""
+    """Check in a separate thread, so that a slow store does not delay the task."""
     watch.look()
     stopped = threading.Event()
     look = same_subject(lambda: look_now_and_then(watch, interval, stopped.wait))
@@ -88,18 +88,18 @@ def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[
 
 
 def whereabouts(thread: int) -> str:
-    """The lines of code a thread is at, the innermost last."""
+    """The stack of a thread, the innermost frame last."""
     return "it is at\n{}".format("".join(stack_of(thread)[-_STACK_LINES:]).rstrip())
 
 
 class HangWatch:
-    """Watches the thread that makes it, from one of its own, while the block runs.
+    """Watches the thread that creates it, from another thread, while the block runs.
 
     Args:
-        label: whose code it is, for messages.
-        limit: seconds that may pass between two signs of life; 0: any time.
-        report: stores a hang, with the lines of code it is at; whether that worked. It is called again until
-            it has: the store may be unavailable while the code hangs.
+        label: of the task, for messages.
+        limit: maximum seconds between two calls of :meth:`alive` functions; 0: no limit.
+        report: stores a hang with its stack; returns whether that succeeded. It is called until it does: the
+            store may be unavailable while the code hangs.
     """
 
     def __init__(self, label: str, limit: float, clock: Clock, report: Callable[[str], bool]) -> None:
@@ -125,7 +125,7 @@ class HangWatch:
             self._thread.join()
 
     def alive(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same function; calling it is a sign of life."""
+        """The same function; each call resets the watch."""
 
         def called() -> T:
             self._alive_at = self._clock.now()
@@ -139,7 +139,7 @@ class HangWatch:
         if self._is_reported:
             return
         if silent < self._limit:
-            self._hang = None  # the code has come back before the hang was stored
+            self._hang = None  # the code has returned before the hang was stored
             return
         if self._hang is None:
             where = whereabouts(self._watched)

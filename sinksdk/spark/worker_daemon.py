@@ -38,7 +38,7 @@ def main() -> None:
             with contextlib.suppress(ImportError):  # of an extra that is not installed: who needs it says so
                 importlib.import_module(module)
         preload()
-    # Spark looks for garbage after each task, for 0.1 s of a core: in what was imported there is none.
+    # Spark collects garbage after each task, for 0.1 s of a core: imported modules hold none.
     gc.collect()
     gc.freeze()
     daemon.manager()

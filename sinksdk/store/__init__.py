@@ -1,8 +1,8 @@
-"""Compare-and-set stores, and the typed views on what must survive."""
+"""Compare-and-set stores, and typed views on the durable state."""
 
 from __future__ import annotations
 
-# More than twelve imports: what other parts use of the store, and the three kinds that open_store knows.
+# More than twelve imports: the facade of the store, and its three backends for open_store.
 import uuid
 from functools import partial
 from pathlib import Path
@@ -66,8 +66,8 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
     Args:
         url: ``sqlite:///FILE``, ``postgresql://USER@HOST/DATABASE`` or ``s3://BUCKET/PREFIX``. References
             (``${env:NAME}``) are resolved.
-        create: make it where it is missing.
-        expected_id: refuse any other store than the one with this id.
+        create: create it if it does not exist.
+        expected_id: refuse a store with another id.
 
     Raises:
         ConfigException: it cannot be opened, or is another one.
@@ -86,7 +86,7 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
 
 
 def absolute_store_url(text: str) -> str:
-    """A store's URL that means the same in another working directory.
+    """A store's URL with an absolute path.
 
     Raises:
         ConfigException: it is no URL, or the folder of its file is not there.
@@ -116,7 +116,7 @@ def _resolved(text: str) -> str:
 
 
 def _opened(url: str, *, create: bool) -> Store:
-    """The libraries of one kind of store are not loaded for another."""
+    """Opens a store, and loads only its backend's libraries."""
     if not url.startswith(S3_SCHEME):
         from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - as the docstring says
 
@@ -142,7 +142,7 @@ def identify(store: Store) -> str:
 
 
 def read_commits(store: Store, connector: str) -> Merged:
-    """What a connector has committed, and its stale tokens, without claiming a generation.
+    """A connector's commits and stale tokens, without claiming a generation.
 
     Raises:
         ConnectException: the store has lost the plan of the newest generation.
@@ -157,7 +157,7 @@ def read_commits(store: Store, connector: str) -> Merged:
         rows = store.at_once(partial(_written, store, connector, base), range(count.value.tasks))
         again = table.read(store, task_count_key(connector), TaskCountRecord)
         if again is None or again.version != count.version:
-            continue  # a driver was at work meanwhile
+            continue  # a driver has written meanwhile
         if base is None:
             raise ConnectException(
                 f"connector {connector}: store {store.url} has no plan of generation {count.value.planned}, "
@@ -173,10 +173,10 @@ def read_commits(store: Store, connector: str) -> Merged:
 def _written(
     store: Store, connector: str, base: table.Row[GenerationPlan] | None, task: int
 ) -> TaskRecord | None:
-    """What a task has written since its plan was made, its segments included.
+    """A task's record with its segments, if written after the plan.
 
     Raises:
-        ConnectException: a segment is gone, and its record still names it.
+        ConnectException: a segment does not exist, and its record still names it.
     """
     key, before = task_key(connector, task), None
     while True:
@@ -186,16 +186,16 @@ def _written(
         found = whole(store, connector, task, row.value)
         if found is not None:
             return found
-        if before == row.version:  # nobody has written it since its segment was missed
+        if before == row.version:  # not written since its segment was found missing
             count = table.read(store, task_count_key(connector), TaskCountRecord)
             if count is None or count.value.planned != base.value.generation:
-                return None  # a newer plan counts: whoever asks looks again
+                return None  # a newer plan counts: the caller reads again
             raise missing_segment(store, connector, task)
         before = row.version
 
 
 def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a connector has committed, read-only: of each partition the next offset to read.
+    """A connector's commits, read-only: the next offset to read of each partition.
 
     Tokens that are committed and not published yet are in ``publish``.
 

@@ -1,4 +1,4 @@
-"""Where a store is: references in its URL, and ``s3://bucket/prefix?option=value&…``."""
+"""Store URLs: references in them, and ``s3://bucket/prefix?option=value&…``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _TRUTHS: Final = {"true": True, "false": False}
 
 
 class Aside:
-    """A URL with a number in each reference's place, so that it can be parsed: a password may hold anything.
+    """A URL with numbers in place of references, so that it can be parsed: a password may hold any character.
 
-    A text that begins with a reference is that reference's value, parsed as it stands.
+    A text that begins with a reference is that reference's value, parsed literally.
 
     Raises:
         ConfigException: a reference cannot be resolved.
@@ -44,7 +44,7 @@ class Aside:
         self.text = text
 
     def back(self, part: str) -> str:
-        """A part of the text with the references' values in their places."""
+        """A part of the text with the references' values."""
         for number, value in self._values.items():
             part = part.replace(number, value)
         return part
@@ -56,10 +56,10 @@ class S3Address:
 
     Args:
         bucket: must exist.
-        prefix: what all keys of the store begin with, without slashes at its ends; may be empty.
-        endpoint: address of an S3 that is not AWS's own, as in ``http://host:9000``.
-        region: AWS region, or whatever the endpoint signs for; empty for boto3's default.
-        is_path_style: the bucket stands in the path, not in the host's name.
+        prefix: of all keys of the store, without leading and trailing slashes; may be empty.
+        endpoint: address of an S3 other than AWS's, as in ``http://host:9000``.
+        region: AWS region, or the one that the endpoint expects; empty for boto3's default.
+        is_path_style: the bucket is in the path, not in the host's name.
         access_key_id: with the next two, credentials; empty for boto3's default chain.
     """
 
@@ -76,8 +76,8 @@ class S3Address:
     def parse(cls, text: str) -> Self:
         """The parts of a URL.
 
-        What a reference (``${env:…}``) stands for is taken as it is; what is written out may be
-        percent-encoded. A ``+`` is a plus sign: secrets are full of them.
+        Values of references (``${env:…}``) are used literally; the other parts may be percent-encoded. A
+        ``+`` is a plus sign, as in many secrets.
 
         Raises:
             ConfigException: it is none, an option is unknown, or a reference cannot be resolved.

@@ -1,9 +1,9 @@
-"""A small store with compare-and-set, whose writes never leave a doubt behind.
+"""A key-value store with compare-and-set, whose writes have a known outcome.
 
 Every value is a JSON object; the store adds a format version and a nonce. The nonce is the value's
-version: versions never repeat, also over delete and re-create, and equal values never share one. It
-is also what resolves an unknown outcome: when the answer to a write is lost, the write is made again
-with the same nonce, and a condition that fails then is compared with what stands there now.
+version: versions never repeat, also over delete and re-create, and equal values never share one. It also
+resolves unknown outcomes: when the response to a write is lost, the store repeats the write with the same
+nonce; if the condition fails then, it compares the nonce with that of the stored value.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from sinksdk.errors import ConnectException
 from sinksdk.support.logs import Outage
 
 FORMAT: Final = 1
-"""Version of a value's format, unless it says otherwise (``Value.format``). A sinksdk that knows only lower
-ones neither reads nor writes the value. Adding a field does not change it: older versions keep fields that
-they do not know."""
+"""Default version of a value's format (``Value.format``). A sinksdk that knows only lower ones neither reads
+nor writes the value. Adding a field does not change it: older versions keep fields that they do not know."""
 
 NEWEST_FORMAT: Final = 3
 """The highest one this sinksdk reads."""
 
 _TRIES: Final = 3
 _LONGEST_PAUSE: Final = 2.0  # seconds between two attempts at a request
-_TOLD_AFTER: Final = 1.0  # seconds without an answer before it is logged
+_TOLD_AFTER: Final = 1.0  # seconds without a response before it is logged
 _ENCODER: Final = json.JSONEncoder(sort_keys=True)
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
 
@@ -45,22 +44,22 @@ log = logging.getLogger(__name__)
 
 
 class Conflict(ConnectException):
-    """The condition of a write did not hold: somebody else has written since, and our write had no effect."""
+    """The condition of a write failed: another process has written since. The write had no effect."""
 
 
 class StoreUnavailable(ConnectException):
-    """The store did not answer for as long as it was asked. A write may have taken effect or not."""
+    """The store did not respond until the time-out. A write may have taken effect or not."""
 
     is_logged = True
-    """The store has logged its outage; callers need not."""
+    """The store has logged its outage already."""
 
 
 class StoreRefused(ConnectException):
-    """Asking again is in vain: no permission, disk full. Nothing was written."""
+    """No retry can help: no permission, disk full. Nothing was written."""
 
 
 class Lost(Exception):
-    """Raised by a backend: no answer, the request may have taken effect or not. Ask again."""
+    """Raised by a backend: no response, the request may have taken effect or not. Retry it."""
 
 
 class Versioned(NamedTuple):
@@ -71,7 +70,7 @@ class Versioned(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What a backend keeps under a key."""
+    """A backend's value of a key."""
 
     body: str
     version: str
@@ -88,7 +87,7 @@ def contents(body: str, where: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=64)
 def outage_of(url: str) -> Outage:
-    """The outage of a store by its URL without secrets, shared by all who open it in this process."""
+    """The outage of a store by its URL without secrets, shared in this process."""
     return Outage(log, f"store {url}", after=_TOLD_AFTER)
 
 
@@ -96,7 +95,7 @@ class Store(ABC):
     """Compare-and-set over keys. Backends implement the four primitives and raise :class:`Lost`.
 
     Args:
-        patience: seconds for which a request without an answer is made again.
+        patience: seconds for which a request without a response is retried.
         pause: seconds before the first of these attempts; later ones wait longer.
     """
 
@@ -109,7 +108,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where it is, as :func:`sinksdk.store.open_store` takes it. Without secrets."""
+        """Its URL, as :func:`sinksdk.store.open_store` takes it. Without secrets."""
 
     @property
     def is_local_file(self) -> bool:
@@ -118,7 +117,7 @@ class Store(ABC):
 
     @property
     def closing_poll(self) -> float:
-        """Seconds between a task's looks for a request to close, where ``closing.poll.ms`` is not set."""
+        """Default of ``closing.poll.ms`` in seconds: between a task's checks for a close request."""
         return 0.5
 
     def get(self, key: str) -> Versioned | None:
@@ -126,8 +125,8 @@ class Store(ABC):
 
         Raises:
             ConnectException: the value was written by a newer sinksdk.
-            StoreUnavailable: no answer.
-            StoreRefused: as every other method too.
+            StoreUnavailable: no response.
+            StoreRefused: no retry can help; every other method raises it too.
         """
         stored = self.stored(key)
         if stored is None:
@@ -143,7 +142,7 @@ class Store(ABC):
         return self._ask(lambda: self._version(key), f"looking at {key}")
 
     def recent_version(self, key: str) -> str | None:
-        """As :meth:`version`, perhaps as it was a moment ago: for threads that look again and again."""
+        """As :meth:`version`, perhaps of a moment ago: for threads that poll."""
         return self.version(key)
 
     def put(
@@ -158,9 +157,9 @@ class Store(ABC):
             The new version.
 
         Raises:
-            Conflict: it has another one. Also when the outcome of our own write stays unknown because
-                somebody has written since.
-            StoreUnavailable: no answer; the write may have taken effect.
+            Conflict: it has another one. Also if the outcome of our own write stays unknown because another
+                process has written since.
+            StoreUnavailable: no response; the write may have taken effect.
             ValueError: the value has a field ``format`` or ``nonce``.
         """
         if own := _OWN_FIELDS & value.keys():
@@ -171,21 +170,21 @@ class Store(ABC):
         for _ in range(_TRIES):
             if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
                 return nonce
-            # Either somebody else was first, or it was ourselves: an attempt whose answer was lost.
+            # Another process was first, or this one: an attempt whose response was lost.
             stored = self._ask(lambda: self._read(key), f"reading {key}")
             if stored is not None and stored.version == nonce:
                 return nonce
             if stored is None or stored.version != if_version:
                 break
-            # The version stands, its ETag does not: somebody has copied the object in place.
+            # The version is the same, its ETag is not: somebody has copied the object in place.
         raise Conflict(f"store {self.url}: {key} was written by somebody else")
 
     def delete(self, key: str, if_version: str) -> None:
-        """Remove a key if it still has the given version; gone already is as good.
+        """Remove a key if it still has the given version; a missing key is no error.
 
         Raises:
             Conflict: it has another version.
-            StoreUnavailable: no answer; it may be gone.
+            StoreUnavailable: no response; it may be removed.
         """
         if self._ask(lambda: self._remove(key, if_version), f"deleting {key}"):
             return
@@ -197,7 +196,7 @@ class Store(ABC):
         return sorted(self._ask(lambda: self._keys(prefix), f"listing {prefix}"))
 
     def snapshot(self, prefix: str) -> Store:  # noqa: ARG002 - for overriding
-        """What is below a prefix, read-only and as of one moment, in one request.
+        """A read-only, consistent copy of the values below a prefix, in one request.
 
         A store that has no such request returns itself. Raises StoreUnavailable.
         """
@@ -205,19 +204,19 @@ class Store(ABC):
 
     @property
     def most_entries(self) -> int:
-        """How many commits a task's record may hold before they are set apart: it is written whole."""
+        """Number of commits in a task's record above which they are moved to segments."""
         return 32
 
     @property
     def most_at_once(self) -> int:
-        """How many requests to make at the same time; 1 where they would wait for each other."""
+        """Number of concurrent requests; 1 where they would wait for each other."""
         return 1
 
     def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
-        """Make a request for each item, up to :attr:`most_at_once` at the same time, each in a thread.
+        """Make a request for each item, up to :attr:`most_at_once` concurrently, each in a thread.
 
-        Answers are in the items' order. What the first request in that order raises is raised; others may
-        have been made.
+        Results are in the items' order. The first exception in that order is raised; other requests may have
+        been made.
         """
         threads = min(self.most_at_once, len(items))
         if threads <= 1:
@@ -229,7 +228,7 @@ class Store(ABC):
         """Close connections."""
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
-        """Make a request until it is answered, with growing pauses, for as long as patience lasts."""
+        """Repeat a request until it has a response, with growing pauses, for at most ``patience``."""
         begun = time.monotonic()
         for attempt in itertools.count():
             try:
@@ -256,10 +255,10 @@ class Store(ABC):
 
     @abstractmethod
     def _read(self, key: str) -> Stored | None:
-        """What stands under a key."""
+        """The value of a key."""
 
     def _version(self, key: str) -> str | None:
-        """The version of what stands under a key; a backend that need not read all of it overrides this."""
+        """The version of a key's value; overridden where that needs no read of the whole value."""
         stored = self._read(key)
         return None if stored is None else stored.version
 
@@ -269,7 +268,7 @@ class Store(ABC):
 
     @abstractmethod
     def _remove(self, key: str, if_version: str) -> bool:
-        """Delete if the version is the given one; False when it is another or the key is gone."""
+        """Delete if the version is the given one; False if it is another or the key does not exist."""
 
     @abstractmethod
     def _keys(self, prefix: str) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """A driver's generations of one connector: claim, fence, merge, plan (KIP-618 for sinks).
 
-Every step is safe to crash after: what the next one needs is in the store. The driver keeps only the version
-of the task count record it wrote last; a conflict there means that a newer driver exists.
+A crash after any step is safe: the store holds everything that the next step needs. The driver remembers only
+the version of the task count record it wrote last; a conflict there means that a newer driver exists.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class UnpublishedException(ConnectException):
-    """Offsets are not altered, or the connector is not deleted: a commit still waits to be published."""
+    """Offsets are not altered, or the connector is not deleted: a commit is not published yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Claim:
 
     Args:
         stale: tokens that no commit covers.
-        previous: which task had which partition in the generation before.
+        previous: task of each partition in the previous generation.
         undecided: None: partitions without a commit begin at their first record.
-        topic_ids: id of each topic of which something was read before.
-        before: the plan of the generation before, if there was one.
+        topic_ids: id of each topic that was read before.
+        before: the plan of the previous generation, if there was one.
         transactional_tasks: as in :class:`TaskCountRecord`.
     """
 
@@ -67,12 +67,12 @@ class Claim:
     transactional_tasks: int | None = None
 
     def unsettled(self, partition: TopicPartition) -> bool:
-        """Whether tokens of this partition have to be published or discarded."""
+        """Whether the partition has tokens to publish or discard."""
         entry = self.committed.get(partition)
         return bool((entry and entry.publish) or self.stale.get(partition))
 
     def visible(self) -> dict[TopicPartition, int]:
-        """The offset up to which everything is published, of each partition of which it is known."""
+        """The offset up to which everything is published, of each partition for which it is known."""
         return {p: e.visible for p, e in self.committed.items() if e.visible is not None}
 
     def unpublished(self) -> dict[TopicPartition, Entry]:
@@ -85,7 +85,7 @@ class Claim:
 
 
 class _Apart(NamedTuple):
-    """Dropped commits that a plan names, and the generation whose driver has written them."""
+    """A plan's dropped commits, and the generation whose driver has written them."""
 
     generation: int
     value: Dropped
@@ -107,11 +107,11 @@ class Generations:
         return self._count is not None
 
     def claim(self) -> Claim:
-        """Steps 1 to 3: claim the next generation, fence the one before, merge what it committed.
+        """Steps 1 to 3: claim the next generation, fence the previous one, merge its commits.
 
         Raises:
             FencedException: a newer driver exists.
-            ConnectException: the store has lost the plan of the generation before.
+            ConnectException: the store has lost the plan of the previous generation.
         """
         count = self._claim()
         base = self._base(count)
@@ -142,7 +142,7 @@ class Generations:
         *,
         topic_ids: Mapping[str, str] | None = None,
     ) -> Claim:
-        """Commit offsets that no task has written, as a generation of its own without tasks.
+        """Commit offsets that no task has written, as a separate generation without tasks.
 
         Partitions without a commit begin at their first record from then on. Returns the claim of the next
         generation. Arguments and exceptions as of :meth:`plan`.
@@ -161,10 +161,10 @@ class Generations:
         config_version: int,
         config: Mapping[str, str],
     ) -> None:
-        """Commit an operator's offsets, as a generation of its own without tasks; None removes a commit.
+        """Commit an operator's offsets, as a separate generation without tasks; None removes a commit.
 
-        A topic's id is forgotten with the last of its commits that is not altered: the offsets may be meant
-        for a topic that was created again. Otherwise as :meth:`plan`.
+        A topic's id is dropped once all its commits are altered: the offsets may be meant for a topic that
+        was created again. Otherwise as :meth:`plan`.
 
         Raises:
             UnpublishedException: a commit has tokens that are not published yet: they would be lost.
@@ -187,7 +187,7 @@ class Generations:
         )
 
     def expect_published(self, claim: Claim, partitions: Collection[TopicPartition]) -> None:
-        """Raise UnpublishedException where tokens would be lost with these commits."""
+        """Raise UnpublishedException if tokens would be lost with these commits."""
         unpublished = [str(p) for p in sorted(partitions) if (e := claim.committed.get(p)) and e.publish]
         if unpublished:
             raise UnpublishedException(
@@ -202,7 +202,7 @@ class Generations:
         self.alter(everything, dict.fromkeys(claim.committed), config_version, config)
 
     def forget(self) -> None:
-        """Remove everything but configuration and task count record, which says that nothing is planned.
+        """Remove everything but the configuration and the task count record, which then has no plan.
 
         It keeps the number of transactional ids: a connector that is created again is fenced against its
         former tasks. May be repeated after a crash.
@@ -218,7 +218,7 @@ class Generations:
         keys = [key for key in self._store.list(connector_prefix(self._connector)) if key not in kept]
         found = {key: self._store.stored(key) for key in keys}
         if not self.is_newest():
-            # Somebody else has finished meanwhile: these keys may be of a connector created again.
+            # Another process has finished meanwhile: these keys may be of a connector created again.
             raise self._fenced()
         for key, stored in found.items():
             if stored is not None:
@@ -236,16 +236,16 @@ class Generations:
         transactional_tasks: int | None = None,
         is_read: Callable[[str], bool] = lambda _: True,
     ) -> GenerationPlan:
-        """Step 4: write the plan, then make it the one that counts.
+        """Step 4: write the plan, then make it the current one.
 
         Args:
             config: the configuration as written, references unresolved.
             topic_ids: ids of topics that have none in the claim.
-            undecided: None: the partitions without a commit are decided.
-            transactional_tasks: how many tasks may write through transactional ids from now on, all others
-                being fenced; None: as many as before.
-            is_read: whether the connector is subscribed to a topic. Commits of the others, unless tokens have
-                to be published or discarded, are set apart: they are written once, not with each plan.
+            undecided: None: the start of partitions without a commit is decided.
+            transactional_tasks: number of tasks that may write with transactional ids from now on, all others
+                being fenced; None: as before.
+            is_read: whether the connector is subscribed to a topic. Commits of other topics, unless they have
+                tokens to publish or discard, are stored separately, once, not with each plan.
 
         Raises:
             FencedException: a newer driver exists.
@@ -290,7 +290,7 @@ class Generations:
     def _set_apart(
         self, claim: Claim, tasks: Iterable[TaskPlan], is_read: Callable[[str], bool]
     ) -> _Apart | None:
-        """Write commits of topics that are not read any more, unless the plan before names the same."""
+        """Write commits of topics no longer read, unless the previous plan names the same."""
         unread = {p.topic for p in claim.committed} | claim.topic_ids.keys()
         unread = {topic for topic in unread if not is_read(topic)}
         unread -= {partition.topic for partition in claim.all_unsettled()}
@@ -310,7 +310,7 @@ class Generations:
         return _Apart(claim.generation, value)
 
     def _prune_dropped(self, now: _Apart | None) -> None:
-        """Remove what the plan before had set apart, once no plan names it."""
+        """Remove the previous plan's dropped commits, once no plan names them."""
         before, self._apart = self._apart, now
         if before is None or (now is not None and now.generation == before.generation):
             return
@@ -319,10 +319,10 @@ class Generations:
             self._remove(key, found.version)
 
     def ask_to_close(self, closing: Closing) -> None:
-        """Ask the running generation's tasks to close; a second request changes nothing.
+        """Request that the running generation's tasks close; a second request changes nothing.
 
         Raises:
-            FencedException: the plan is gone: a newer driver has pruned it.
+            FencedException: a newer driver has pruned the plan.
         """
         row = self._planned()
         while row.value.closing is None:
@@ -340,7 +340,7 @@ class Generations:
         ask_to_close(self._store, self._connector, row.value.generation, row.value.closing)
 
     def yield_to_successor(self) -> str | None:
-        """After a generation has ended: let the driver that waits take over.
+        """After a generation has ended: let a waiting driver take over.
 
         Returns:
             Its name: this driver must not claim any more. None: no driver waits.
@@ -360,11 +360,11 @@ class Generations:
             try:
                 table.write(self._store, key, row.value.model_copy(update={"closing": answered}), row.version)
             except Conflict:
-                continue  # another driver asks as well
+                continue  # another driver requests it as well
             return closing.successor
 
     def successor(self) -> str | None:
-        """Name of the driver that waits to take over, if one does."""
+        """Name of the driver that waits to take over, if any."""
         row = self._plan_again()
         if row is None:
             return None
@@ -376,7 +376,7 @@ class Generations:
         return self._plan
 
     def _plan_again(self) -> table.Row[GenerationPlan] | None:
-        """The running generation's plan as it is in the store."""
+        """The running generation's plan in the store."""
         key = plan_key(self._connector, self._planned().value.generation)
         return table.read_again(self._store, key, GenerationPlan, self._plan)
 
@@ -391,7 +391,7 @@ class Generations:
         return self._store.version(key) == self._count.version
 
     def _claim(self) -> TaskCountRecord:
-        """Count the generation up; tasks and plan stay those of the generation before."""
+        """Increment the generation; tasks and plan stay those of the previous one."""
         while self._count is None:
             first = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
             record = first.value if first else TaskCountRecord(claimed=0)
@@ -442,7 +442,7 @@ class Generations:
     def _fenced_record(
         self, task: int, count: TaskCountRecord, base: GenerationPlan | None
     ) -> TaskRecord | None:
-        """Fence a task. Returns what it has written since its plan was made, its segments included."""
+        """Fence a task. Returns its record with its segments, if written after the plan."""
         record = self._fence(task, count.claimed)
         if record is None or not says_news(base, record):
             return None
@@ -456,7 +456,7 @@ class Generations:
     def _fence(self, task: int, generation: int) -> TaskRecord | None:
         """Move a task's record to our generation: every later write of an older one fails.
 
-        Returns what the task had written; None if it never started.
+        Returns the task's record; None if it never started.
         """
         key = task_key(self._connector, task)
         while True:
@@ -474,7 +474,7 @@ class Generations:
             return before.value if before else None
 
     def _prune(self, generation: int) -> None:
-        """Remove older plans, which no driver and no task needs any more."""
+        """Remove older plans, which no driver or task needs any more."""
         for key in self._store.list(plans_prefix(self._connector)):
             if key < plan_key(self._connector, generation) and (found := self._store.stored(key)) is not None:
                 self._remove(key, found.version)
@@ -496,7 +496,7 @@ class Generations:
 def _still_undecided(
     before: Undecided | None, offsets: Mapping[TopicPartition, int | None]
 ) -> Undecided | None:
-    """What the next driver decides once these offsets are altered."""
+    """The partitions whose start the next driver decides, once these offsets are altered."""
     named = {p.topic_partition for p in before.partitions} if before else set()
     named = (named | {p for p, offset in offsets.items() if offset is None}) - {
         p for p, offset in offsets.items() if offset is not None

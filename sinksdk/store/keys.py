@@ -1,4 +1,4 @@
-"""What is kept under which key. Keys are a contract: a store written by one version is read by the next."""
+"""The store's keys. They are a contract: a store written by one version is read by the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 
 STORE_KEY = "store"
 CONNECTORS = "connectors/"
-"""What the keys of all connectors begin with."""
+"""Prefix of the keys of all connectors."""
 
 _CONFIG = "/config"
 
@@ -18,13 +18,13 @@ def config_key(connector: str) -> str:
 
 
 def connector_prefix(connector: str) -> str:
-    """What all keys of a connector begin with."""
+    """Prefix of a connector's keys."""
     return f"{_root(connector)}/"
 
 
 def connector_of(key: str) -> str | None:
     """The name of the connector whose configuration a key holds, None for other keys."""
-    if not key.endswith(_CONFIG):  # most do not, and all are looked at once a second
+    if not key.endswith(_CONFIG):  # most do not, and all are checked once a second
         return None
     return unquote(key.removeprefix(CONNECTORS).removesuffix(_CONFIG))
 
@@ -40,7 +40,7 @@ def plan_key(connector: str, generation: int) -> str:
 
 
 def closing_key(connector: str, generation: int) -> str:
-    """The request that a generation closes: its tasks look again and again, and the plan may be large.
+    """The request to close a generation, apart from its plan, which may be large: tasks poll it.
 
     The key begins with its plan's key and is pruned with it.
     """
@@ -48,12 +48,12 @@ def closing_key(connector: str, generation: int) -> str:
 
 
 def segment_key(connector: str, generation: int, task: int, name: str) -> str:
-    """Commits that a task has set apart; pruned with its generation's plan, as :func:`closing_key`."""
+    """A segment of a task's commits; pruned with its generation's plan, as :func:`closing_key`."""
     return f"{plan_key(connector, generation)}-task-{task}-{name}"
 
 
 def dropped_key(connector: str, generation: int) -> str:
-    """Commits of topics that are not read any more, set apart from plans by the driver of a generation."""
+    """Commits of topics no longer read, which the driver of a generation stored outside the plans."""
     return f"{_root(connector)}/dropped/{generation:012d}"
 
 
@@ -63,7 +63,7 @@ def plans_prefix(connector: str) -> str:
 
 
 def task_key(connector: str, task: int) -> str:
-    """One task's writes."""
+    """One task's record."""
     return f"{_root(connector)}/tasks/{task}"
 
 
@@ -73,12 +73,12 @@ def status_key(connector: str) -> str:
 
 
 def ends_key(connector: str) -> str:
-    """Where its source ends, and when its partitions were last committed."""
+    """End offsets of its source, and times of its last commits."""
     return f"{_root(connector)}/ends"
 
 
 def remembered_key(connector: str) -> str:
-    """What its driver remembers of partitions and tasks: first-seen times, tails, failures."""
+    """Its driver's state of partitions and tasks: first-seen times, tails, failures."""
     return f"{_root(connector)}/remembered"
 
 
@@ -93,12 +93,12 @@ def progress_prefix(connector: str) -> str:
 
 
 def totals_key(connector: str) -> str:
-    """What all tasks have measured and counted, up to the last generation that ended."""
+    """Measurements and counters of all tasks, up to the last ended generation."""
     return f"{_root(connector)}/totals"
 
 
 def history_key(connector: str) -> str:
-    """What was committed and what failed, lately."""
+    """Recent commits and failures."""
     return f"{_root(connector)}/history"
 
 

@@ -1,6 +1,6 @@
-"""One task's commits, in a record that plays the part of a transactional id (KIP-618).
+"""One task's commits, in a record that serves as its transactional id (KIP-618).
 
-Moving the record to a newer generation or attempt makes every later write of the older one fail, for ever.
+Moving the record to a newer generation or attempt makes every later write of the older one fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a task record says: each partition's commit, and the state of each token."""
+    """A task record's content: each partition's commit, and the state of each token."""
 
     entries: Mapping[TopicPartition, Entry]
     tokens: Tokens
@@ -47,14 +47,13 @@ class _Content:
 class Ledger:
     """The content of a task record in memory; a subclass makes it durable in :meth:`_save`.
 
-    What could not be saved has not happened: the ledger goes on showing what it showed before.
-    :class:`Tokens` has the rules of what may happen to a token; a write that breaks them raises
-    ConnectException and changes nothing.
+    A step that could not be saved has no effect on the ledger. :class:`Tokens` has the rules for tokens; a
+    write that breaks them raises ConnectException and changes nothing.
 
     Args:
         record: as taken over.
         stale: tokens to discard, as listed in the plan.
-        apart: commits that are kept elsewhere than in the record.
+        apart: commits stored outside the record, in segments.
     """
 
     def __init__(self, record: TaskRecord, stale: TokensByPartition, apart: Iterable[Entry] = ()) -> None:
@@ -89,7 +88,7 @@ class Ledger:
         return entry.visible if entry else None
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
-        """Tokens this attempt noted that no commit covers."""
+        """Tokens that this attempt has prepared and that no commit covers."""
         return self._content.tokens.of(partition, TokenState.PREPARED)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
@@ -102,7 +101,7 @@ class Ledger:
         return entry is not None and entry.withdrawn_from is not None and entry.generation == self._generation
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """Note tokens, in one write. An id that was discarded before is in use again."""
+        """Record tokens as prepared, in one write. A discarded id is in use again."""
         self._write(replace(self._content, tokens=self._content.tokens.prepare(tokens)))
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -126,7 +125,7 @@ class Ledger:
     def withdraw(
         self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
     ) -> None:
-        """The last commit goes back to this offset; these of its tokens are noted as to be discarded."""
+        """Move the last commit back to this offset; these of its tokens must be discarded."""
         before = self._content.entries.get(partition) or self._apart[partition]
         entry = Entry.of(partition, offset, self._generation).model_copy(
             update={"withdrawn_from": before.offset}
@@ -140,7 +139,7 @@ class Ledger:
         self._unsaved = True
 
     def flush(self) -> None:
-        """Make durable what waits for the next write."""
+        """Write now what would wait for the next write."""
         if self._unsaved:
             self._write(self._content)
 
@@ -160,16 +159,16 @@ class Ledger:
         )
 
     def _save(self, record: TaskRecord) -> None:
-        """Make the record durable. Raises FencedException when it is somebody else's."""
+        """Make the record durable. Raises FencedException if a newer owner has taken it over."""
         raise NotImplementedError
 
 
 class TaskLedger(Ledger):
     """A task's ledger in the store: every write by compare-and-set from the version it wrote last.
 
-    The record is written whole each time. So that a task of many partitions does not write all commits
-    whenever one changes, they are set apart in segments once they are many (``Store.most_entries``): a
-    segment is written first, then the record that names it.
+    Each write replaces the whole record. So that a task of many partitions does not rewrite all commits
+    whenever one changes, many commits (``Store.most_entries``) are moved to segments: a segment is written
+    first, then the record that names it.
     """
 
     def __init__(
@@ -210,7 +209,7 @@ class TaskLedger(Ledger):
     def _set_apart(self, record: TaskRecord) -> tuple[TaskRecord, tuple[str, ...]]:
         """A record whose commits are in a segment, and the segments that it replaces.
 
-        Once more than half of what is in segments is outdated, one takes the place of all.
+        Once more than half of the commits in segments are outdated, one new segment replaces all.
         """
         entries, kept, replaced = record.entries, record.segments, tuple[str, ...]()
         size = self._size + len(entries)
@@ -226,7 +225,7 @@ class TaskLedger(Ledger):
         return record.model_copy(update={"entries": (), "segments": (*kept, name)}), replaced
 
     def _remove(self, name: str) -> None:
-        """Remove a segment that the record does not name any more; else it is pruned with its generation."""
+        """Remove a segment that the record no longer names; otherwise it is pruned with its generation."""
         key = segment_key(self._connector, self._generation, self._task, name)
         try:
             version = self._store.version(key)
@@ -256,8 +255,8 @@ class TakenOver(NamedTuple):
 def take_over(store: Store, connector: str, generation: int, task: int) -> TakenOver | None:
     """Become the owner of a task, fencing every earlier attempt at it; None: a newer generation exists.
 
-    The two looks at the task count record are both needed: the first keeps an old generation from
-    fencing a newer one, the second closes the race between that look and the taking over.
+    The task count record must be read twice: the first read keeps an old generation from fencing a newer one,
+    the second closes the race between that read and the take-over.
     """
     while True:
         plan = current_plan(store, connector, generation)
@@ -271,7 +270,7 @@ def take_over(store: Store, connector: str, generation: int, task: int) -> Taken
         try:
             taken = table.write(store, key, record, before.version if before else None)
         except Conflict:
-            continue  # another attempt, or a fence: look again
+            continue  # another attempt, or a fence: read again
         apart = entries_apart(store, connector, task, taken.value)
         if not is_current(store, connector, generation):
             return None
@@ -289,7 +288,7 @@ def current_plan(store: Store, connector: str, generation: int) -> GenerationPla
 
 
 def newest_plan(store: Store, connector: str) -> tuple[TaskCountRecord | None, GenerationPlan | None]:
-    """The task count record, and the plan of the newest generation that has one, as far as they exist."""
+    """The task count record, and the plan of the newest generation that has one, if they exist."""
     count = table.read(store, task_count_key(connector), TaskCountRecord)
     if count is None or not count.value.planned:
         return count.value if count else None, None
@@ -298,13 +297,13 @@ def newest_plan(store: Store, connector: str) -> tuple[TaskCountRecord | None, G
 
 
 def with_dropped(plan: GenerationPlan, dropped: Dropped) -> GenerationPlan:
-    """A plan with the dropped topics that were set apart from it."""
+    """A plan together with its dropped topics."""
     committed, ids = (*plan.committed, *dropped.committed), dropped.topic_ids | plan.topic_ids
     return plan.model_copy(update={"committed": committed, "topic_ids": ids})
 
 
 def missing_dropped(store: Store, connector: str, plan: GenerationPlan) -> ConnectException:
-    """What to raise where dropped topics that a plan names are gone."""
+    """The error for a plan whose dropped topics no longer exist."""
     return ConnectException(
         f"connector {connector}: store {store.url} has lost what was committed of topics that are not read "
         f"any more, set apart from the plan of generation {plan.generation}. Restore it from a backup"
@@ -318,9 +317,9 @@ def is_current(store: Store, connector: str, generation: int) -> bool:
 
 
 def ask_to_close(store: Store, connector: str, generation: int, closing: Closing) -> None:
-    """Ask a generation's tasks to close; a second request changes nothing.
+    """Request that a generation's tasks close; a second request changes nothing.
 
-    The plan says so too, for drivers; it may be large, and each task looks every second or so.
+    The plan holds the request too, for drivers; it may be large, and tasks poll about every second.
     """
     try:
         table.write(store, closing_key(connector, generation), closing, None)
@@ -329,7 +328,7 @@ def ask_to_close(store: Store, connector: str, generation: int, closing: Closing
 
 
 def asked_to_close(store: Store, connector: str, generation: int) -> Closing | None:
-    """The request that a generation closes, if there is one."""
+    """The request to close a generation, if any."""
     row = table.read(store, closing_key(connector, generation), Closing)
     return row.value if row else None
 
@@ -347,9 +346,10 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
 
 
 def entries_apart(store: Store, connector: str, task: int, record: TaskRecord) -> list[Entry] | None:
-    """The commits in a record's segments, each partition's latest; None where a segment is gone.
+    """The latest commit of each partition in a record's segments; None if a segment no longer exists.
 
-    A segment goes when a newer generation is planned, or when another takes its place: read the record again.
+    A segment is removed when a newer generation is planned or another segment replaces it: read the record
+    again.
     """
     found: dict[TopicPartition, Entry] = {}
     keys = [segment_key(connector, record.content_generation, task, name) for name in record.segments]
@@ -361,7 +361,7 @@ def entries_apart(store: Store, connector: str, task: int, record: TaskRecord) -
 
 
 def whole(store: Store, connector: str, task: int, record: TaskRecord) -> TaskRecord | None:
-    """A record with the commits in its segments among its entries; None where a segment is gone."""
+    """A record with the commits in its segments among its entries; None if a segment no longer exists."""
     if not record.segments:
         return record
     apart = entries_apart(store, connector, task, record)
@@ -372,7 +372,7 @@ def whole(store: Store, connector: str, task: int, record: TaskRecord) -> TaskRe
 
 
 def missing_segment(store: Store, connector: str, task: int) -> ConnectException:
-    """What to raise where a segment that counts is gone."""
+    """The error for a valid segment that no longer exists."""
     return ConnectException(
         f"connector {connector}: store {store.url} has lost commits that task {task} has set apart; what is "
         f"committed is unknown. Restore the store from a backup"
@@ -380,7 +380,7 @@ def missing_segment(store: Store, connector: str, task: int) -> ConnectException
 
 
 def says_news(base: GenerationPlan | None, record: TaskRecord) -> bool:
-    """Whether a record may hold what the plan does not: else the plan was made from it or newer ones."""
+    """Whether a record may be newer than the plan; otherwise the plan was made from it or newer ones."""
     return base is None or record.content_generation >= base.generation
 
 
@@ -401,10 +401,10 @@ class Merged(NamedTuple):
 
 
 def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
-    """The commits after a generation: its plan's, overlaid by what its tasks have written.
+    """The commits after a generation: its plan's, overlaid by those of its tasks.
 
-    Per partition the entry of the highest generation holds. Prepared tokens that are in no entry are stale;
-    they are carried along until a task has discarded them.
+    Per partition the entry of the highest generation counts. Prepared tokens that are in no entry are stale;
+    each plan lists them until a task has discarded them.
     """
     rows = [record for record in records if says_news(base, record)]
     committed = {entry.topic_partition: entry for entry in base.committed} if base else {}

@@ -9,7 +9,7 @@ from sinksdk.store.base import Store, Stored, StoreRefused
 
 
 class Snapshot(Store):
-    """What was read of another store in a single request; writes raise StoreRefused."""
+    """A copy of another store's values, read in one request; writes raise StoreRefused."""
 
     def __init__(self, url: str, records: Mapping[str, Stored]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""The values the store keeps, as typed, frozen models.
+"""The values in the store, as typed, frozen models.
 
-Their formats are a contract: a store written by one version is read by the next. Partitions stand in
-lists, with ``topic`` and ``partition`` of their own, so that any topic name will do.
+Their formats are a contract: a store written by one version is read by the next. Partitions are in lists,
+with ``topic`` and ``partition`` as fields, so that any topic name is possible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Value(BaseModel):
 
     @property
     def format(self) -> int:
-        """Version of its format; a higher one keeps out every sinksdk that would misread the value."""
+        """Version of its format; raised so that an older sinksdk which would misread the value refuses it."""
         return 1
 
     def as_json(self) -> dict[str, Any]:
@@ -44,25 +44,25 @@ class Value(BaseModel):
 
 
 class Lasting(Value):
-    """Base of what exactly-once rests on: fields of newer versions stay as they are when it is rewritten."""
+    """Base of values that exactly-once depends on: rewriting one keeps the fields of newer versions."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class OfPartition(Value):
-    """Base of what is kept of one partition."""
+    """Base of values about one partition."""
 
     topic: str
     partition: int
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The two as one."""
+        """``topic`` and ``partition``."""
         return TopicPartition(self.topic, self.partition)
 
 
 class NamedPartition(OfPartition, Lasting):
-    """A partition, and nothing more of it."""
+    """A partition without further fields."""
 
 
 class StoreIdentity(Value):
@@ -72,13 +72,13 @@ class StoreIdentity(Value):
 
 
 class Orders(Lasting):
-    """How often an operator has ordered each of these; the driver compares with what it has carried out.
+    """Number of an operator's requests of each kind; the driver compares it with those it has carried out.
 
     Args:
         restart: stop the connector and all its tasks, and start them again.
         restart_failed: open failed partitions again, at once and with all their attempts.
         rebalance: close the running generation early.
-        flush: commit everything that is there at this moment, tails included.
+        flush: commit all records available at this moment, tails included.
     """
 
     restart: int = 0
@@ -88,15 +88,15 @@ class Orders(Lasting):
 
 
 class ConnectorRecord(Lasting):
-    """A connector as an operator wants it.
+    """A connector's configuration and target state, as its operator set them.
 
     Args:
         config: the configuration as written, references unresolved.
         version: counts changes of ``config``.
         incarnation: new each time the name is created.
         claimed: the newest generation whose driver has brought its own configuration.
-        deleted: it is being deleted; this record goes last.
-        forced: the deletion drops what is committed and cannot be published.
+        deleted: it is being deleted; this record is removed last.
+        forced: the deletion drops committed tokens that cannot be published.
     """
 
     config: dict[str, str]
@@ -117,8 +117,9 @@ class TaskCountRecord(Lasting):
         planned: the newest generation that has a plan; its tasks are the ones to fence.
         tasks: how many tasks that plan has.
         config_version: of the configuration it was made with.
-        transactional_tasks: how many tasks of a source may still write through transactional ids: as many
-            are fenced before others start (KIP-618). It outlives the connector. None: there never were any.
+        transactional_tasks: number of source tasks that may still write with their transactional ids: all of
+            them are fenced before others start (KIP-618). It outlives the connector. None: there never were
+            any.
     """
 
     claimed: int
@@ -134,7 +135,7 @@ class Entry(NamedPartition):
     Args:
         offset: next offset to read.
         publish: tokens committed with it and not published yet.
-        generation: which has written it; of two entries the one of the higher generation holds.
+        generation: that wrote it; of two entries the one of the higher generation counts.
         withdrawn_from: the offset it was at before it was withdrawn to this one, because what it covered
             could never be published; None for every other commit.
         published_to: while ``publish`` is not empty: the offset up to which everything is published. None:
@@ -149,7 +150,7 @@ class Entry(NamedPartition):
     published_to: int | None = None
 
     def committed(self) -> OffsetAndMetadata:
-        """As authors see it."""
+        """The commit as authors get it."""
         return OffsetAndMetadata(self.offset, self.metadata, self.publish)
 
     @property
@@ -189,7 +190,7 @@ class Entry(NamedPartition):
 
 
 class Noted(NamedPartition):
-    """Tokens of one partition that no commit covers."""
+    """Prepared tokens of one partition that no commit covers."""
 
     tokens: tuple[KeptToken, ...]
 
@@ -198,8 +199,8 @@ class PlannedRange(NamedPartition):
     """Offsets [start, end) of one partition, the most its generation reads of it.
 
     Args:
-        due: at the end, what the task has buffered is flushed and committed too.
-        records: the range ends after so many records, if it has more. None: only at its end.
+        due: at its end, the task also flushes and commits buffered records.
+        records: maximum number of records; a longer range is cut there. None: no limit.
         retry: the failure that this generation retries.
     """
 
@@ -228,12 +229,12 @@ class TaskPlan(Lasting):
 
 
 class Closing(Lasting):
-    """The request that a running generation closes.
+    """A request to close a running generation.
 
     Args:
         timeout: seconds that the tasks have, from when they see it.
         successor: name of the driver that waits to take over; the running one ends after this generation.
-        answered: the generation has ended, and its driver does nothing more.
+        answered: the generation has ended, and its driver has stopped.
         asked: in seconds since the epoch.
     """
 
@@ -245,7 +246,7 @@ class Closing(Lasting):
 
 
 class Undecided(Lasting):
-    """For which partitions without a commit the next driver decides where they begin.
+    """Partitions without a commit whose start the next driver decides.
 
     Args:
         first: for all, and ``offset.source`` counts too: the connector has never run.
@@ -259,12 +260,12 @@ class Undecided(Lasting):
     partitions: tuple[NamedPartition, ...] = ()
 
     def covers(self, partition: TopicPartition) -> bool:
-        """Whether the driver decides for this partition, if nothing is committed of it."""
+        """Whether the driver decides the start of this partition, if it has no commit."""
         return self.first or self.reset or any(p.topic_partition == partition for p in self.partitions)
 
 
 class Dropped(Lasting):
-    """Commits and ids of topics that a connector is not subscribed to any more, and may be again."""
+    """Commits and ids of topics that a connector no longer subscribes to, and may subscribe to again."""
 
     committed: tuple[Entry, ...]
     topic_ids: dict[str, str] = Field(default_factory=dict)
@@ -277,13 +278,13 @@ class GenerationPlan(Lasting):
         committed: every partition's commit at its start.
         stale: tokens that no commit covers, not yet discarded.
         config: the configuration its tasks run with, as written: a fenced driver may still change the
-            connector's, but never what a planned generation does.
-        topic_ids: id of each topic of which something was read, as it was when it was first planned;
-            topics of a source without such ids are not in it.
-        undecided: only in plans that altering offsets by hand has written.
-        closing: set once the running generation was asked to close.
-        dropped: the generation whose driver has set apart ``committed`` and ``topic_ids`` of topics that are
-            not read any more (:class:`Dropped`); None: there are none.
+            connector's, but not that of a planned generation.
+        topic_ids: id of each topic that was read, as first planned; without topics of a source that has no
+            such ids.
+        undecided: only in plans written when an operator altered offsets.
+        closing: the request to close the running generation, if any.
+        dropped: the generation whose driver has moved ``committed`` and ``topic_ids`` of topics no longer
+            read to a separate value (:class:`Dropped`); None: there are none.
     """
 
     generation: int
@@ -299,22 +300,22 @@ class GenerationPlan(Lasting):
 
     @property
     def format(self) -> int:
-        """3 with dropped topics: an older sinksdk would lose what is committed of them."""
+        """3 with dropped topics: an older sinksdk would lose their commits."""
         return 1 if self.dropped is None else 3
 
 
 class TaskRecord(Lasting):
-    """What one task has written: the record that plays the part of a transactional id.
+    """A task's commits and tokens, in the record that serves as its transactional id.
 
     Args:
         generation: only its tasks may write the record.
         attempt: which attempt at the task; 0 when it was only fenced.
-        written: the generation whose task wrote the fields below; fencing leaves them as they are. None:
+        written: the generation whose task wrote the fields below; fencing does not change them. None:
             ``generation``.
-        prepared: tokens noted that no commit covers.
+        prepared: tokens that no commit covers.
         discarded: ids of tokens of the plan's ``stale`` that are discarded.
         segments: names of the :class:`Segment` values with further commits of its generation, oldest first;
-            of two commits of one partition the later one holds, and those in ``entries`` are the latest.
+            of two commits of one partition the later one counts, and those in ``entries`` are the latest.
     """
 
     generation: int
@@ -327,7 +328,7 @@ class TaskRecord(Lasting):
 
     @property
     def format(self) -> int:
-        """2 with segments: an older sinksdk would take what is in them for uncommitted."""
+        """2 with segments: an older sinksdk would take their commits for uncommitted."""
         return 2 if self.segments else 1
 
     @property
@@ -337,13 +338,13 @@ class TaskRecord(Lasting):
 
 
 class Segment(Value):
-    """Commits set apart from a task's record. It never changes, and counts only while the record names it."""
+    """Commits stored outside a task's record. Immutable; valid only while the record names it."""
 
     entries: tuple[Entry, ...]
 
 
 def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:
-    """Tokens as the store keeps them; partitions without any are left out."""
+    """Tokens in the store's form; partitions without any are left out."""
     rows = [
         Noted(topic=p.topic, partition=p.partition, tokens=tuple(given))
         for p, given in sorted(tokens.items())

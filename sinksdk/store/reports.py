@@ -1,7 +1,7 @@
-"""What drivers and tasks report of themselves, for each other and for whoever watches.
+"""Reports of drivers and tasks, for each other and for status pages.
 
-Losing any of it costs no record: at worst a tail is read once in vain, or a total is too low. Times are in
-seconds since the epoch.
+Losing them loses no record: at worst a tail is read once in vain, or a total is too low. Times are in seconds
+since the epoch.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Seen(Value):
 
 
 class Tail(Value):
-    """Records above a commit that were read and kept back.
+    """Records above a commit that the task read and did not commit.
 
     Args:
         committed: the offset of that commit.
-        end: offset up to which was read.
+        end: offset up to which the partition was read.
         records: how many there are, counted (offsets have gaps).
     """
 
@@ -42,23 +42,23 @@ class Tail(Value):
 
 
 class PartitionStatus(OfPartition):
-    """What the planner remembers of a partition from one generation to the next.
+    """The planner's state of a partition between generations.
 
     Args:
         seen: when its unread records were first seen.
         failures: how often in a row it has failed.
-        error: why, the last time.
-        end: where the source ended when it was last asked.
-        failed_at: its latest failures, in a row or not.
+        error: of the last failure.
+        end: end offset of the source at the last check.
+        failed_at: times of its latest failures, in a row or not.
         trace: stack trace of ``error``.
-        density: records per offset, as they were found lately; None: nothing was read yet.
-        in_vain: records that were read, kept back, and have to be read again, less those committed since.
-        moved_at: when its task has lately moved it back to an earlier offset.
-        undiscarded: why tokens that no commit covers could not be discarded.
-        retry: ``error`` may pass, and is tried again then; it does not count as a failure.
+        density: records per offset, as read lately; None: nothing was read yet.
+        in_vain: records read, not committed, and to be read again, less those committed since.
+        moved_at: times at which its task has lately moved it back to an earlier offset.
+        undiscarded: why uncovered tokens could not be discarded.
+        retry: the retry of ``error``, if it is retriable; then it does not count as a failure.
     """
 
-    # Its fields are a format: older versions have written them.
+    # Its fields are a stored format.
     seen: tuple[Seen, ...] = ()
     tail: Tail | None = None
     failures: int = 0
@@ -74,7 +74,7 @@ class PartitionStatus(OfPartition):
 
 
 class TaskStatus(Value):
-    """What is remembered of a source's task, as :class:`PartitionStatus`."""
+    """The driver's state of a source's task, as :class:`PartitionStatus`."""
 
     task: int
     failures: int = 0
@@ -84,12 +84,12 @@ class TaskStatus(Value):
 
 
 class Waiting(Value):
-    """What a connector waits for that is unavailable and comes back by itself.
+    """An unavailable system that a connector waits for.
 
     Args:
-        reason: how the last attempt failed.
-        since: when the first one did.
-        attempts: how many have failed.
+        reason: error of the last attempt.
+        since: time of the first failed attempt.
+        attempts: number of failed attempts.
     """
 
     reason: str
@@ -99,21 +99,21 @@ class Waiting(Value):
 
 
 class Unavailable(OfPartition):
-    """A partition that is left out until it has a leader, and since when."""
+    """A partition that is not read until it has a leader, and since when."""
 
     since: float
 
 
 class ConnectorStatus(Value):
-    """How a connector is doing.
+    """A connector's status.
 
     Args:
         state: Connect's states.
         driver: its name (``host:pid#number``).
-        heartbeat: when that driver last wrote this.
-        partitions: only in what older drivers have written; else in :class:`Remembered`, so that a heartbeat
-            is small.
-        trace: stack trace of what made it FAILED.
+        heartbeat: time of that driver's last write.
+        partitions: written only by older drivers; otherwise in :class:`Remembered`, so that a heartbeat is
+            small.
+        trace: stack trace of the error that made it FAILED.
         missing_topics: subscribed topics that the source certainly does not have.
         tasks: as ``partitions``.
         unavailable: partitions without a leader; of many, the first ones.
@@ -133,11 +133,11 @@ class ConnectorStatus(Value):
 
 
 class ConnectorEnds(Value):
-    """Where a connector's source ends, and when its partitions were last committed, by topic and number.
+    """End offsets of a connector's source and times of its last commits, by topic and partition.
 
     Args:
         ends: offset after the last record.
-        committed_at: without partitions whose last commit has no known time.
+        committed_at: without partitions whose last commit time is unknown.
     """
 
     ends: dict[str, dict[int, int]] = Field(default_factory=dict)
@@ -173,14 +173,14 @@ def _by_partition(values: Mapping[str, Mapping[int, T]]) -> dict[TopicPartition,
 
 
 class Remembered(Value):
-    """What a connector's driver remembers from one generation to the next; of a source, its failed tasks."""
+    """A driver's state between generations; of a source, its failed tasks."""
 
     partitions: tuple[PartitionStatus, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
 
 
 class PartitionProgress(OfPartition):
-    """How far a running task is with one partition.
+    """Progress of a running task in one partition.
 
     Args:
         position: offset after the last record the task accepted.
@@ -191,7 +191,7 @@ class PartitionProgress(OfPartition):
         tail: of ``records``, those above the commit.
         visible: next offset to read after the last commit that is published; None if that is not known.
         is_final: the ``failure`` makes the connector FAILED at once.
-        retry: the ``failure`` may pass, and a later generation tries the partition again.
+        retry: of a retriable ``failure``: a later generation opens the partition again.
     """
 
     position: int
@@ -207,11 +207,11 @@ class PartitionProgress(OfPartition):
 
 
 class SourcePartitionOffset(Value):
-    """How far a source partition is read.
+    """Offset of a source partition.
 
     Args:
-        offset: where to read on after it.
-        committed: whether the task has committed it; else it has only asked for it.
+        offset: the offset to continue from.
+        committed: whether the task has committed it; otherwise it has only requested it.
     """
 
     partition: dict[str, Any]
@@ -220,17 +220,17 @@ class SourcePartitionOffset(Value):
 
 
 class SourceProgress(Value):
-    """How far a source's running task is.
+    """Progress of a source's running task.
 
     Args:
-        state: which calls it has had (``SourceTaskState``).
+        state: its ``SourceTaskState``.
         records: records in transactions that it has committed in this generation.
         transactions: how many of these there were.
         rate: records per second, lately.
         failure: why it has ended early.
         trace: stack trace of ``failure``.
-        offsets: of the source partitions that the task has asked for, or committed something of; of many,
-            those that something was committed of last.
+        offsets: of the source partitions that the task has requested or committed; of many, those committed
+            last.
         has_more_offsets: whether there are others.
     """
 
@@ -245,11 +245,11 @@ class SourceProgress(Value):
 
 
 class TaskProgress(Value):
-    """How far a running task is, written at most every two seconds.
+    """Progress of a running task, written at most every two seconds.
 
     Args:
         partitions: of a sink.
-        hangs: the author's code has not come back for too long: where it is.
+        hangs: stack of the author's code, if it has not returned for too long.
         source: of a source.
     """
 
@@ -262,7 +262,7 @@ class TaskProgress(Value):
 
 
 class TaskTotals(Value):
-    """One task number's measures, of all generations together and of the last one it took part in."""
+    """Measurements of one task number, of all generations together and of its last one."""
 
     task: int
     total: TaskMeasures
@@ -270,13 +270,13 @@ class TaskTotals(Value):
 
 
 class PartitionTotals(OfPartition):
-    """What tasks have counted of one partition (``context.count``), in all generations together."""
+    """Counters of one partition (``context.count``), of all generations together."""
 
     counts: dict[str, int]
 
 
 class ConnectorTotals(Value):
-    """What a connector's generations have measured and counted, up to ``generation``."""
+    """Measurements and counters of a connector's generations, up to ``generation``."""
 
     generation: int = 0
     tasks: tuple[TaskTotals, ...] = ()
@@ -284,13 +284,13 @@ class ConnectorTotals(Value):
 
 
 class Bucket(Value):
-    """What a connector has committed in a stretch of time that began at ``start``.
+    """A connector's commits in an interval that began at ``start``.
 
     Args:
         records: records that commits have covered.
-        files: what the connector counts as ``files`` (``context.count``).
-        bytes: what it counts as ``bytes``.
-        transactions: of a source, those that it has committed the records in.
+        files: of the counter ``files`` (``context.count``).
+        bytes: of the counter ``bytes``.
+        transactions: of a source, those of the committed records.
     """
 
     start: int
@@ -301,12 +301,12 @@ class Bucket(Value):
 
 
 class PastFailure(Value):
-    """Why partitions, or tasks of a source, have ended early; it stays when they do better.
+    """A past failure of partitions, or of a source's tasks; kept after they recover.
 
     Args:
-        topic: of the last partition that ended so; empty if it was a task of a source.
-        at: when the last one did.
-        times: how many have.
+        topic: of the last failed partition; empty for a task of a source.
+        at: time of the last one.
+        times: number of failures.
         trace: the end of its stack trace.
         task: number of the task, if it was one of a source.
     """
@@ -321,10 +321,10 @@ class PastFailure(Value):
 
 
 class ConnectorHistory(Value):
-    """What a connector has done lately; bounded.
+    """A connector's recent history; bounded.
 
     Args:
-        buckets: oldest first; stretches without commits are left out.
+        buckets: oldest first; intervals without commits are left out.
         failures: the last one last.
     """
 

@@ -1,8 +1,8 @@
 """A store on S3: one object per key, written by conditional PutObject only.
 
 A value's version is its nonce, which is in its body; the condition of a request needs the object's
-ETag. Which ETag a version has is remembered from the answers, or read again: the body tells whether it
-is still that version. Bodies differ in their nonces, so their ETags never repeat either.
+ETag. The ETag of a version is remembered from responses, or read again: the nonce in the body shows whether
+it is still that version. Bodies differ in their nonces, so their ETags never repeat either.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
 from sinksdk.store.s3_objects import MOST_CONNECTIONS, Found, Objects
 
 _MARK: Final = "!store"
-"""Name of the object that says that this is a store; no key is encoded so."""
+"""Name of the object that marks a store; no encoded key is equal to it."""
 
-_PROBES: Final = "!probe/"  # what names of probes begin with; no key of the store does, encoded as it is
+_PROBES: Final = "!probe/"  # prefix of probe objects; no encoded key begins with it
 _WRONG_ETAG: Final = f'"{0:032x}"'
 _OTHERWISE: Final = "use an S3 that has conditional writes, or a store in PostgreSQL"
 
-_Ask = Callable[[Callable[[], Any]], Any]  # makes a request again until it is answered
+_Ask = Callable[[Callable[[], Any]], Any]  # repeats a request until it has a response
 
-_OPENING: Final = 5.0  # seconds: whoever starts a driver waits for the message
+_OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
 
 
 class S3Store(Store):
@@ -36,7 +36,7 @@ class S3Store(Store):
     Raises:
         ConfigException: the URL is none of a bucket that this process may write to, there is no store, or
             the endpoint does not honour conditional writes.
-        StoreUnavailable: no answer.
+        StoreUnavailable: no response.
     """
 
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0, pause: float = 0.1) -> None:
@@ -44,7 +44,7 @@ class S3Store(Store):
         self._address = S3Address.parse(url)
         self._outage = outage_of(self.url)
         self._objects = Objects(self._address)
-        self._etags: dict[str, tuple[str, str]] = {}  # the version seen last of each key, and its ETag
+        self._etags: dict[str, tuple[str, str]] = {}  # last seen version and ETag of each key
         self._deletes: bool | None = None  # whether the endpoint deletes conditionally; found out when needed
         try:
             self._open(create=create)
@@ -59,7 +59,7 @@ class S3Store(Store):
 
     @property
     def closing_poll(self) -> float:
-        """A look is two requests, which cost money."""
+        """A check is two requests, which cost money."""
         return 5.0
 
     @property
@@ -96,7 +96,7 @@ class S3Store(Store):
         return stored
 
     def _version(self, key: str) -> str | None:
-        """By the ETag, where that is known; the version itself stands in the body."""
+        """By the ETag, if it is known; the version itself is in the body."""
         known = self._etags.get(key)
         if known is not None and self._objects.etag(_name(key)) == known[1]:
             return known[0]
@@ -126,7 +126,7 @@ class S3Store(Store):
         return True
 
     def _replace_deleted(self, key: str, body: bytes) -> str | None:
-        """An empty object stands for none; see :meth:`_remove`."""
+        """An empty object means a deleted key; see :meth:`_remove`."""
         if self._deletes:
             return None
         found = self._objects.read(_name(key))
@@ -135,10 +135,9 @@ class S3Store(Store):
         return None if found.body else self._objects.replace(_name(key), body, found.etag)
 
     def _remove(self, key: str, if_version: str) -> bool:
-        """Delete on condition, or where the endpoint cannot do that: empty the object on condition.
+        """Delete conditionally; if the endpoint cannot do that, conditionally replace it by an empty object.
 
-        To delete it afterwards would be without condition again, and could hit what somebody else has
-        created meanwhile.
+        An unconditional delete afterwards could remove an object that another process has created meanwhile.
         """
         etag = self._etag(key, if_version)
         if etag is None:
@@ -154,7 +153,7 @@ class S3Store(Store):
         return is_done
 
     def _etag(self, key: str, version: str) -> str | None:
-        """The ETag of a key in this version, None where it has another version by now."""
+        """The ETag of a key in this version; None if its version has changed."""
         known = self._etags.get(key)
         if known is None or known[0] != version:
             self._read(key)
@@ -174,15 +173,15 @@ def _name(key: str) -> str:
 
 
 def _segment(text: str) -> str:
-    """Of dots only: "." and ".." are steps in a path to some."""
+    """Encodes segments of dots only: some endpoints treat "." and ".." as path steps."""
     return text.replace(".", "%2E") if text and not text.strip(".") else quote(text, safe="")
 
 
 def _check_conditional_writes(objects: Objects, ask: _Ask, url: str) -> None:
-    """Try every condition of PutObject, on an object of our own.
+    """Test every condition of PutObject, on a probe object.
 
-    Some endpoints answer 501 to a conditional request, others ignore the condition and write: two drivers
-    could own one connector then.
+    Some endpoints respond with 501 to a conditional request, others ignore the condition and write: then two
+    drivers could own one connector.
 
     Raises:
         ConfigException: the endpoint does not honour one of them.
@@ -190,8 +189,8 @@ def _check_conditional_writes(objects: Objects, ask: _Ask, url: str) -> None:
     """
     name, first, second = f"{_PROBES}{uuid.uuid4().hex}", b'{"probe": 1}', b'{"probe": 2}'
     try:
-        # A condition that failed where it should hold may be our own doing: the answer to an earlier attempt
-        # was lost. What stands there then tells.
+        # A condition that fails unexpectedly may be due to our own earlier attempt whose response was lost:
+        # compare the object.
         ask(lambda: objects.create(name, first))
         found = ask(lambda: objects.read(name))
         if found is None:

@@ -1,4 +1,4 @@
-"""The objects below a bucket's prefix, the conditional requests on them, and what S3's errors mean."""
+"""The objects below a bucket's prefix, conditional requests on them, and S3's errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Values are small. A request that takes longer is made again: a task that waits here does not see that
-# it is asked to close.
+# Values are small. A longer request is repeated: a task that waits here does not see a close request.
 _CONNECT_TIMEOUT: Final = 3  # seconds
 _READ_TIMEOUT: Final = 5  # seconds
 MOST_CONNECTIONS: Final = 20
@@ -27,7 +26,7 @@ MOST_CONNECTIONS: Final = 20
 
 # Codes decide, not HTTP statuses; the status counts only for codes that are not listed here.
 CONDITION_FAILED: Final = frozenset({"PreconditionFailed", "412"})
-"""botocore puts the status where an answer has no body, and so no code."""
+"""botocore uses the HTTP status as code if a response has no body."""
 
 MISSING: Final = frozenset({"NoSuchKey", "404"})
 
@@ -66,7 +65,7 @@ NO_ANSWER: Final = (
     boto.CredentialRetrievalError,
     boto.MetadataRetrievalError,
 )
-"""What boto3 raises when there was no whole answer."""
+"""Errors of boto3 for requests without a complete response."""
 
 _CREDENTIALS: Final = (
     "check 'access_key_id' and 'secret_access_key' in the store's URL, or what boto3 finds by itself "
@@ -101,7 +100,7 @@ _UNKNOWN: Final = "S3 will not do this however often it is asked; look the code 
 
 
 class Found(NamedTuple):
-    """An object as it stands there."""
+    """An object's body and ETag."""
 
     body: bytes
     etag: str
@@ -115,9 +114,9 @@ class _Object(TypedDict):
 
 
 class Objects:
-    """Requests on objects by their names below the prefix. Each is made once, whatever becomes of it.
+    """Requests on objects by their names below the prefix. Each is made once, without retries.
 
-    All raise :class:`Lost` when there was no answer, or one that passes, and :class:`StoreRefused`.
+    All raise :class:`Lost` without a response or after a passing error, and :class:`StoreRefused`.
     """
 
     def __init__(self, address: S3Address) -> None:
@@ -125,7 +124,7 @@ class Objects:
         self._prefix = f"{address.prefix}/" if address.prefix else ""
 
     def read(self, name: str) -> Found | None:
-        """An object, None where there is none."""
+        """An object; None if there is none."""
 
         def request(s3: S3Client) -> Found:
             answer = s3.get_object(Bucket=self._address.bucket, Key=self._prefix + name)
@@ -135,7 +134,7 @@ class Objects:
         return self._ask("GetObject", name, request, MISSING)
 
     def etag(self, name: str) -> str | None:
-        """An object's ETag, None where there is none."""
+        """An object's ETag; None if there is none."""
 
         def request(s3: S3Client) -> str:
             return s3.head_object(Bucket=self._address.bucket, Key=self._prefix + name)["ETag"]
@@ -143,7 +142,7 @@ class Objects:
         return self._ask("HeadObject", name, request, MISSING)
 
     def create(self, name: str, body: bytes) -> str | None:
-        """Write an object where there is none: its ETag, None where there is one."""
+        """Write an object if there is none: its ETag; None if there is one."""
 
         def request(s3: S3Client) -> str:
             return s3.put_object(**self._object(name, body), IfNoneMatch="*")["ETag"]
@@ -151,7 +150,7 @@ class Objects:
         return self._ask("PutObject", name, request, CONDITION_FAILED)
 
     def replace(self, name: str, body: bytes, etag: str) -> str | None:
-        """Write an object if it still has this ETag: its new one, None where it has another or is gone."""
+        """Replace an object if it still has this ETag: its new ETag; None if it has no or another one."""
 
         def request(s3: S3Client) -> str:
             return s3.put_object(**self._object(name, body), IfMatch=etag)["ETag"]
@@ -159,7 +158,7 @@ class Objects:
         return self._ask("PutObject", name, request, CONDITION_FAILED | MISSING)
 
     def remove(self, name: str, etag: str | None) -> bool:
-        """Delete an object if it still has this ETag (None: whatever it has)."""
+        """Delete an object if it still has this ETag (None: any)."""
 
         def request(s3: S3Client) -> bool:
             delete = partial(s3.delete_object, Bucket=self._address.bucket, Key=self._prefix + name)
@@ -191,7 +190,7 @@ class Objects:
     def _ask(
         self, operation: str, name: str, request: Callable[[S3Client], T], means_no: frozenset[str]
     ) -> T | None:
-        """Make a request. None when S3 answers with one of the codes that mean no."""
+        """Make a request. None if S3 responds with an error code for a failed condition."""
         where = f"s3://{self._address.bucket}/{self._prefix}{name}"
         try:
             return request(_client(replace(self._address, bucket="", prefix=""), os.getpid()))
@@ -208,7 +207,7 @@ class Objects:
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
 def _client(address: S3Address, _process: int) -> S3Client:
     """One client per process, for all buckets: a forked one must not share its parent's connections."""
-    import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
+    import boto3  # noqa: PLC0415 - 0.2 s, only for processes that use S3
     from botocore.config import Config  # noqa: PLC0415 - as above
 
     session = boto3.session.Session(
@@ -222,7 +221,7 @@ def _client(address: S3Address, _process: int) -> S3Client:
         endpoint_url=address.endpoint or None,
         config=Config(
             s3={"addressing_style": "path" if address.is_path_style else "virtual"},
-            retries={"mode": "standard", "total_max_attempts": 1},  # the store asks again itself
+            retries={"mode": "standard", "total_max_attempts": 1},  # the store retries itself
             max_pool_connections=MOST_CONNECTIONS,
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
@@ -234,12 +233,12 @@ def _client(address: S3Address, _process: int) -> S3Client:
 
 
 def code_of(failure: boto.ClientError) -> str:
-    """S3's error code; the HTTP status where the answer had none."""
+    """S3's error code; the HTTP status if the response had none."""
     return str(failure.response.get("Error", {}).get("Code", ""))
 
 
 def answered(failure: boto.ClientError, operation: str, where: str) -> Lost | StoreRefused:
-    """What an error answer means for a request that it does not settle."""
+    """The exception for an error response that is not a failed condition."""
     code = code_of(failure)
     status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code in _PASSING or (code not in _ADVICE and _passes(code, status)):
@@ -248,7 +247,7 @@ def answered(failure: boto.ClientError, operation: str, where: str) -> Lost | St
 
 
 def refused(code: str, detail: str, operation: str, where: str) -> StoreRefused:
-    """A request that will never succeed, with what to do."""
+    """The exception for a request that no retry can help, with what to do."""
     words = f" ({detail.rstrip('.')})" if detail and detail != code else ""
     advice = _ADVICE.get(code, _UNKNOWN)
     return StoreRefused(f"S3 {operation} of {where} failed with {code}{words}: {advice}")

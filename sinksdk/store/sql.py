@@ -29,12 +29,12 @@ from sinksdk.store.sql_engine import (
 
 T = TypeVar("T")
 
-_OPENING: Final = 5.0  # seconds: whoever starts a driver waits for the message
+_OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
 
 AGE: Final = 0.25
 """Seconds for which :class:`Glances` reuse what they have read."""
 
-_FORGOTTEN: Final = 30.0  # seconds after which a key that nobody asks for is read no more
+_FORGOTTEN: Final = 30.0  # seconds without a request after which a key is no longer read
 
 _records = sa.Table(
     "sinksdk_records",
@@ -66,10 +66,10 @@ _DELETE: Final = sa.delete(_records).where(_KEY, _VERSION)
 
 
 class Glances:
-    """Versions that many threads look at again and again: read together, in one request.
+    """Reads the versions that many threads poll together, in one request.
 
     Args:
-        read: reads the versions of some keys; a key that has none is left out.
+        read: reads the versions of keys; keys without a value are left out.
         clock: monotonic seconds.
     """
 
@@ -110,12 +110,12 @@ class SqlStore(Store):
     Args:
         url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``postgresql://user@host/database``.
             A relative path is made absolute: other processes have other working directories.
-        create: make the table, and SQLite's file, where they are missing. Executors must not: an empty
+        create: create the table, and SQLite's file, if they do not exist. Executors must not: an empty
             database on another machine would look like a new store.
 
     Raises:
         ConfigException: not a URL of a database this process can open.
-        StoreUnavailable: no answer.
+        StoreUnavailable: no response.
     """
 
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0) -> None:
@@ -149,7 +149,7 @@ class SqlStore(Store):
 
     @property
     def closing_poll(self) -> float:
-        """A server has more tasks to answer than a file."""
+        """Longer for a server, which serves more tasks than a file."""
         return 0.5 if self.is_local_file else 1.0
 
     @property
@@ -173,7 +173,7 @@ class SqlStore(Store):
         _dispose(self._engines)
 
     def recent_version(self, key: str) -> str | None:
-        """All connectors of a process look in one request."""
+        """One request for all connectors of a process."""
         return self._glances.version(key)
 
     def _read(self, key: str) -> Stored | None:
@@ -207,7 +207,7 @@ class SqlStore(Store):
         return self._changes(_DELETE, {"of_key": key, "of_version": if_version})
 
     def _changes(self, statement: sa.Executable, values: dict[str, str]) -> bool:
-        """Whether there was a row to change."""
+        """Whether the statement changed a row."""
         return self._transact(lambda connection: connection.execute(statement, values).rowcount == 1)
 
     def _keys(self, prefix: str) -> list[str]:
@@ -237,7 +237,7 @@ class SqlStore(Store):
                 raise
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
-        """Run one statement in a transaction of its own."""
+        """Run one statement in its own transaction."""
         try:
             with self._engine().begin() as connection, answer_awaited(connection):
                 return work(connection)
@@ -257,7 +257,7 @@ class SqlStore(Store):
             raise Lost(str(error).splitlines()[0]) from error  # what follows links to SQLAlchemy's manual
 
     def _engine(self, *, create: bool = False) -> Engine:
-        """This process's: a forked one must not share, nor close, its parent's connections."""
+        """This process's engine: a forked process must not share, nor close, its parent's connections."""
         process = os.getpid()
         if process not in self._engines:
             self._engines[process] = create_engine(self._url, create=create)
@@ -277,5 +277,5 @@ def _dispose(engines: dict[int, Engine]) -> None:
 
 
 def _said(error: DBAPIError) -> str:
-    """The database's own words, on one line."""
+    """The database's message, on one line."""
     return " ".join(str(error.orig).split())

@@ -1,4 +1,4 @@
-"""A store's database: which one a URL means, how it is connected to, and what its errors mean."""
+"""A store's database: its URL, connections and errors."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from sinksdk.store.addresses import Aside
 SQLITE: Final = "sqlite"
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 
-_BUSY_SECONDS: Final = 30  # how long SQLite waits for another process's write
+_BUSY_SECONDS: Final = 30  # SQLite's wait for another process's write
 
 _CONNECT_SECONDS: Final = 5
 _LOCK_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
-_ANSWER_SECONDS: Final = 12  # for a server, or something before it, that says nothing at all
+_ANSWER_SECONDS: Final = 12  # for a server, or a proxy, that does not respond
 _POOL_SECONDS: Final = 10
-_CONNECTIONS: Final = 2  # a task's commits, and its looks for a request to close
+_CONNECTIONS: Final = 2  # a task's commits, and its checks for a close request
 MOST_CONNECTIONS: Final = 4
-"""Of a process to a server; a driver that fences many tasks uses them all."""
+"""Maximum per process to a server; a driver that fences many tasks uses all of them."""
 _FILE: Final = "file"  # which one a connection has open
 _POSTGRESQL_CONNECTION: Final = {
     "connect_timeout": _CONNECT_SECONDS,
@@ -59,7 +59,7 @@ _SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_MISMATCH: "check that the file is a store of sinksdk",
     sqlite3.SQLITE_CONSTRAINT: "check that the file is a store of sinksdk",
 }
-"""What will not pass. All else (busy, locked, an error of the disk) leaves a doubt, and may pass."""
+"""Permanent errors. All others (busy, locked, disk errors) may pass and leave the outcome unknown."""
 
 _PASSING_CLASSES: Final = frozenset(
     {
@@ -95,14 +95,13 @@ _CONNECTING: Final = {
     "session is read-only": _STANDBY,
     "permission denied for database": "grant this user connect on the database",
 }
-"""The server refused the connection. libpq hands its words on, not its code."""
+"""The server refused the connection. libpq passes on its message, not its code."""
 
 
 def sql_address(text: str) -> URL:
     """The database of a URL: of SQLite with an absolute path, of PostgreSQL with the driver psycopg.
 
-    What a reference (``${env:…}``) stands for is taken as it is; what is written out may be
-    percent-encoded.
+    Values of references (``${env:…}``) are used literally; the other parts may be percent-encoded.
 
     Raises:
         ConfigException: it is no URL, of another kind of database, or a reference cannot be resolved.
@@ -111,7 +110,7 @@ def sql_address(text: str) -> URL:
     try:
         url = _back(make_url(aside.text), aside)
     except (SQLAlchemyError, ValueError):
-        # Neither the text nor the parser's words: they may hold a password.
+        # Without the URL and the parser's message: they may hold a password.
         message = "the store's URL cannot be understood; name a file as sqlite:///FILE"
         raise ConfigException(message) from None
     if url.get_backend_name() not in _DRIVERS:
@@ -145,14 +144,14 @@ def _back(url: URL, aside: Aside) -> URL:
 
 
 def create_engine(url: URL, *, create: bool) -> Engine:
-    """An engine for the calling process, a forked one needs its own; ``create``: also SQLite's file."""
+    """An engine for this process, not for its forks; ``create`` also creates SQLite's file."""
     return _sqlite(url, create=create) if url.get_backend_name() == SQLITE else _postgresql(url)
 
 
 def _sqlite(url: URL, *, create: bool) -> Engine:
-    """A few connections are kept: opening the file costs several times what a request does.
+    """Keeps a few connections: opening the file takes several times as long as a request.
 
-    Closing the last one costs more still, since SQLite then writes the whole log into the file.
+    Closing the last one takes even longer, since SQLite then writes the whole log into the file.
     """
     if create:
         _create_private(str(url.database))
@@ -163,9 +162,9 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
         file_url,
         poolclass=QueuePool,
         pool_size=_CONNECTIONS,
-        max_overflow=-1,  # whoever finds none opens one: nobody waits for a connection
+        max_overflow=-1,  # opens another one if all are busy: no request waits for a connection
         pool_use_lifo=True,
-        isolation_level="AUTOCOMMIT",  # every statement is a transaction of its own
+        isolation_level="AUTOCOMMIT",  # every statement is its own transaction
         connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
     )
     _kept.add(engine)
@@ -184,7 +183,7 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
 
     @sa.event.listens_for(engine, "checkout")
     def expect_same_file(_connection: object, record: ConnectionPoolEntry, _proxy: object) -> None:
-        # A file that was removed, or restored from a backup, lives on for those that have it open.
+        # Open connections still use a file that was removed, or replaced from a backup.
         if record.info[_FILE] != _identity(str(url.database)):
             raise DisconnectionError
 
@@ -194,14 +193,14 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
 def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode; None where there is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - asked at every request
+        found = os.stat(path)  # noqa: PTH116 - called at every request
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
 def _let_go() -> None:
-    """Close idle connections: a child would believe that it holds their locks."""
+    """Close idle connections: after a fork, SQLite in the child would assume their locks."""
     for engine in list(_kept):
         engine.dispose()
 
@@ -211,16 +210,16 @@ os.register_at_fork(before=_let_go)
 
 
 def _create_private(path: str) -> None:
-    """Make the file where it is missing, for its owner alone: configurations in it may hold secrets.
+    """Create the file if it does not exist, for its owner alone: configurations in it may hold secrets.
 
-    SQLite gives the files beside it (``-wal``, ``-shm``) its mode. What keeps it from being made SQLite says.
+    SQLite gives ``-wal`` and ``-shm`` the same mode. If creation fails, SQLite reports why.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _postgresql(url: URL) -> Engine:
-    """Every statement is a transaction of its own, and one round trip."""
+    """Every statement is its own transaction, and one round trip."""
     given = {name: value for name, value in _POSTGRESQL_CONNECTION.items() if name not in url.query}
     engine = sa.create_engine(
         url,
@@ -229,7 +228,7 @@ def _postgresql(url: URL) -> Engine:
         max_overflow=MOST_CONNECTIONS - _CONNECTIONS,
         pool_timeout=_POOL_SECONDS,
         isolation_level="AUTOCOMMIT",
-        # Nothing is prepared: a pooler between may give the next statement to another session.
+        # No prepared statements: a pooler may give the next statement to another session.
         connect_args={**given, "prepare_threshold": None},
     )
 
@@ -244,9 +243,9 @@ def _postgresql(url: URL) -> Engine:
 
 @contextmanager
 def answer_awaited(connection: Connection) -> Iterator[None]:
-    """Cut a connection to a server that does not answer: the driver itself waits for ever."""
+    """Shut down a connection to a server that does not respond: psycopg itself has no time-out."""
     descriptor = getattr(connection.connection.dbapi_connection, "fileno", None)
-    if descriptor is None:  # SQLite waits for nobody
+    if descriptor is None:  # SQLite needs no server
         yield
         return
     with socket.socket(fileno=os.dup(descriptor())) as same:
@@ -261,7 +260,7 @@ def answer_awaited(connection: Connection) -> Iterator[None]:
 
 
 def advice(error: DBAPIError) -> str | None:
-    """What to do about an error that will not pass; None for one that may, or that leaves a doubt."""
+    """What to do about a permanent error; None for one that may pass or leaves the outcome unknown."""
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         code = getattr(origin, "sqlite_errorcode", None)

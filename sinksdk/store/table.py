@@ -1,4 +1,4 @@
-"""A typed view on one store: values in and out as models, each key with the version last seen."""
+"""A typed view on a store: values as models, with the version of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Row(NamedTuple, Generic[V]):
 
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
-    """The value of a key, None where there is none. Raises ConnectException when it is damaged."""
+    """The value of a key; None if there is none. Raises ConnectException if it is damaged."""
     stored = store.stored(key)
     if stored is None:
         return None
@@ -38,10 +38,10 @@ def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
 def read_again(
     store: Store, key: str, model: type[V], known: Row[V] | None, *, is_recent_enough: bool = False
 ) -> Row[V] | None:
-    """As :func:`read`, of a value that was read before: while its version stands, only that is read.
+    """As :func:`read`, for a value that was read before: reads only its version while that is unchanged.
 
     Args:
-        is_recent_enough: the version may be the one of a moment ago (``Store.recent_version``).
+        is_recent_enough: the version may be of a moment ago (``Store.recent_version``).
     """
     if known is not None:
         version = store.recent_version(key) if is_recent_enough else store.version(key)
@@ -56,7 +56,7 @@ def write(store: Store, key: str, value: V, if_version: str | None) -> Row[V]:
 
 
 class OwnRow(Generic[V]):
-    """A value that only informs, and that one process writes: what others have written is replaced."""
+    """An informational value of one process, which overwrites the values of others."""
 
     def __init__(self, store: Store, key: str, model: type[V]) -> None:
         self._store = store
@@ -65,18 +65,18 @@ class OwnRow(Generic[V]):
         self._version: str | None = None
 
     def look(self) -> V | None:
-        """What stands there. Raises as :func:`read`."""
+        """The stored value. Raises as :func:`read`."""
         row = read(self._store, self._key, self._model)
         return row.value if row else None
 
     def read(self) -> V | None:
-        """As :meth:`look`; :meth:`replace` is of this value."""
+        """As :meth:`look`; :meth:`replace` then replaces this value."""
         row = read(self._store, self._key, self._model)
         self._version = row.version if row else None
         return row.value if row else None
 
     def write(self, value: V) -> None:
-        """Write it, over what another process may have written. Raises as :func:`write`."""
+        """Write it, over the value of another process. Raises as :func:`write`."""
         try:
             self.replace(value)
         except Conflict:
@@ -84,12 +84,12 @@ class OwnRow(Generic[V]):
             self.replace(value)
 
     def replace(self, value: V) -> None:
-        """Write it if nobody else has written since. Raises Conflict."""
+        """Write it if no other process has written since. Raises Conflict."""
         self._version = write(self._store, self._key, value, self._version).version
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with a value, and what to do; an unknown word in it comes from a newer version."""
+    """A value's flaw, and what to do; an unknown enum value comes from a newer version."""
     details = error.errors(include_url=False, include_context=False)
     for detail in details:
         if detail["type"] in ("enum", "literal_error"):

@@ -1,4 +1,4 @@
-"""The two-phase commit's rules: which state each token of a task is in, and which step may follow."""
+"""State machine of a task's tokens in the two-phase commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TokensByPartition = Mapping[TopicPartition, Mapping[str, Token]]
 
 
 class TokenState(Enum):
-    """Where a token is in its life; one that is published or discarded has left it.
+    """State of a token that is neither published nor discarded.
 
     ========  ================================================  ======================
     step      from                                              to
@@ -28,15 +28,16 @@ class TokenState(Enum):
     discard   STALE, LEFT, PREPARED                             discarded
     ========  ================================================  ======================
 
-    When a generation or an attempt ends, what is not COMMITTED becomes STALE or LEFT for its successor.
+    When a generation or an attempt ends, tokens that are not COMMITTED become STALE or LEFT for its
+    successor.
     """
 
     STALE = auto()
-    """The plan lists it: a task of an earlier generation noted it."""
+    """The plan lists it: a task of an earlier generation prepared it."""
     LEFT = auto()
-    """An earlier attempt of this generation noted it."""
+    """An earlier attempt of this generation prepared it."""
     PREPARED = auto()
-    """This attempt noted it, or withdrew the commit that covered it."""
+    """This attempt prepared it, or withdrew the commit that covered it."""
     COMMITTED = auto()
     """The partition's last commit covers it; it waits to be published."""
 
@@ -53,8 +54,8 @@ _ByPartition = Mapping[TopicPartition, Mapping[str, _Kept]]
 class Tokens:
     """A task's tokens that are neither published nor discarded, each in one state.
 
-    Immutable: a step returns the tokens after it, so one whose write fails has not happened. A step that the
-    rules forbid raises ConnectException.
+    Immutable: each step returns a new object, so a step whose write fails has no effect. A forbidden step
+    raises ConnectException.
     """
 
     _kept: _ByPartition
@@ -62,7 +63,7 @@ class Tokens:
 
     @classmethod
     def taken_over(cls, record: TaskRecord, planned: TokensByPartition, commits: Iterable[Entry]) -> Tokens:
-        """What predecessors have left: by the plan, by the task's record, and with the last commits."""
+        """Tokens left by predecessors: in the plan, in the task's record, and with the last commits."""
         kept: _ByPartition = {}
         for partition, stale in planned.items():
             open_still = [token for key, token in stale.items() if key not in record.discarded]
@@ -76,16 +77,16 @@ class Tokens:
     # -- queries ---------------------------------------------------------------------------------
 
     def of(self, partition: TopicPartition, *states: TokenState) -> tuple[Token, ...]:
-        """A partition's tokens in one of these states, in the order in which they were noted."""
+        """A partition's tokens in one of these states, in the order of their preparation."""
         return tuple(kept.token for kept in self._kept.get(partition, {}).values() if kept.state in states)
 
     def noted(self) -> tuple[Noted, ...]:
-        """What the task's record notes: tokens of this generation that no commit covers."""
+        """The task record's tokens: those of this generation that no commit covers."""
         states = TokenState.LEFT, TokenState.PREPARED
         return noted({partition: self.of(partition, *states) for partition in self._kept})
 
     def discarded(self) -> tuple[str, ...]:
-        """Ids that the plan lists and nobody discards any more, in the plan's order."""
+        """Ids in the plan that need no discarding any more, in the plan's order."""
         uncommitted = {
             key
             for kept in self._kept.values()
@@ -97,7 +98,7 @@ class Tokens:
     # -- steps -----------------------------------------------------------------------------------
 
     def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> Tokens:
-        """Note tokens. An id that a predecessor left is in use again, whichever partition it was left for."""
+        """Record tokens as prepared. An id left by a predecessor, for any partition, is in use again."""
         for partition, tokens in given.items():
             committed = [
                 token.id for token in tokens if token.id in self._ids(partition, TokenState.COMMITTED)
@@ -114,7 +115,7 @@ class Tokens:
         return replace(self, _kept=kept)
 
     def commit(self, partition: TopicPartition, offset: OffsetAndMetadata) -> Tokens:
-        """A commit covers these tokens, as it lists them: their data may have grown since they were noted."""
+        """A commit covers these tokens, with the data it lists: it may have changed since ``prepare``."""
         self._refuse_to_overwrite(partition, offset)
         self._refuse_unknown(partition, offset)
         return replace(self, _kept=_with(self._kept, partition, offset.tokens, TokenState.COMMITTED))
@@ -133,13 +134,13 @@ class Tokens:
         _refuse(partition, "commit", unknown, "was not noted by this attempt")
 
     def publish(self, partition: TopicPartition) -> Tokens:
-        """All that the partition's last commit covers is published."""
+        """All tokens of the partition's last commit are published."""
         return replace(
             self, _kept=_without(self._kept, partition, self._ids(partition, TokenState.COMMITTED))
         )
 
     def withdraw(self, partition: TopicPartition, discard: Sequence[Token]) -> Tokens:
-        """The last commit covers nothing any more: these are to be discarded, the others are published."""
+        """The last commit covers no token any more: these must be discarded, the others are published."""
         committed = self._ids(partition, TokenState.COMMITTED)
         _refuse(partition, "withdraw", [t.id for t in discard if t.id not in committed], "is not committed")
         left = _without(self._kept, partition, committed)
@@ -166,7 +167,7 @@ def _with(
 
 
 def _without(kept: _ByPartition, partition: TopicPartition, ids: Collection[str]) -> _ByPartition:
-    """A partition whose last token is gone costs nothing any more."""
+    """Drops partitions without tokens."""
     left = {key: one for key, one in kept.get(partition, {}).items() if key not in ids}
     others = {p: ones for p, ones in kept.items() if p != partition}
     return {**others, partition: left} if left else others
@@ -180,7 +181,7 @@ def _refuse(partition: TopicPartition, step: str, ids: Sequence[str], why: str) 
 def stale_after(
     planned: Sequence[Noted], records: Sequence[TaskRecord], commits: Iterable[Entry]
 ) -> dict[TopicPartition, dict[str, Token]]:
-    """What a generation leaves to be discarded: noted in it or before, neither committed nor discarded.
+    """A generation's stale tokens: prepared in it or before, neither committed nor discarded.
 
     Args:
         planned: what its plan lists as stale.
@@ -198,5 +199,5 @@ def stale_after(
 
 
 def _discarded_for_good(record: TaskRecord) -> set[str]:
-    """What its task discarded and did not note again: an older version lists a withdrawn token twice."""
+    """Tokens discarded and not prepared again: older versions list withdrawn tokens twice."""
     return set(record.discarded) - {token.id for row in record.prepared for token in row.tokens}

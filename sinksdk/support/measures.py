@@ -1,4 +1,4 @@
-"""What a task measures of itself: the same numbers from the engine through the store to metrics and REST.
+"""A task's measurements: the same numbers from the engine through the store to metrics and REST.
 
 Times are in seconds. Numbers of two generations are added with ``+``, the older one first.
 """
@@ -15,16 +15,16 @@ M = TypeVar("M", "ErrorCounts", "SourceMeasures", "TaskMeasures")
 
 
 class Phase(StrEnum):
-    """What a task spends its time with, besides waiting for records."""
+    """The phases of a task's time, besides waiting for records."""
 
     FENCE = "fence"
-    """Of a source: taking over the transactional id of the tasks before."""
+    """Of a source: fencing the transactional id of earlier tasks."""
     NOTICE = "notice"
-    """Closing was asked for, and not seen yet: the task had not looked, or was in the middle of a call."""
+    """The close request was stored and not seen yet: the task had not checked, or was in a call."""
     START = "start"
     """``initialize`` and ``start``."""
     POLL = "poll"
-    """Of a source: ``poll``, also while it waits for something to be there."""
+    """Of a source: ``poll``, including its wait for records."""
     OPEN = "open"
     """``open``."""
     CONVERT = "convert"
@@ -80,8 +80,8 @@ class Level:
 
     Args:
         now: its last value.
-        largest: the largest value at any look.
-        total: the sum of its values at all looks.
+        largest: of all samples.
+        total: the sum of all samples.
     """
 
     now: int = 0
@@ -90,7 +90,7 @@ class Level:
     looks: int = 0
 
     def seen_at(self, number: int) -> Level:
-        """After one more look."""
+        """After one more sample."""
         return Level(number, max(self.largest, number), self.total + number, self.looks + 1)
 
     def __add__(self, later: Level) -> Level:
@@ -100,7 +100,7 @@ class Level:
 
     @property
     def mean(self) -> float | None:
-        """None before the first look."""
+        """None before the first sample."""
         return self.total / self.looks if self.looks else None
 
 
@@ -194,16 +194,16 @@ class TaskMeasures:
 
     Args:
         puts: calls of ``put`` that returned.
-        largest_batch: most records that one of them was given; of a source, that ``poll`` returned.
+        largest_batch: most records of one of them; of a source, that ``poll`` returned.
         records_read: without those that had been committed before.
-        records_sent: records that ``put`` took: those read, without those that could not be converted.
-        active: records read or polled and not committed; looked at with each batch.
+        records_sent: records that ``put`` accepted: those read, without those that could not be converted.
+        active: records read or polled and not committed; sampled at each batch.
         commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had it, even of
             nothing. Of a source, commits of transactions.
         commit_failures: attempts that failed in ``pre_commit`` or the store; of a source, in the writer.
         commit_writes: commits that were written to the store.
         seconds: time by :class:`Phase`.
-        closings: how often closing was requested from outside.
+        closings: number of close requests.
         closing_seconds: the part of ``seconds`` that these took.
     """
 

@@ -1,4 +1,4 @@
-"""What is tried again later: the same value from the engine through the store to REST."""
+"""A pending retry: the same value from the engine through the store to REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for workers whose engine has none of its own (see :class:`sinksdk.engine.clock.Threads`)."""
+"""The system's threads for the engine (:class:`sinksdk.engine.clock.Threads`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SystemThreads:
         return end
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """A daemon thread: one that hangs does not keep the process. What is returned joins it."""
+        """A daemon thread, so that a hang does not keep the process alive. The returned function joins it."""
         thread = threading.Thread(target=run, name=f"{self._name} aside", daemon=True)
         thread.start()
         return thread.join

@@ -42,7 +42,7 @@ _NOT_FAULTS = ("cases", "steps", "destination operations", "duplicates seen", "l
 
 @dataclass(frozen=True)
 class Report:
-    """A run in which the sink kept its promise. Its text says what was shown.
+    """A run in which the sink kept its promise. Its text lists the checks.
 
     Args:
         exercised: how often each step was done and each fault was met.
@@ -98,7 +98,7 @@ class SinkOptions(TypedDict, total=False):
             records have no value (tombstones), some no key, some neither.
         poison: value of records that cannot be delivered, put when ``dead_letters`` is declared.
         leftovers: names what a destination holds with data in it that readers will never see. By default its
-            own method of this name is asked, if it has one.
+            own method of this name is called, if it has one.
         clean_up: called with the destination when a case is over.
         steps: an author's own steps by name: functions of the trial and of the step's arguments.
     """
@@ -135,7 +135,7 @@ def check_sink(
         settings: how many cases, how many steps; by default the same 200 cases of up to 30 steps each time.
 
     Returns:
-        What was shown, and how often each fault was met. It is also printed.
+        The checks, and the number of faults of each kind. It is also printed.
 
     Raises:
         SinkContractError: the sink does not keep its promise; with a short story, and how to replay it.
@@ -271,7 +271,7 @@ def _play(
 
 
 def _see_something(subject: Subject[Any]) -> None:
-    """Before anything goes wrong: what is written must be seen, and nothing else."""
+    """Without faults: readers see the written records, and nothing else."""
     trial = Trial(subject)
     before = list(subject.read_back(trial.destination))
     if before:
@@ -286,7 +286,7 @@ def _see_something(subject: Subject[Any]) -> None:
             raise KitError(_nothing_seen(trial))
         trial.finish()
     except SinkContractError:
-        # The destination may be cleaned up by now: what was seen before is what counts.
+        # The destination may be cleaned up by now: only earlier reads count.
         if trial.live.log.offsets and not trial.has_seen_rows:
             raise KitError(_nothing_seen(trial)) from None
         raise

@@ -54,7 +54,7 @@ class Capabilities:
         guarantee: how often readers see a record.
         ordered: a partition's records are read back in the order of their offsets.
         buffers: a periodic commit may keep records back; False: it commits everything that was put.
-        dead_letters: what it cannot deliver it reports, and goes on. Needed to be sent such records.
+        dead_letters: reports records it cannot deliver, and continues. Required to receive such records.
         commits_on_close: a closing commit keeps nothing back. False: the tail is read again.
     """
 
@@ -133,7 +133,7 @@ def keep(_: Any) -> None:
 
 @dataclass(frozen=True)
 class Subject(Generic[D]):
-    """A sink under test, and how to look at what it did. See :func:`~sinksdk.testing.check_sink`."""
+    """A sink under test, and how to read back its records. See :func:`~sinksdk.testing.check_sink`."""
 
     make_task: Callable[[D], SinkTask]
     read_back: Callable[[D], Iterable[Row]]
@@ -148,7 +148,7 @@ class Subject(Generic[D]):
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
 
     def leftovers_of(self, destination: D) -> list[str] | None:
-        """What a destination holds that no reader will ever see; None if nothing tells."""
+        """Data at a destination that no reader will ever see; None if unknown."""
         if self.leftovers is not None:
             return list(self.leftovers(destination))
         ask: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)

@@ -31,16 +31,16 @@ class MemoryCommitLog(Ledger):
         self.is_fenced = False
 
     def succeed(self) -> Self:
-        """Fence this log; the successor's log starts from what was saved, as after a crash."""
+        """Fence this log; the successor's log starts from the saved state, as after a crash."""
         self.is_fenced = True
         successor = copy.copy(self)
         after = self.saved.model_copy(update={"attempt": self.saved.attempt + 1})
-        successor._begin(after)  # noqa: SLF001 - of its own class
+        successor._begin(after)  # noqa: SLF001 - same class
         return successor
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is durable: commits, each with its tokens that are not published yet."""
+        """Durable commits, each with its tokens that are not published yet."""
         return {entry.topic_partition: entry.committed() for entry in self.saved.entries}
 
     @property
@@ -252,7 +252,7 @@ class MemoryDestination:
         ]
 
     def leftovers(self) -> Sequence[str]:
-        """Artefacts with data that readers will never see unless somebody publishes them."""
+        """Artefacts with data that readers do not see unless they are published."""
         return [name for name, rows in self.staged.items() if rows]
 
 

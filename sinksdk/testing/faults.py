@@ -45,20 +45,20 @@ COMMIT_LOG: Final = "commit log"
 ORIGIN: Final = "origin"
 """Operations of what a source reads from."""
 TOPICS: Final = "topics"
-"""Operations of a source task's writer, and looks at its offsets."""
+"""Operations of a source task's writer, and reads of its offsets."""
 TASK: Final = "task"
 """Calls of the task's methods."""
 
 
 class FaultKind(StrEnum):
-    """How an operation goes wrong."""
+    """How an operation fails."""
 
     RETRIABLE = "retriable error"
     """It has no effect and raises RetriableException."""
     PERMANENT = "permanent error"
     """It has no effect and raises ConnectException."""
     LOST_ANSWER = "lost answer"
-    """It takes effect and raises RetriableException all the same, as a time-out does."""
+    """It takes effect and raises RetriableException, as a time-out does."""
     CRASH_BEFORE = "crash before"
     """The process dies; it has no effect."""
     CRASH_AFTER = "crash after"
@@ -72,7 +72,7 @@ POSSIBLE: Final[Mapping[str, Sequence[FaultKind]]] = {
     COMMIT_LOG: tuple(kind for kind in FaultKind if kind is not FaultKind.RETRIABLE),
     TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
 }
-"""What may go wrong where: a store's passing failures are its own business, and calls are made or not."""
+"""Which faults are possible where: a store retries its passing failures itself; a call is made or not."""
 
 SLOW_SECONDS: Final = 120.0
 
@@ -83,11 +83,11 @@ class Crash(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One operation that goes wrong.
+    """One operation that fails.
 
     Args:
-        where: which operations are counted; :data:`DESTINATION` unless said otherwise.
-        at: how many of them go well before it.
+        where: which operations are counted; :data:`DESTINATION` by default.
+        at: how many of them succeed before it.
     """
 
     where: str = DESTINATION
@@ -96,7 +96,7 @@ class Fault:
 
 
 class FaultPlan:
-    """Says of each operation whether it goes wrong. Operations are counted for each place apart.
+    """Decides for each operation whether it fails. Operations are counted separately for each place.
 
     ::
 
@@ -105,14 +105,14 @@ class FaultPlan:
         plan.run("destination", write_second)  # takes effect and raises RetriableException
 
     Args:
-        clock: what slow operations move on.
+        clock: advanced by slow operations.
     """
 
     def __init__(self, *faults: Fault, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
-        """Stands still but for slow operations, unless somebody moves it."""
+        """Only slow operations and the test advance it."""
         self.deadline: float | None = None
-        """When the runtime loses its patience and kills the process, on the clock; None: never."""
+        """Time on the clock at which the runtime kills the process; None: never."""
         self.happened: Counter[tuple[str, FaultKind]] = Counter()
         """Faults that were met, by place and kind."""
         self.asked: Counter[str] = Counter()

@@ -29,7 +29,7 @@ class Call:
     """One call the task has seen.
 
     Args:
-        is_closing: what ``context.is_closing()`` said on entry.
+        is_closing: ``context.is_closing()`` on entry.
     """
 
     name: str
@@ -61,7 +61,7 @@ class SinkTaskHarness:
         clock: a clock to share with what else lives in the test.
     """
 
-    # Eleven attributes: what a test looks at, and what it takes to make a successor.
+    # Eleven attributes: those that tests read, and those that a successor needs.
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SinkTaskHarness:
         self._generation = generation
         self._next: dict[TopicPartition, int] = {}
         self.clock = clock or ManualClock()
-        """Moved by hand; :meth:`advance` also lets the engine do what is due."""
+        """A manual clock; :meth:`advance` also runs what is due."""
         self.calls: list[Call] = []
         """Every call the task has seen, in order."""
         self.log = log or MemoryCommitLog(
@@ -91,7 +91,7 @@ class SinkTaskHarness:
                 for p, offset in (committed or {}).items()
             }
         )
-        """The commit log: what is durable, what is noted."""
+        """The commit log: durable commits and prepared tokens."""
         self._build()
 
     def _build(self) -> None:
@@ -173,12 +173,12 @@ class SinkTaskHarness:
         return SinkRecords.of(partition, rows)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, then let the engine do what is due: redelivery, a periodic commit."""
+        """Advance the clock, then run what is due: redelivery, a periodic commit."""
         self.clock.advance(seconds)
         self.tick()
 
     def tick(self) -> None:
-        """Let the engine do what is due now."""
+        """Run what is due now."""
         self._fencing(self.worker.tick, self._rest)
 
     def _rest(self) -> None:
@@ -205,11 +205,11 @@ class SinkTaskHarness:
         self._fencing(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.flush)
 
     def lose(self, *partitions: TopicPartition) -> None:
-        """Partitions were taken by somebody else (all, if none is named): ``close`` only."""
+        """Partitions now belong to another owner (all, if none is named): ``close`` only."""
         self.worker.lose(partitions or None)
 
     def fence(self) -> None:
-        """Let a successor take the task over: from now on every write of this one fails."""
+        """A successor takes the task over: from then on every write of this one fails."""
         self.log = self.log.succeed()
 
     def stop(self) -> None:
@@ -220,19 +220,19 @@ class SinkTaskHarness:
             self.worker.stop()
 
     def crash(self) -> None:
-        """The process dies: a new task, not started yet, takes over what is durable."""
+        """The process dies: a new task, not started yet, takes over the durable state."""
         self._check_can_make_another()
         self.log = self.log.succeed()
         self._next.clear()
         self._build()
 
     def successor(self) -> Self:
-        """A second harness whose new task, not started yet, takes over; this one goes on as a zombie."""
+        """A second harness whose new task, not started yet, takes over; this one continues as a zombie."""
         self._check_can_make_another()
         heir = copy.copy(self)
         heir.log = self.log.succeed()
         heir.calls = []
-        heir._next = {}  # noqa: SLF001 - of its own class
+        heir._next = {}  # noqa: SLF001 - same class
         heir._build()  # noqa: SLF001 - the same
         return heir
 
@@ -243,7 +243,7 @@ class SinkTaskHarness:
 
     @property
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is durable; ``publish`` holds tokens not published yet."""
+        """Durable commits; ``publish`` holds tokens not published yet."""
         return self.log.offsets
 
     def position(self, partition: TopicPartition) -> int:

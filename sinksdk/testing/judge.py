@@ -1,4 +1,4 @@
-"""What must be true after each step, judged from outside: what was put, committed and can be read back."""
+"""The invariants after each step, judged from outside: records put, committed and read back."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Judge:
         *,
         is_closing: bool,
     ) -> None:
-        """``pre_commit`` returned. The engine ignores what is wrong with it; authors want to know."""
+        """``pre_commit`` returned. The engine ignores invalid offsets; here they are errors."""
         if not isinstance(answer, Mapping):
             self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
             return
@@ -173,7 +173,7 @@ class Judge:
     # -- what is seen --------------------------------------------------------------------------------
 
     def read(self, rows: Iterable[Row]) -> Seen:
-        """Sort what was read back, and look at each record."""
+        """Sort the records read back, and check each one."""
         seen: dict[TopicPartition, list[int]] = defaultdict(list)
         for row in rows:
             try:
@@ -203,7 +203,7 @@ class Judge:
                 )
 
     def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Judge what readers see against what is committed."""
+        """Compare visible records with commits."""
         self.met["duplicates seen"] = 0
         for partition in {**self._before, **seen, **committed}:
             commit = committed[partition].offset if partition in committed else 0

@@ -138,7 +138,7 @@ class SinkTaskMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.trial.zombies)
     @rule(seconds=_seconds)
     def zombie_tick(self, seconds: int) -> None:
-        """A zombie does what is due."""
+        """A zombie runs what is due."""
         self.step("zombie_tick", seconds)
 
     @precondition(lambda self: self.trial.zombies)
@@ -153,7 +153,7 @@ class SinkTaskMachine(RuleBasedStateMachine):
 
 
 def machine_of(subject: Subject[Any]) -> type[SinkTaskMachine]:
-    """A machine for one sink, with counters of its own."""
+    """A machine for one sink, with its own counters."""
     return type("SinkTaskMachine", (SinkTaskMachine,), {"subject": subject, "exercised": Counter()})
 
 
@@ -169,7 +169,7 @@ def generating(chosen: settings | None) -> settings:
 
 
 def explore(machine: type[SinkTaskMachine], chosen: settings) -> SinkContractError | None:
-    """Look for a schedule that the sink does not survive.
+    """Search for a schedule that the sink does not survive.
 
     Raises:
         KitError: the same steps did not lead to the same end.

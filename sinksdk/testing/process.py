@@ -47,10 +47,10 @@ class FaultyCommitLog(MemoryCommitLog):
 
 
 class Process(SinkTaskHarness):
-    """A harness that shows the judge what its task is asked and what it answers.
+    """A harness that shows the judge its task's calls and results.
 
     Args:
-        see: reads back what is at the destination now.
+        see: reads back the destination's current records.
         log: adds to the story.
     """
 

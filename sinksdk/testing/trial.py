@@ -69,7 +69,7 @@ _MOST_ATTEMPTS: Final = 100
 class Trial(Generic[D]):
     """Runs one attempt at the task after the other, as the runtime would, and judges after each step."""
 
-    # More than ten attributes: an author's own steps look at them.
+    # More than ten attributes: an author's own steps read them.
 
     def __init__(self, subject: Subject[D], exercised: Counter[str] | None = None) -> None:
         self.subject = subject
@@ -101,7 +101,7 @@ class Trial(Generic[D]):
     # -- running steps -----------------------------------------------------------------------------
 
     def step(self, name: str, *arguments: Any) -> None:
-        """Do a step and judge what is true after it. Raises SinkContractError when something is not."""
+        """Run a step and check the invariants after it. Raises SinkContractError if one is broken."""
         if self._is_over:
             return
         own = self.subject.steps.get(name)
@@ -199,11 +199,11 @@ class Trial(Generic[D]):
         self._run(self.live, lambda: self._close(self.live, ClosingReason.REBALANCE, self._partition(which)))
 
     def lose(self, which: int) -> None:
-        """One partition is somebody else's already: close, no commit."""
+        """One partition already belongs to another owner: close, no commit."""
         self._run(self.live, lambda: self.live.lose(self._partition(which)))
 
     def fence(self) -> None:
-        """Another attempt takes over; this one goes on, and nothing that it writes counts."""
+        """Another attempt takes over; this one continues, and its writes have no effect."""
         self.zombies.append(self.live)
         self._succeed()
 
@@ -213,13 +213,13 @@ class Trial(Generic[D]):
         self._bury(self.live)
 
     def fault(self, where: str, at: int, kind: str) -> None:
-        """Let an operation go wrong that is still to come."""
+        """Let a later operation fail."""
         self.faults.arm(Fault(where, at, FaultKind(kind)))
 
     # -- steps: zombies ----------------------------------------------------------------------------
 
     def zombie_deliver(self, which: int, count: int) -> None:
-        """The zombie goes on reading."""
+        """The zombie continues to read."""
         partition = self._partition(which)
 
         def go_on(zombie: Process) -> None:
@@ -229,15 +229,15 @@ class Trial(Generic[D]):
         self._as_zombie(go_on)
 
     def zombie_commit(self) -> None:
-        """The zombie tries to commit, and is fenced."""
+        """The zombie commits; the commit raises FencedException."""
         self._as_zombie(lambda zombie: zombie.commit())
 
     def zombie_tick(self, seconds: float) -> None:
-        """Time passes, and the zombie does what is due."""
+        """Time passes, and the zombie runs what is due."""
         self._as_zombie(lambda zombie: zombie.advance(seconds))
 
     def zombie_close(self) -> None:
-        """The zombie is asked to close, late."""
+        """The zombie closes, late."""
 
         def close(zombie: Process) -> None:
             self._close(zombie, ClosingReason.SHUTDOWN)

@@ -1,9 +1,8 @@
-"""Topics, read and written: Kafka's, those of a topic directory, and those in the memory of a test.
+"""Topics of Kafka, of a topic directory, and in the memory of a test.
 
-The runtime asks a ``Source``. Each kind has one, a writer of transactions
-(:class:`~sinksdk.engine.writer.TransactionalWriter`), and a reader of the source offsets they carried
-(:class:`~sinksdk.engine.writer.CommittedOffsets`). A topic directory is Parquet files in folders per topic
-and partition, and needs only a file system.
+Each kind has a ``Source``, a writer of transactions (:class:`~sinksdk.engine.writer.TransactionalWriter`),
+and a reader of the source offsets in them (:class:`~sinksdk.engine.writer.CommittedOffsets`). A topic
+directory is Parquet files in folders per topic and partition, and needs only a file system.
 """
 
 from __future__ import annotations

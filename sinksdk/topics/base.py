@@ -1,4 +1,4 @@
-"""What a source of records is to the runtime: partitions with ends, and what reads them in a task."""
+"""The runtime's interface to a source of records: partitions with end offsets, and readers for tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of a batch that a reader gives, at most: whichever is reached first."""
+"""Maximum of a reader's batch: whichever is reached first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Partitions(dict[TopicPartition, OffsetRange]):
     """The offsets of each partition that can be read now.
 
     Args:
-        unavailable: partitions that exist and cannot be asked, as those without a leader: neither empty nor
-            missing.
+        unavailable: partitions that exist and cannot be queried, such as those without a leader: neither
+            empty nor missing.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Partitions(dict[TopicPartition, OffsetRange]):
 
 
 class Source(Protocol):
-    """Where records come from.
+    """A source of records.
 
-    A source keeps records in topic partitions with ascending offsets (gaps are allowed). Any thread of the
-    driver may ask it. It does not remember what was read: the store does. Methods may raise:
+    A source holds records in topic partitions with ascending offsets (gaps are allowed). Thread-safe in the
+    driver. It does not keep the read offsets: the store does. Methods may raise:
         RetriableException: something is not readable yet.
-        ConnectException: what is there cannot be read; it says where and what to do.
+        ConnectException: the source cannot be read; it says where and what to do.
     """
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """The first offset and the offset after the last one of each partition of the subscribed topics.
 
-        They are equal where it holds nothing. A regex that matches nothing gives an empty dict.
+        They are equal if it holds nothing. A regex without a match returns an empty dict.
 
         Raises:
             MissingSourceTopicException: named topics do not exist; it names all of them.
@@ -101,22 +101,22 @@ class Source(Protocol):
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Ids that tell a topic from a later one of the same name.
+        """Ids that distinguish a topic from a later one of the same name.
 
-        Topics that are gone meanwhile are left out; empty for a source without such ids.
+        Without topics deleted meanwhile; empty for a source without such ids.
         """
         ...
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
         """Offset of the first record in each range; the range's end when it is known to hold none.
 
-        A source that cannot tell without effort answers with the ranges' starts. It may take its time, and
-        leave out ranges that there was no time for: they are asked about again.
+        A source for which that is expensive returns the ranges' starts. It may be slow, and leave out ranges
+        after a time-out: the next call includes them again.
         """
         ...
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Reader:
-        """What tasks read these ranges with.
+        """A reader of these ranges, for tasks.
 
         Raises:
             OffsetOutOfRangeException: a range reaches beyond what the source holds by now.
@@ -125,10 +125,10 @@ class Source(Protocol):
 
 
 class Reader(Protocol):
-    """Reads ranges in a task: the half of a source that travels to executors, pickled, without secrets."""
+    """Reads ranges in a task: the part of a source that is pickled to executors, without secrets."""
 
     def of(self, partitions: Collection[TopicPartition]) -> Reader:
-        """What a task needs that reads only these partitions."""
+        """The reader of a task that reads only these partitions."""
         ...
 
     def read(
@@ -139,8 +139,7 @@ class Reader(Protocol):
     ) -> Generator[SinkRecords | Unread | None]:
         """Read ranges, one after the other in any order, each by ascending offsets.
 
-        It ends once every range has been read to its end, whether records are there or only gaps. Raises as
-        :class:`Source`.
+        It ends once every range has been read to its end, which may be a gap. Raises as :class:`Source`.
 
         Args:
             columns: of :data:`~sinksdk.records.RECORD_COLUMNS`. ``offset`` always comes; others may be
@@ -157,10 +156,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one look at the source found.
+    """The result of one query of the source.
 
     Args:
-        at: when the look began, in seconds on a clock that never jumps.
+        at: start of the query, in seconds on a monotonic clock.
         ids: topic ids, where the source has any.
         absent: topics subscribed to by name that do not exist, each with the source's message.
         unavailable: as of :class:`Partitions`.
@@ -174,13 +173,13 @@ class Snapshot:
 
 
 def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartition, int]:
-    """Where each partition ends, without topics that do not exist. Raises as :class:`Source`."""
+    """End offset of each partition, without topics that do not exist. Raises as :class:`Source`."""
     partitions, _ = _what_is_there(source, subscription)
     return {partition: offsets.end for partition, offsets in partitions.items()}
 
 
 def take_snapshot(source: Source, subscription: Subscription, at: float) -> Snapshot:
-    """Ask a source for everything there is; topics that do not exist are named. Raises as :class:`Source`."""
+    """Query a source for all partitions; ``absent`` names missing topics. Raises as :class:`Source`."""
     partitions, absent = _what_is_there(source, subscription)
     left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
     topics = {p.topic for p in (*partitions, *left_out)}
@@ -199,7 +198,7 @@ def _what_is_there(
             return source.partitions(left), absent
         except MissingSourceTopicException as error:
             if not any(map(left.covers, error.topics)):
-                raise  # about other topics: the same question would be asked for ever
+                raise  # about other topics: a repeated query would fail for ever
             absent.update(dict.fromkeys(error.topics, str(error)))
             left = subscription.without(absent)
     return {}, absent

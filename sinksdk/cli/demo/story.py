@@ -1,4 +1,4 @@
-"""The interruption: what was in the tasks' hands, and what became of it."""
+"""The interruption: the tasks' uncommitted records, and what happened to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.progress import Listener, PartitionView, Silent
 from sinksdk.store.records import GenerationPlan
 
-_SEEN: Final = 1.0  # seconds after which every task has seen that it shall close
+_SEEN: Final = 1.0  # seconds after which every task has seen the close request
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The kit for sources: what is behind :func:`sinksdk.testing.check_source`."""
+"""The kit for sources: the implementation of :func:`sinksdk.testing.check_source`."""

@@ -108,7 +108,8 @@ class Attempt:
         at_poll: called before each ``poll``, with this attempt.
     """
 
-    # More than ten attributes: what a trial sees of the task, and what tells a busy loop from waiting.
+    # More than ten attributes: a trial's view of the task, and the data that distinguish a busy loop from
+    # waiting.
 
     def __init__(self, case: Case, number: int, config: Any, at_poll: Callable[[Attempt], None]) -> None:
         self.label = f"task {number}"
@@ -153,7 +154,7 @@ class Attempt:
         return outcome
 
     def resume(self) -> None:
-        """Go on after other tasks have run: the time they took is not this one's."""
+        """Continue after other tasks have run: their time does not count for this one."""
         for call in self.calling:
             call.since = time.monotonic()
 
@@ -256,7 +257,7 @@ class Attempt:
 
     def _note_records(self, records: list[SourceRecord]) -> None:
         if not records or not all(isinstance(record, SourceRecord) for record in records):
-            return  # what is no record, the engine refuses
+            return  # the engine refuses objects that are no records
         first, last = records[0].value, records[-1].value
         shown = f"{first!r}" if len(records) == 1 else f"{first!r} to {last!r} ({len(records)} records)"
         self._case.log(f"{self.label} polls {shown}")

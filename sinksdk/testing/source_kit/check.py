@@ -25,7 +25,7 @@ _NOT_MET = ("cases", "steps", "records", "duplicates seen", "operations of the o
 
 @dataclass(frozen=True)
 class SourceReport:
-    """A run in which the source kept its promise. Its text says what was shown.
+    """A run in which the source kept its promise. Its text lists the checks.
 
     Args:
         exercised: how often each step was done, each fault was met, each end was reached.
@@ -127,7 +127,7 @@ def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]
         yield steps
 
 
-_HASTE: Final = 20  # how much less patient the kit is while it looks for a shorter story
+_HASTE: Final = 20  # divisor of the kit's waits while it shortens a failing case
 
 
 class SourceOptions(TypedDict, total=False):
@@ -178,7 +178,7 @@ def check_source(
         seed: what chooses those that are put together at random; the same seed, the same cases.
 
     Returns:
-        What was shown, and how often each fault was met. It is also printed.
+        The checks, and the number of faults of each kind. It is also printed.
 
     Raises:
         SourceContractError: the source does not keep its promise; with a short story, and how to replay it.

@@ -23,7 +23,7 @@ class Event(StrEnum):
     FREEZE = "freeze"
     """The process stands still, another generation takes over and runs; then it wakes up, a zombie."""
     STOP = "stop"
-    """The task is asked to stop, from another thread."""
+    """The runtime stops the task, from another thread."""
     CHANGE = "change"
     """The next change of the origin happens."""
 
@@ -45,7 +45,7 @@ class FaultSchedule(FaultPlan):
         self._thread.is_entered = True
 
     def take(self, where: str) -> FaultKind | None:
-        """Run what is to happen before this operation; return how it goes wrong."""
+        """Run the events before this operation; return its fault."""
         if not self.is_dying and getattr(self._thread, "is_entered", False):
             event = self._events.pop((where, self.asked[where]), None)
             if event is not None:

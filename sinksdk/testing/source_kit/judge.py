@@ -55,7 +55,7 @@ class OpenResources:
         return cls(frozenset(_open_files()), frozenset(threads))
 
     def left_since(self) -> list[str]:
-        """What is open now and was not then, in words. Waits a second for threads that end."""
+        """Files and threads that are open now and were not before. Waits a second for threads that end."""
         deadline = time.monotonic() + _ENDING
         while (now := OpenResources.now()).threads - self.threads and time.monotonic() < deadline:
             time.sleep(_PAUSE)
@@ -65,7 +65,7 @@ class OpenResources:
 
 
 def can_see_files() -> bool:
-    """Whether this system tells which files are open."""
+    """Whether this system lists open files."""
     return _FILES is not None
 
 

@@ -43,7 +43,7 @@ class SourceCapabilities:
 
 @dataclass(frozen=True)
 class SourceSubject:
-    """A source under test, and how to look at what it did. See :func:`~sinksdk.testing.check_source`."""
+    """A source under test, and how to read back its records. See :func:`~sinksdk.testing.check_source`."""
 
     make_task: Callable[[Any], SourceTask]
     expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]]
@@ -93,7 +93,7 @@ class SourceSubject:
 
 
 def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
-    """How a record is looked at, to be compared with what is expected."""
+    """A record's content, for comparison with the expected one."""
     sizes = {len(row) if isinstance(row, tuple) else 1 for row in truth}
     match sorted(sizes):
         case [1] if not isinstance(truth[0], tuple):

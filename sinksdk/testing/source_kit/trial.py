@@ -56,9 +56,9 @@ def _times(count: int) -> str:
     return {0: "not even once", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-_LOOK: Final = 0.001  # seconds between two looks at what the task's thread does
+_LOOK: Final = 0.001  # seconds between two checks of the task's thread
 _WAITING: Final = 0.003  # seconds after which a poll is taken to wait for what does not come
-_AFTERWARDS: Final = 0.001  # seconds that a task has to give again what is all there
+_AFTERWARDS: Final = 0.001  # seconds in which a task might write records again
 _IDLE: Final = 0.2  # seconds
 _MOST_POLLS: Final = 10_000
 _ROUNDS: Final = 3
@@ -68,9 +68,9 @@ _MOST_NESTED: Final = 3
 class SourceTrial:
     """Runs one generation of tasks after the other, as the runtime would, and judges when all is over.
 
-    The case runs on a thread of its own, where everything that happens at the same time is nested: a task
-    that freezes does so while its successor runs, before one of its operations. Only what really waits is
-    ended from outside, by the caller's thread.
+    The case runs on a separate thread, where concurrent events are nested: a task that freezes does so while
+    its successor runs, before one of its operations. Only what really waits is ended from outside, by the
+    caller's thread.
 
     Args:
         looks_at_what_is_left: not in a process's first case, in which libraries open what they keep.
@@ -103,7 +103,7 @@ class SourceTrial:
     # -- running -------------------------------------------------------------------------------------
 
     def play(self, steps: Sequence[Step]) -> SourceContractError | None:
-        """Do the steps, then what is left, and say what is wrong. Cleans up."""
+        """Run the steps, then the rest, and return the problem. Cleans up."""
         try:
             self._watch(lambda: self._play(steps))
             self._count_what_happened()
@@ -132,7 +132,7 @@ class SourceTrial:
         method(*arguments)
 
     def _finish(self) -> None:
-        """No more faults: what is left happens to the origin, tasks read until everything is there."""
+        """No more faults: the origin's remaining events happen, tasks read until all records are there."""
         self.case.story.append(END)
         self.case.faults.disarm()
         while self._changes:
@@ -142,7 +142,7 @@ class SourceTrial:
                 break
             self._patience = (_WAITING, 10 * _WAITING, self.case.subject.patience / 2)[round_]
             self._generation(self._count, None)
-        # Everything is there: a new generation must not give any of it again.
+        # All records are there: a new generation must not write any of them again.
         self._patience = self._idle or _AFTERWARDS
         self._idle_until = time.monotonic() + self._idle
         self._generation(self._count, None)
@@ -151,20 +151,20 @@ class SourceTrial:
     # -- steps ---------------------------------------------------------------------------------------
 
     def run(self, more: int, polls: int) -> None:
-        """A new generation: a task, and so many more, which each poll so often and are stopped."""
+        """A new generation: one task and ``more`` others, each polls ``polls`` times and is stopped."""
         self._patience = _WAITING
         self._generation(1 + more, polls)
 
     def boundary(self, name: Boundary) -> None:
-        """From the next generation on, transactions end there."""
+        """Sets ``transaction.boundary`` from the next generation on."""
         self.case.boundary = name
 
     def idle(self) -> None:
-        """In the end tasks go on for a while, to show how they wait when there is nothing."""
+        """At the end tasks continue for a while, to show how they wait when there is nothing."""
         self._idle = _IDLE
 
     def fault(self, where: str, at: int, kind: str) -> None:
-        """Let an operation go wrong that is still to come."""
+        """Let a later operation fail."""
         self.case.faults.arm(Fault(where, at, FaultKind(kind)))
 
     def meanwhile(self, where: str, at: int, what: str) -> None:
@@ -267,7 +267,7 @@ class SourceTrial:
     # -- calls that really wait ------------------------------------------------------------------------
 
     def _watch(self, play: Callable[[], None]) -> None:
-        """Run the case on a thread of its own, and end from here what waits there."""
+        """Run the case on a separate thread, and end its waits from here."""
         done = threading.Event()
         raised: list[BaseException] = []
 

@@ -22,7 +22,7 @@ class Disk:
         _sync(folder.parent)
 
     def write(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Write a file that no reader looks at yet."""
+        """Write a file that is not visible to readers yet."""
         write(path)
         _sync(path)
         _sync(path.parent)

@@ -1,4 +1,4 @@
-"""What a Parquet file's footer tells: which columns it has, and which offsets in which order."""
+"""Parquet footers: a file's columns, and its offsets and their order."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
 
 
 def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
-    """Null offsets, lowest and highest offset of a row group, where the footer tells them."""
+    """Null offsets, lowest and highest offset of a row group, if they are in the footer."""
     leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     statistics = metadata.row_group(row_group).column(leaves.index("offset")).statistics
     if statistics is None or not statistics.has_min_max or statistics.null_count is None:

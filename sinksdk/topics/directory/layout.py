@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Tells one version of a file from another, without opening it.
+    """Identifies one version of a file, without opening it.
 
     Args:
         path: absolute.
@@ -169,7 +169,7 @@ class Layout:
 
 
 class Unfinished:
-    """Tells files that are still being written from broken ones.
+    """Distinguishes files that are still being written from broken ones.
 
     Writers should rename files into place; some do not. A file with its final name and no readable content
     counts as growing while it keeps changing, and as broken afterwards.
@@ -238,8 +238,8 @@ class _Listed:
 class Listings:
     """Lists a folder again only where its time of change has moved: files added, removed or renamed move it.
 
-    Some file systems do not move it, as those that show an object store. So each folder's names are compared
-    now and then all the same; once that finds a silent change, no folder's time is trusted any more.
+    Some file systems do not update it, such as those on an object store. So each folder's names are also
+    compared periodically; after a change without a new time, no folder's time is trusted any more.
 
     Args:
         root: the topic directory, for messages.
@@ -302,7 +302,7 @@ class Listings:
 
 
 def _stamp(folder: str) -> tuple[int, ...] | None:
-    """Tells a folder's state from others; None where there is no folder."""
+    """Identifies a folder's state; None if there is no folder."""
     try:
         stat = os.stat(folder)  # noqa: PTH116 - a Path for each of them would take longer
     except OSError:

@@ -1,9 +1,9 @@
-"""The folder ``_transactions``: entries that make several files visible at once.
+"""The folder ``_transactions``: its entries make several files visible at once.
 
 Readers take every entry there is (:class:`Transactions`). Writers append numbered entries to a log
-(:class:`TransactionLog`): whoever creates an entry has seen all before it, so the creation itself is the
-compare-and-set. It fails where another writer was faster, and all that was concluded from the log (where
-partitions end, who owns a transactional id) is concluded again.
+(:class:`TransactionLog`): the writer that creates an entry has read all earlier ones, so the creation itself
+is the compare-and-set. If another writer was faster it fails, and the state from the log (end offsets, owners
+of transactional ids) is read again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def entry_name(number: int) -> str:
 
 
 class Visibility:
-    """Which files count, as of one look at the entries.
+    """The visible files, as of one read of the entries.
 
     Args:
         entries: by path of a file, the entry that names it; None where there are no transactions and all
@@ -225,7 +225,7 @@ class Entry(_Model):
         extents: what is in these files; entries of other tools may lack it.
         writer: None without a transactional id.
         positions: source offsets that became durable with it.
-        nonce: tells it from the entry that another writer would have written in its place.
+        nonce: distinguishes it from another writer's entry of the same number.
     """
 
     files: tuple[str, ...] = ()

@@ -98,7 +98,7 @@ def _rows(
 def _rows_at_once(
     opened: pq.ParquetFile, file: DataFile, groups: Sequence[int], columns: Sequence[str]
 ) -> int:
-    """Rows of a batch: the footer tells their encoded size only, so a few are read to see."""
+    """Rows of a batch: the footer has only their encoded size, so a few rows are read as a sample."""
     rows = max(opened.metadata.num_rows, 1)
     size = file.size / rows
     if rows > _PROBED and groups:

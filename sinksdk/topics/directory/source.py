@@ -30,7 +30,7 @@ class _Seen:
 
     Args:
         found: the files in each of its folders.
-        visibility: tells which of them count.
+        visibility: decides which of them are visible.
         stats: those that do.
         files: those of them that hold records, by ascending offsets.
         newest: the last of these; None where there is none.

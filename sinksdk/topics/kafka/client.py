@@ -1,7 +1,7 @@
-"""How to reach a Kafka cluster: properties as Kafka's own tools take them, translated for librdkafka.
+"""Client properties in the form of Kafka's own tools, translated for librdkafka.
 
-Kafka's clients ignore what they do not know. A misspelt security setting would send passwords and records
-over the network in the clear: what looks like one is refused.
+Kafka's clients ignore unknown properties. A misspelt security setting could send passwords and records over
+the network in the clear: keys that look like one are refused.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _suggestion(key: str) -> str:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "librdkafka."
-"""Keys that begin so are for librdkafka as they are, less the prefix."""
+"""Prefix of keys that are passed to librdkafka without it."""
 
 GSSAPI: Final = "GSSAPI"
 """The SASL mechanism of Kerberos."""

@@ -1,8 +1,8 @@
-"""What a Kafka cluster says of its topics, partitions and offsets, in one request per question.
+"""Queries of a Kafka cluster: topics, partitions and offsets, one request per query.
 
-All of it goes through a consumer that reads nothing. librdkafka's admin client ends the process with a
-failed assertion when an answer comes after its request has timed out (confluentinc/librdkafka#4605), as
-happens when a broker is restarted; only topic ids cannot be had otherwise.
+They use a consumer that reads nothing. librdkafka's admin client ends the process with a failed assertion
+when a response arrives after its request has timed out (confluentinc/librdkafka#4605), as happens when a
+broker is restarted; only topic ids require it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _IN_USE: Final = frozenset(
 
 @contextmanager
 def asking(bootstrap: str, what: str) -> Iterator[None]:
-    """Translates what Kafka's clients raise.
+    """Translates exceptions of Kafka's clients.
 
     Raises:
-        RetriableException: no broker answers, or not now.
+        RetriableException: no broker responds, or the error may pass.
         ConnectException: access is denied.
     """
     try:
@@ -102,7 +102,7 @@ def bystander(
 
 
 class Cluster:
-    """Asks one cluster, from any thread. Methods raise what :func:`asking` raises.
+    """Queries one cluster, from any thread. Methods raise what :func:`asking` raises.
 
     Args:
         properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
@@ -178,8 +178,8 @@ class Cluster:
     def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
         """The same, with partitions that have no leader listed as unavailable.
 
-        librdkafka answers nothing of any partition if one of those asked for has no leader. So partitions
-        that had none when :meth:`partitions` was asked are not asked for.
+        librdkafka returns nothing if one of the requested partitions has no leader. So partitions without a
+        leader at the last call of :meth:`partitions` are not requested.
 
         Raises:
             RetriableException: also where no partition at all has a leader.
@@ -215,9 +215,9 @@ class Cluster:
         return found
 
     def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
-        """Answers that are on their way; a question that has no answer yet is not asked twice.
+        """Pending requests; a request without a response yet is not repeated.
 
-        What was answered before this call is asked again: that may be minutes ago.
+        Requests with a response are made again, since that may be minutes old.
         """
         asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
         if further := sorted(set(topics) - asked.keys()):
@@ -275,7 +275,7 @@ class ConsumerGroup:
         return f"consumer group {self.name} at {self._cluster.bootstrap}"
 
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Its committed offsets; nothing where the group does not exist."""
+        """Its committed offsets; empty if the group does not exist."""
         rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
         with asking(self._cluster.bootstrap, str(self)):
             found = self._consumer.committed(rows, timeout=_TIMEOUT) if rows else []
@@ -292,10 +292,10 @@ class ConsumerGroup:
             self._commit(offsets)
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether consumers are in it, which may still commit: Kafka lets no one else commit meanwhile.
+        """Whether consumers are in it, which may still commit: Kafka refuses other commits meanwhile.
 
         Args:
-            offsets: its committed ones, which are written back. Without any it cannot be found out: False.
+            offsets: its committed ones, which are written back. Without any the result is False.
         """
         with asking(self._cluster.bootstrap, str(self)):
             try:
@@ -343,7 +343,7 @@ class PlannedTopics:
         self._topic_ids = topic_ids
 
     def __call__(self, topics: Collection[str]) -> dict[str, ConnectException]:
-        """Errors of topics that are not as planned; where the cluster does not answer, of all of them."""
+        """Errors of topics that are not as planned; without a response, of all of them."""
         asked = sorted(self._ids.keys() & set(topics))
         if not asked:
             return {}

@@ -17,7 +17,7 @@ from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
 from sinksdk.topics.kafka.producers import PRODUCER
 
 _POLL: Final = 0.1  # seconds
-_FLUSH: Final = 5.0  # seconds for letters that are not waited for any more
+_FLUSH: Final = 5.0  # seconds for dead letters that no commit waits for
 
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic",
@@ -31,7 +31,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> KafkaClient:
-    """The cluster dead letters go to: ``kafka``, which records come from, or else the producer's own.
+    """The cluster of dead letters: ``kafka``, the records' cluster, or the one of ``producer.override.*``.
 
     Raises:
         ConfigException: there is no cluster.
@@ -135,6 +135,6 @@ class KafkaDeadLetters:
         return self._producer
 
     def _poll(self) -> None:
-        """Delivery reports come only to a thread that polls."""
+        """Poll for delivery reports."""
         while not self._stopped.is_set() and self._producer is not None:
             self._producer.poll(_POLL)

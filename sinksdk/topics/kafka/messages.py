@@ -133,7 +133,7 @@ class Event:
 
     @property
     def is_retriable(self) -> bool:
-        """Whether librdkafka goes on by itself, and so may succeed later."""
+        """Whether librdkafka retries by itself, and so may succeed later."""
         return is_retriable(self.code)
 
 

@@ -76,8 +76,8 @@ def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
 class KafkaOffsets(CommittedOffsets):
     """Source offsets of a connector; read from the topic's start once, and from there on later.
 
-    It reads to the log's end, not only to the first open transaction: behind that may be what this very task
-    committed. Transactions open at that time are waited for.
+    It reads to the log's end, not only to the first open transaction: later records may be this task's own
+    commits. It waits for transactions that are open at that time.
 
     Args:
         patience: seconds to wait for open transactions.

@@ -44,7 +44,7 @@ _PASSING: Final = frozenset(
         *("REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
         *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
         *("KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE"),
-        *("UNKNOWN", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"),  # Java's client goes on, too
+        *("UNKNOWN", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"),  # Java's client continues, too
         *("THROTTLING_QUOTA_EXCEEDED", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH"),
     )
 )
@@ -192,7 +192,7 @@ def error_text(code: int) -> str:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether librdkafka goes on by itself after an error, and so may succeed later."""
+    """Whether librdkafka retries by itself after an error, and so may succeed later."""
     return code in _PASSING
 
 
@@ -271,7 +271,7 @@ class PartitionQueue:
 class Consumer:
     """A consumer of librdkafka that is in no group. Any thread may use it.
 
-    Each partition has a queue of its own, so that others are fetched ahead while one is read; librdkafka's
+    Each partition has its own queue, so that others are fetched ahead while one is read; librdkafka's
     ``queued.max.messages.kbytes`` and ``queued.min.messages`` count for each of them. A forked child cannot
     use its parent's: every method raises RuntimeError there, and after :meth:`close`.
 
@@ -352,7 +352,7 @@ class Consumer:
         """The offset after the last record or end of a transaction that was consumed; below 0: none was.
 
         Ends of transactions, aborted ones too, leave a partition's queue like its records, and are not handed
-        out. No broker is asked.
+        out. Makes no request.
         """
         with self._in_use():
             rows = self._library.rd_kafka_topic_partition_list_new(1)

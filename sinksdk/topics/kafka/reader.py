@@ -37,15 +37,15 @@ PROPERTIES: Final[Mapping[str, str]] = {
     # A fetch at the log's end is answered after so long, and what is asked meanwhile waits behind it. While
     # only partitions that were read to their end ahead are asked for, that is 2 % of a core, broker included.
     "fetch.wait.max.ms": "10",
-    # A partition of which enough is queued is asked for again after so long; a queue lasts longer.
+    # Delay before the next fetch of a partition with a full queue; a queue lasts longer.
     "fetch.queue.backoff.ms": "5",
-    # A partition that could not be fetched is asked for again after so long.
+    # Delay before the next fetch of a partition after an error.
     "fetch.error.backoff.ms": "100",
 }
 """Of the reader's consumers, in librdkafka's words; a connector's configuration may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
-"""What a reader does not need: librdkafka looks for its group's coordinator whether it is in one or not."""
+"""Errors that a reader ignores: librdkafka looks up a group's coordinator even without a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class KafkaReader:
 
 @dataclass(slots=True)
 class _Silence:
-    """Seconds since a record or the end of a transaction came, and what the client said meanwhile."""
+    """Seconds since a record or the end of a transaction arrived, and the client's last error since."""
 
     seconds: float = 0.0
     longest: float = _SILENCE

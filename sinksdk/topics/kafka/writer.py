@@ -21,7 +21,7 @@ from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.offsets import KafkaOffsets, OffsetRecord
 from sinksdk.topics.kafka.producers import PRODUCER, producer_properties
 
-_TIMEOUT: Final = 15.0  # seconds for one request; what is not done by then is asked for again
+_TIMEOUT: Final = 15.0  # seconds for one request, which is repeated after them
 _POLL: Final = 0.1  # seconds
 _POLL_EVERY: Final = 100  # records; delivery reports of those before them come meanwhile
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
@@ -246,7 +246,7 @@ class KafkaWriter:
         return ConnectException(f"{who}: {cause.str()}{f'; {remedy}' if remedy else ''}")
 
     def _fatal(self, error: KafkaError) -> KafkaError:
-        """Why the producer cannot go on: some calls only say that it cannot, this one says why."""
+        """The cause of a fatal error, which some calls do not report."""
         try:
             self._live.begin_transaction()
         except KafkaException as why:
