@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 class ClosingReason(StrEnum):
     """Why partial batches are flushed now."""
 
+    # Stored with a close request: an older process that reads a member it does not know asks to be upgraded.
     REBALANCE = "REBALANCE"
     """The partitions are about to be reassigned."""
     PAUSE = "PAUSE"
