@@ -89,11 +89,6 @@ class Upload:
         self.is_finished = False
 
     @property
-    def is_created(self) -> bool:
-        """Whether S3 knows of it."""
-        return self._id is not None
-
-    @property
     def has_full_part(self) -> bool:
         """Whether more than one part is here: time to :meth:`send`."""
         return bool(self._backlog)
