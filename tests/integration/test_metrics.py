@@ -188,9 +188,10 @@ def test_status_and_metrics_are_true_while_s3_fails(
     assert page.total(f"{ERRORS}_total_record_errors") == 1
     assert page.total(f"{ERRORS}_last_error_timestamp") / 1000 == pytest.approx(time.time(), abs=120)
 
-    # Closing in the middle, with slow requests: where the time went is told.
-    proxy.always(Fault(delay=0.5), lambda request: request.operation == "UploadPart")
-    archive.produce(PARTITIONS, RECORDS, first=2 * RECORDS)
+    # Closing in the middle, with slow requests: where the time went is told. Six files of a second each take
+    # longer than the two seconds between a task's reports.
+    proxy.always(Fault(delay=1.0), lambda request: request.operation == "UploadPart")
+    archive.produce(PARTITIONS, 2 * RECORDS, first=2 * RECORDS)
     watcher.until(lambda page: page.total(f"{SINK}_sink_record_active_count") > 0, "it reads again")
     server.ask("PUT", "/connectors/archive/pause", 202)
     page = watcher.until(lambda page: page.state() == "PAUSED", "it is paused")

@@ -173,6 +173,23 @@ def test_a_batch_holds_no_more_than_16_mb(tmp_path: Path) -> None:
     assert len(found) > 2
 
 
+def test_a_file_is_read_piece_by_piece(tmp_path: Path) -> None:
+    """Regression: of a row group of 60 MB all was fetched ahead, and stayed in memory until its end."""
+    random = np.random.default_rng(7)
+    values = pa.array([random.bytes(1_000) for _ in range(60_000)], pa.binary())
+    write_records(tmp_path, T0, rows(range(60_000), value=values))
+    source = TopicDirectorySource(tmp_path)
+    ranges = source.partitions(ALL)
+    del values
+    before = pa.total_allocated_bytes()
+    most = max(
+        pa.total_allocated_bytes() - before
+        for records in source.reader(ranges).read(ranges, RECORD_COLUMNS, {})
+        if records is not None
+    )
+    assert 0 < most < 30_000_000
+
+
 def test_values_that_repeat_are_as_large_as_they_are(tmp_path: Path) -> None:
     """Regression: a file says how large its rows are encoded, and ten values of 100 KB were one batch of 200 MB."""
     values = [bytes([number]) * 100_000 for number in range(10)] * 200

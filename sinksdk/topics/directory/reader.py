@@ -20,7 +20,7 @@ from sinksdk.topics.directory.footers import DataFile, row_groups
 
 _PROBED: Final = 64  # rows that are read of a large file to see how large its rows are
 _PATIENCE: Final = 0.1  # seconds without a batch until None is given
-_BUFFER: Final = 1024 * 1024  # bytes of a column that are read at once; without it, a whole row group's
+_BUFFER: Final = 1024 * 1024  # bytes of a column that are read at once
 _OPTIONAL: Final = frozenset({"timestampType", "headers"})
 
 
@@ -76,7 +76,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch | None]:
     """What a file holds of a range; None for rows outside it."""
     try:
-        with pq.ParquetFile(file.path, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us") as opened:
+        with _opened(file.path) as opened:
             groups = row_groups(opened.metadata, offsets)
             there = [name for name in columns if name in file.columns]
             for batch in opened.iter_batches(
@@ -93,6 +93,11 @@ def _rows(
         raise RetriableException(message) from error
     except (pa.ArrowException, OSError) as error:
         raise ConnectException(f"{partition}: {file.path} cannot be read: {error}") from error
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    """A file that is read piece by piece: to fetch ahead would hold whole row groups, and is no faster."""
+    return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
 
 
 def _rows_at_once(
