@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sinksdk.cli.output import counted, duration, number, size
-from sinksdk.cli.progress import Row, RunProgress, Snapshot, SourceTotals
+from sinksdk.cli.progress import Amounts, RunProgress, Snapshot, SourceTotals
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import PartitionView, SourceTaskView
+from sinksdk.control.shown import PartitionInfo
 from sinksdk.store.records import GenerationPlan
 
 _MOST_ROWS: Final = 20
@@ -71,13 +72,14 @@ def _table(shown: Snapshot, width: int) -> Table:
     table.add_column("partition", overflow="ellipsis", no_wrap=True, min_width=9)
     for heading in ("read to", "committed", "end", "lag", "records/s", "files", "bytes"):
         table.add_column(heading, justify="right", no_wrap=True)
-    lagging = sorted(shown.rows, key=lambda row: -row.lag)[:_MOST_ROWS]
+    lagging = sorted(shown.rows, key=lambda row: -(row.lag or 0))[:_MOST_ROWS]
     for row in sorted(lagging, key=shown.rows.index):
-        table.add_row(*_cells(row), style="red" if row.failure else "")
+        cells = _cells(str(row.partition), Amounts.of([row]))
+        table.add_row(*cells, style="red" if row.error else "")
     if len(shown.rows) > _MOST_ROWS:
         table.add_row(f"… and {len(shown.rows) - _MOST_ROWS} more", style="dim")
     if len(shown.rows) > 1:
-        table.add_row(*_cells(shown.total), style="bold")
+        table.add_row(*_cells("total", shown.total), style="bold")
     return table
 
 
@@ -94,15 +96,15 @@ def _task_table(source: SourceTotals) -> Table:
     return table
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(name: str, row: Amounts) -> tuple[str, ...]:
     offsets = map(number, (row.position, row.committed, row.end, row.lag))
-    return (row.name, *offsets, number(row.rate), number(row.files), size(row.size))
+    return (name, *offsets, number(row.rate), number(row.files), size(row.size))
 
 
-def _failures(rows: Sequence[Row]) -> Iterator[Text]:
-    failed = [row for row in rows if row.failure]
+def _failures(rows: Sequence[PartitionInfo]) -> Iterator[Text]:
+    failed = [row for row in rows if row.error]
     for row in failed[:_MOST_FAILURES]:
-        yield Text(f"{row.name}: {row.failure}", style="red")
+        yield Text(f"{row.partition}: {row.error}", style="red")
     if len(failed) > _MOST_FAILURES:
         yield Text(f"and {counted(len(failed) - _MOST_FAILURES, 'more failed partition')}", style="red")
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from sinksdk.cli.output import counted, number
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import LOST, PartitionView, SourceTaskView
+from sinksdk.control.progress import LOST, Listener, PartitionView, SourceTaskView
+from sinksdk.control.shown import PartitionInfo, lag
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
 
@@ -29,28 +30,37 @@ _WAITING_TO_RETRY: Final = "waiting to try again"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One partition, or all of them together.
+class Amounts:
+    """What some partitions come to together; None: not known of any of them.
 
     Args:
-        committed: next offset to read after the last commit (all: offsets below it).
-        position: offset after the last record read, None while it is not being read.
-        rate: records per second over the last ten seconds.
+        committed: offsets below the last commits.
         files: since the start; None if the connector does not count any. ``size``, in bytes, likewise.
-        failure: stays until the partition does better.
-        lost: offsets after its commit that the source no longer had, and that were skipped.
+        lost: offsets after a commit that the source no longer had, and that were skipped.
     """
 
-    name: str
     committed: int | None
     position: int | None
-    end: int
-    lag: int
+    end: int | None
+    lag: int | None
     rate: float
     files: int | None
     size: int | None
-    failure: str | None = None
-    lost: int = 0
+    lost: int
+
+    @classmethod
+    def of(cls, rows: Sequence[PartitionInfo]) -> Amounts:
+        """All of them together."""
+        return cls(
+            _sum(row.committed for row in rows),
+            _sum(row.position for row in rows),
+            _sum(row.end for row in rows),
+            _sum(row.lag for row in rows),
+            sum(row.rate for row in rows),
+            _sum(row.counts.get("files") for row in rows),
+            _sum(row.counts.get("bytes") for row in rows),
+            sum(row.counts.get(LOST, 0) for row in rows),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,8 @@ class Snapshot:
         generation: 0 before the first.
         state: what happens now, in a few words.
         seconds: since the start.
-        rows: by topic and partition.
+        rows: by topic and partition; rates are over the last ten seconds, an error stays until the partition
+            does better.
         records: committed since the start, as far as tasks lived to report them.
         offsets: by how much the commits have grown since the start: gaps between records included.
         source: None of a sink.
@@ -106,8 +117,8 @@ class Snapshot:
     generation: int
     state: str
     seconds: float
-    rows: Sequence[Row]
-    total: Row
+    rows: Sequence[PartitionInfo]
+    total: Amounts
     records: int
     offsets: int
     source: SourceTotals | None = None
@@ -135,7 +146,7 @@ class Rate:
         return (self._samples[-1][1] - before) / max(now - since, 1.0)
 
 
-class RunProgress:
+class RunProgress(Listener):
     """A listener that remembers, of sinks and sources. The driver's thread reports, any thread asks.
 
     It keeps one map a figure, and so has more attributes than ten: partitions come and go in each by itself.
@@ -217,7 +228,7 @@ class RunProgress:
                 self._state,
                 now - self._started,
                 rows,
-                _total(rows),
+                Amounts.of(rows),
                 self._records,
                 self._offsets(),
                 self._source,
@@ -236,33 +247,18 @@ class RunProgress:
         views = [self._views[partition] for partition in self._starts if partition in self._views]
         return sum((view.committed or 0) - self._starts[view.partition] for view in views if view.committed)
 
-    def _row(self, view: PartitionView, now: float) -> Row:
-        return Row(
-            str(view.partition),
-            view.committed,
-            view.position,
-            view.end,
-            view.lag,
-            self._rates[view.partition].at(now),
-            view.counts.get("files"),
-            view.counts.get("bytes"),
-            self._failures.get(view.partition),
-            view.counts.get(LOST, 0),
+    def _row(self, view: PartitionView, now: float) -> PartitionInfo:
+        return PartitionInfo(
+            topic=view.partition.topic,
+            partition=view.partition.partition,
+            committed=view.committed,
+            position=view.position,
+            end=view.end,
+            lag=lag(view.committed, view.end),
+            rate=self._rates[view.partition].at(now),
+            error=self._failures.get(view.partition),
+            counts=view.counts,
         )
-
-
-def _total(rows: Sequence[Row]) -> Row:
-    return Row(
-        "total",
-        _sum(row.committed for row in rows),
-        _sum(row.position for row in rows),
-        sum(row.end for row in rows),
-        sum(row.lag for row in rows),
-        sum(row.rate for row in rows),
-        _sum(row.files for row in rows),
-        _sum(row.size for row in rows),
-        lost=sum(row.lost for row in rows),
-    )
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

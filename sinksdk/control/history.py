@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sinksdk.control.progress import last_progress
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException
@@ -79,7 +78,7 @@ class Account(NamedTuple):
 def of_partition(report: PartitionProgress | PartitionOutcome) -> Account:
     """From a running task's progress or an ended one's outcome; ``counts`` are the author's."""
     failure = report.failure if isinstance(report, PartitionOutcome) else None
-    row = last_progress(report) if isinstance(report, PartitionOutcome) else report
+    row = PartitionProgress(**report.reported()) if isinstance(report, PartitionOutcome) else report
     amounts = Amounts(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
     return Account(row.topic_partition, amounts, failure)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from sinksdk.control import registry
 from sinksdk.control.checks import connector_type
-from sinksdk.control.history import read_history, read_totals, task_progress, with_progress
+from sinksdk.control.history import read_totals, task_progress, with_progress
 from sinksdk.control.liveness import SILENCE, is_gone
 from sinksdk.control.shown import (
     ConnectorInfo,
@@ -19,13 +18,10 @@ from sinksdk.control.shown import (
     source_tasks,
 )
 from sinksdk.control.status import State, read_status
-from sinksdk.errors import ConnectException
 from sinksdk.settings.plugins import ConnectorType
-from sinksdk.store import Store, StoreUnavailable, newest_plan
+from sinksdk.store import Store, newest_plan
+from sinksdk.store.keys import connector_prefix
 from sinksdk.store.records import ConnectorRecord, TaskCountRecord
-from sinksdk.store.reports import ConnectorHistory
-
-T = TypeVar("T")
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which a connector has no driver; allows for clock skew."""
@@ -40,7 +36,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
-    store = registry.snapshot(store, connector)
+    store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     status = read_status(store, connector)
     is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
@@ -52,14 +48,18 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     totals = with_progress(read_totals(store, connector), rows)
     running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
+    kind = _type(record, count)
+    tasks = (
+        source_tasks(plan, state, status, running) if kind == "source" else sink_tasks(plan, state, status)
+    )
     partitions = partitions_of(
         store,
         connector,
         {p.topic_partition: p for row in running.values() for p in row.partitions},
         remembered,
         {row.topic_partition: row.counts for row in totals.partitions},
+        tasks=tasks,
     )
-    kind = _type(record, count)
     return ConnectorInfo(
         connector,
         "DELETING" if record.deleted else state,
@@ -67,7 +67,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.deleted,
         status.driver if is_driven else "",
         count.claimed if count else 0,
-        source_tasks(plan, state, status, running) if kind == "source" else sink_tasks(plan, state, status),
+        tasks,
         partitions,
         status.missing_topics,
         status.trace,
@@ -81,51 +81,6 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         status.unavailable if is_driven else (),
         status.unavailable_count if is_driven else 0,
     )
-
-
-OnDamage = Callable[[str, ConnectException], None]
-"""Called with the name of a connector whose records are damaged, and the error."""
-
-
-def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
-    """The state of all connectors, by name, including those being deleted.
-
-    Args:
-        now: seconds since the epoch.
-        on_damage: called for each whose records are damaged; None: raise.
-
-    Raises:
-        StoreUnavailable: no response from the store.
-    """
-    return _of_all(store, lambda seen, name: connector_info(seen, name, now), on_damage)
-
-
-def connector_reports(
-    store: Store, now: float, on_damage: OnDamage | None = None
-) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
-    """As :func:`connector_infos`, with each connector's recent history."""
-
-    def look(seen: Store, name: str) -> tuple[ConnectorInfo, ConnectorHistory]:
-        return connector_info(seen, name, now), read_history(seen, name)
-
-    return _of_all(store, look, on_damage)
-
-
-def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
-    """Apply ``look`` to each connector, on a consistent snapshot if the store supports that."""
-    seen, found = registry.snapshot(store), list[T]()
-    for name in registry.names(seen):
-        try:
-            found.append(look(seen, name))
-        except registry.ConnectorNotFoundException:
-            continue  # deleted meanwhile
-        except StoreUnavailable:
-            raise
-        except ConnectException as error:
-            if on_damage is None:
-                raise
-            on_damage(name, error)
-    return found
 
 
 def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorType:

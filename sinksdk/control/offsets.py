@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.config import ConnectorConfig
+from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
@@ -81,6 +83,18 @@ class StoppedConnector:
             ) from error
         finally:
             calls.end()
+
+    def ask_sink(
+        self,
+        connector: SinkConnector,
+        config: ConnectorConfig,
+        claim: Claim,
+        offsets: Mapping[TopicPartition, int | None],
+    ) -> None:
+        """As :meth:`ask`, of a sink. Raises UnpublishedException where a commit is not published yet."""
+        self.generations.expect_published(claim, offsets.keys())
+        timeout = config.connector_start_timeout_ms / 1000
+        self.ask(connector, lambda: connector.alter_offsets(config, dict(offsets)), timeout)
 
     def _stopped(self) -> ConnectorRecord:
         record = registry.find(self._store, self._name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
@@ -39,11 +39,6 @@ class PartitionView:
     failure: str | None = None
     tail: int = 0
 
-    @property
-    def lag(self) -> int:
-        """Offsets not committed yet."""
-        return max(self.end - (self.committed or 0), 0)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskView:
@@ -66,8 +61,8 @@ class SourceTaskView:
     failure: str | None = None
 
 
-class Listener(Protocol):
-    """Watches a driver. Called from the driver's thread; must return soon."""
+class Listener:
+    """Watches a driver. Called from the driver's thread; must return soon. This one does nothing."""
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
@@ -75,49 +70,17 @@ class Listener(Protocol):
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """Called when positions have moved, and periodically."""
 
+    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+        """As :meth:`progress`, of a source."""
+
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         """A generation has ended."""
 
-
-class SourceListener(Protocol):
-    """Watches a source's driver. Called from the driver's thread; must return soon."""
-
-    def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
-
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """Called when tasks have made progress, and periodically."""
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
-
     def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """A generation has ended."""
-
-
-class Silent:
-    """A listener that does nothing, of sinks and of sources."""
-
-    def planned(self, plan: GenerationPlan) -> None:
-        """Do nothing."""
-
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Do nothing."""
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """Do nothing."""
-
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """Do nothing."""
-
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """Do nothing."""
-
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """Do nothing."""
+        """A source's generation has ended."""
 
 
 class ProgressTracker:
@@ -164,7 +127,7 @@ class ProgressTracker:
     def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionView]:
         """All partitions once a generation has ended: its counts and commits stay."""
         self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
-        return self.progress([last_progress(outcome) for outcome in outcomes])
+        return self.progress([PartitionProgress(**outcome.reported()) for outcome in outcomes])
 
     def _view(self, partition: TopicPartition, end: int, row: PartitionProgress | None) -> PartitionView:
         committed, counts = self._committed.get(partition), dict(self._counts.get(partition, {}))
@@ -175,17 +138,3 @@ class ProgressTracker:
         return PartitionView(
             partition, committed, row.position, end, row.records, counts, row.failure, row.tail
         )
-
-
-def last_progress(outcome: PartitionOutcome) -> PartitionProgress:
-    """An outcome in the shape that running tasks report."""
-    return PartitionProgress(
-        topic=outcome.partition.topic,
-        partition=outcome.partition.partition,
-        position=outcome.delivered,
-        committed=outcome.committed,
-        records=outcome.records,
-        counts=dict(outcome.counts),
-        failure=outcome.failure.message if outcome.failure else None,
-        tail=outcome.tail,
-    )

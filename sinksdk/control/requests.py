@@ -7,12 +7,11 @@ import threading
 from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.registry import Order
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorRecord, Order, TargetState
 from sinksdk.support.logs import Outage
 
 

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import Protocol
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView, Silent, SourceListener, SourceTaskView
+from sinksdk.control.progress import Listener, PartitionView, SourceTaskView
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
 
@@ -39,19 +38,15 @@ class Summary:
     signal: signals.Signals | None = None
 
 
-class Watcher(Listener, SourceListener, Protocol):
-    """Watches a connector of either kind."""
-
-
-class ErrorCounter:
+class ErrorCounter(Listener):
     """A listener that counts commits, and passes all calls on.
 
     Args:
         listener: gets all calls.
     """
 
-    def __init__(self, listener: Watcher | None = None) -> None:
-        self._listener = listener or Silent()
+    def __init__(self, listener: Listener | None = None) -> None:
+        self._listener = listener or Listener()
         self._lock = Lock()
         self._records: Counter[TopicPartition] = Counter()
         self._counts: dict[TopicPartition, Mapping[str, int]] = {}

@@ -8,7 +8,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
-from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
+from sinksdk.control.progress import Listener, ProgressTracker, SourceTaskView
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.records import TopicPartition
@@ -96,7 +96,7 @@ class SinkReporter:
 class SourceReporter:
     """Reports one source's progress; as :class:`SinkReporter`."""
 
-    def __init__(self, session: DriverSession, listener: SourceListener) -> None:
+    def __init__(self, session: DriverSession, listener: Listener) -> None:
         self._listener = listener
         self._status = session.status
         self._history = HistoryKeeper(session.store, session.name, session.clock)

@@ -77,22 +77,6 @@ class TaskRow(Body):
     source_state: str | None = Field(description="State of a running source task.")
 
 
-class PartitionRow(Body):
-    """One partition."""
-
-    topic: str
-    partition: int
-    task: int | None = Field(description="The task that it is assigned to, or was last.")
-    committed: int | None = Field(description="Next offset to read after the last commit.")
-    position: int | None = Field(description="Offset after the last record read, while it is read.")
-    end: int | None = Field(description="End offset of the source at the last check.")
-    lag: int | None
-    committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
-    rate: float = Field(description="Records read per second, lately.")
-    error: str | None = Field(description="Its last error; null after a success.")
-    failures: int = Field(description="How often in a row it has failed.")
-
-
 class SourcePartitionRow(Body):
     """The last offset of a source partition that its task reported."""
 
@@ -110,7 +94,7 @@ class Progress(Summary):
     now: float = Field(description="The server's time, in seconds since the epoch.")
     bucket_seconds: int = Field(description="How long a bucket is.")
     tasks: list[TaskRow]
-    partitions: list[PartitionRow]
+    partitions: list[PartitionInfo]
     source_partitions: list[SourcePartitionRow] = Field(
         description="Of a source, those whose offsets its tasks have requested or committed since they "
         "started; of many, the last ones."
@@ -155,13 +139,12 @@ def overview(herder: TheHerder) -> Overview:
 def one(herder: TheHerder, name: Name) -> Progress:
     """One connector with its tasks, its partitions, six hours of commits, and what failed lately."""
     info, history = herder.info(name), herder.history(name)
-    owners = {partition: task.number for task in info.tasks for partition in task.partitions}
     return Progress(
         **_summary(info, history, since=0).__dict__,
         now=SystemWallClock().time(),
         bucket_seconds=BUCKET,
         tasks=[_task(info, task) for task in info.tasks],
-        partitions=[_partition(row, owners.get(row.partition)) for row in info.partitions],
+        partitions=list(info.partitions),
         source_partitions=[
             SourcePartitionRow(partition=dict(row.partition), offset=dict(row.offset), task=row.task)
             for row in info.source_offsets
@@ -213,20 +196,4 @@ def _task(info: ConnectorInfo, task: TaskInfo) -> TaskRow:
         transactions=transactions.count,
         rate=task.source.rate if task.source else 0.0,
         source_state=task.source.state if task.source else None,
-    )
-
-
-def _partition(row: PartitionInfo, task: int | None) -> PartitionRow:
-    return PartitionRow(
-        topic=row.partition.topic,
-        partition=row.partition.partition,
-        task=task,
-        committed=row.committed,
-        position=row.position,
-        end=row.end,
-        lag=row.lag,
-        committed_at=row.committed_at,
-        rate=row.rate,
-        error=row.error,
-        failures=row.failures,
     )

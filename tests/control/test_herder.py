@@ -14,7 +14,6 @@ from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
-    mark_deleted,
 )
 from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_over
 from sinksdk.store.generations import Claim, Generations
@@ -155,7 +154,7 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
     def late(generations: Generations) -> Claim:
         monkeypatch.setattr(Generations, "claim", claim)
         if state == "deleted":
-            mark_deleted(store, "c")
+            Herder(store).delete("c")
             remove(store, "c")
         else:
             herder.resume("c")
@@ -188,7 +187,7 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
     table.write(store, history_key("c"), ConnectorHistory(), None)
-    mark_deleted(store, "c")
+    Herder(store).delete("c")
     remove(store, "c")
 
     assert store.list("connectors/c/") == [task_count_key("c")]
@@ -203,7 +202,7 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
 def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder, store: MemoryStore) -> None:
     """No operator's command brings back what another one is deleting."""
     herder.create("c", {"topics": "t"})
-    mark_deleted(store, "c")
+    Herder(store).delete("c")
 
     for wish in (herder.pause, herder.resume, herder.restart, lambda name: herder.create(name, {})):
         with pytest.raises(ConnectorDeletedException, match="'c' is being deleted"):
@@ -229,7 +228,7 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
         crashing = Crashing(after)
         Herder(crashing).create("c", {"topics": "t"})
         running_task(crashing, "c").commit({T0: OffsetAndMetadata(10)})
-        mark_deleted(crashing, "c")
+        Herder(crashing).delete("c")
         try:
             remove(crashing, "c")
         except KeyboardInterrupt:

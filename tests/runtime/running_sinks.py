@@ -17,7 +17,7 @@ from sinksdk import (
 )
 from sinksdk.control.connector_calls import InlineExecutor
 from sinksdk.control.consumer_group import InlineSync, OffsetGroup
-from sinksdk.control.progress import Silent
+from sinksdk.control.progress import Listener
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
@@ -173,7 +173,7 @@ def driver(
         config=ConnectorConfig.parse(raw),
         raw=raw,
         launcher=launcher,
-        listener=Silent(),
+        listener=Listener(),
         group=group,
     )
     return made, launcher, connector
