@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
@@ -14,9 +15,10 @@ from rich.text import Text
 from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import Amounts, RunProgress, Snapshot, SourceTotals
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import PartitionView, SourceTaskView
+from sinksdk.control.progress import PartitionView
 from sinksdk.control.shown import PartitionInfo
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 
 _MOST_ROWS: Final = 20
 _MOST_FAILURES: Final = 5
@@ -90,9 +92,9 @@ def _task_table(source: SourceTotals) -> Table:
     for heading in ("records", "transactions", "records/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("failed with", overflow="fold")
-    for task in source.tasks[:_MOST_ROWS]:
+    for task_number, task in islice(source.tasks.items(), _MOST_ROWS):
         cells = number(task.records), number(task.transactions), number(task.rate), task.failure or ""
-        table.add_row(str(task.task), task.state, *cells, style="red" if task.failure else "")
+        table.add_row(str(task_number), task.state, *cells, style="red" if task.failure else "")
     return table
 
 
@@ -166,18 +168,18 @@ class PlainProgress(RunProgress):
             if view.failure is not None:
                 self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """Now and then a line."""
         super().tasks(tasks)
         self._write_if_due(lambda shown: (shown.source or SourceTotals()).with_rate())
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
         """A line with what was done, and one for each failure."""
         super().tasks_ended(generation, tasks)
         self._write_end(generation, str(SourceTotals(tasks)))
-        for view in tasks:
-            if view.failure is not None:
-                self.note(f"task {view.task} failed: {view.failure}")
+        for task_number, task in tasks.items():
+            if task.failure is not None:
+                self.note(f"task {task_number} failed: {task.failure}")
 
     def _write_end(self, generation: int, outcome: str) -> None:
         self.note(f"generation {generation}: ended after {duration(self._clock() - self._begun)}, {outcome}")

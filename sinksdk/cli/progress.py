@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
 from sinksdk.cli.output import counted, number
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import LOST, Listener, PartitionView, SourceTaskView
+from sinksdk.control.progress import LOST, Listener, PartitionView
 from sinksdk.control.shown import PartitionInfo, lag
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 
 CAUGHT_UP: Final = "caught up"
 STOPPED: Final = "stopped"
@@ -68,21 +69,21 @@ class SourceTotals:
     """What the tasks of a source have committed since its driver was started.
 
     Args:
-        tasks: of the running generation, as they last were.
+        tasks: of the running generation by number, as they last were.
         records: of the generations that have ended.
         transactions: likewise.
     """
 
-    tasks: Sequence[SourceTaskView] = ()
+    tasks: Mapping[int, SourceProgress] = field(default_factory=dict)
     records: int = 0
     transactions: int = 0
 
-    def ended(self, tasks: Sequence[SourceTaskView]) -> SourceTotals:
+    def ended(self, tasks: Mapping[int, SourceProgress]) -> SourceTotals:
         """Once the running generation has ended so."""
         return SourceTotals(
-            (),
-            self.records + sum(task.records for task in tasks),
-            self.transactions + sum(task.transactions for task in tasks),
+            {},
+            self.records + sum(task.records for task in tasks.values()),
+            self.transactions + sum(task.transactions for task in tasks.values()),
         )
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ class SourceTotals:
 
     def with_rate(self) -> str:
         """Committed records, and their current rate."""
-        return f"{self}, {number(sum(task.rate for task in self.tasks))} records/s"
+        return f"{self}, {number(sum(task.rate for task in self.tasks.values()))} records/s"
 
 
 def committed(records: int, transactions: int) -> str:
@@ -199,15 +200,15 @@ class RunProgress(Listener):
                     self._failures.pop(view.partition, None)
             self._state = _WAITING_TO_RETRY if self._failures else _WAITING
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """A source's tasks have got further, or a moment has passed."""
         with self._lock:
             before = self._source or SourceTotals()
-            self._source = SourceTotals(tuple(tasks), before.records, before.transactions)
+            self._source = SourceTotals(tasks, before.records, before.transactions)
             if tasks and self._state == _STARTING:
                 self._state = _RUNNING
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:  # noqa: ARG002 - the listener's
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:  # noqa: ARG002 - the listener's
         """A source's generation has ended."""
         with self._lock:
             self._source = (self._source or SourceTotals()).ended(tasks)
@@ -251,12 +252,15 @@ class RunProgress(Listener):
         return PartitionInfo(
             topic=view.partition.topic,
             partition=view.partition.partition,
+            task=None,
             committed=view.committed,
             position=view.position,
             end=view.end,
             lag=lag(view.committed, view.end),
+            committed_at=None,
             rate=self._rates[view.partition].at(now),
             error=self._failures.get(view.partition),
+            failures=0,
             counts=view.counts,
         )
 

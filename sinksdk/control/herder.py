@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from sinksdk.control import registry
 from sinksdk.control.history import read_history
-from sinksdk.control.info import connector_info
+from sinksdk.control.info import OnDamage, connector_info, of_all
 from sinksdk.control.offsets import StoppedConnector
 from sinksdk.control.shown import ConnectorInfo
-from sinksdk.control.sink_offsets import Sinks, expect_there, opened_sink
+from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
-from sinksdk.store import Conflict, Store, StoreUnavailable, read_commits, table
-from sinksdk.store.keys import CONNECTORS, config_key
+from sinksdk.store import Store, read_commits
+from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, Order, TargetState
 from sinksdk.store.reports import ConnectorHistory
-
-T = TypeVar("T")
-
-OnDamage = Callable[[str, ConnectException], None]
-"""Called with the name of a connector whose records are damaged, and the error."""
 
 Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
 """Maps the current configuration to a new one; None: there is no connector of that name."""
@@ -67,30 +61,16 @@ class Herder:
             StoreUnavailable: no response from the store.
         """
         now = self._clock.time()
-        return self._of_all(lambda seen, name: connector_info(seen, name, now), on_damage)
+        return of_all(self._store, lambda seen, name: connector_info(seen, name, now), on_damage)
 
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
         """As :meth:`infos`, with each connector's recent history."""
         now = self._clock.time()
-        return self._of_all(
-            lambda seen, name: (connector_info(seen, name, now), read_history(seen, name)), on_damage
+        return of_all(
+            self._store,
+            lambda seen, name: (connector_info(seen, name, now), read_history(seen, name)),
+            on_damage,
         )
-
-    def _of_all(self, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
-        """Apply ``look`` to each connector, on a consistent snapshot if the store supports that."""
-        seen, found = self._store.snapshot(CONNECTORS), list[T]()
-        for name in registry.names(seen):
-            try:
-                found.append(look(seen, name))
-            except registry.ConnectorNotFoundException:
-                continue  # deleted meanwhile
-            except StoreUnavailable:
-                raise
-            except ConnectException as error:
-                if on_damage is None:
-                    raise
-                on_damage(name, error)
-        return found
 
     def connector(self, name: str) -> ConnectorRecord:
         """A connector's record. Raises ConnectorNotFoundException."""
@@ -105,12 +85,13 @@ class Herder:
             ConnectorExistsException: there is one of that name.
             ConnectorDeletedException: there was one, and its deletion is not done yet.
         """
-        record = registry.created(config, target_state)
-        try:
-            return table.write(self._store, config_key(name), record, None).value
-        except Conflict as error:
-            registry.refuse_deleted(name, self.connector(name))
-            raise registry.ConnectorExistsException(f"connector '{name}' already exists") from error
+
+        def exists(_: ConnectorRecord) -> ConnectorRecord:
+            raise registry.ConnectorExistsException(f"connector '{name}' already exists")
+
+        return registry.change(
+            self._store, name, exists, otherwise=lambda: registry.created(config, target_state)
+        )
 
     def configure(self, name: str, config: Mapping[str, Any] | Reconfigure) -> ConnectorRecord:
         """Replace the configuration, or create the connector; a running generation closes first.
@@ -219,8 +200,8 @@ class Herder:
         stopped = StoppedConnector(self._store, name, self._clock)
         opened = self._opened(stopped.record.config)
         expect_there(opened, offsets)
-        claim = stopped.claim(opened.config.graceful_timeout_ms / 1000, patience)
-        stopped.ask_sink(opened.connector, opened.config, claim, offsets)
+        claim = stopped.claim(opened.config, patience)
+        _ask(stopped, opened, claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
@@ -228,6 +209,14 @@ class Herder:
         """Remove all commits. Raises as :meth:`alter_offsets`."""
         stopped = StoppedConnector(self._store, name, self._clock)
         opened = self._opened(stopped.record.config)
-        claim = stopped.claim(opened.config.graceful_timeout_ms / 1000, patience)
-        stopped.ask_sink(opened.connector, opened.config, claim, dict.fromkeys(claim.committed))
+        claim = stopped.claim(opened.config, patience)
+        _ask(stopped, opened, claim, dict.fromkeys(claim.committed))
         stopped.generations.reset(claim, stopped.record.version, stopped.record.config)
+
+
+def _ask(
+    stopped: StoppedConnector, opened: OpenedSink, claim: Claim, offsets: Mapping[TopicPartition, int | None]
+) -> None:
+    stopped.generations.expect_published(claim, offsets.keys())
+    connector, config, _ = opened
+    stopped.ask(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))

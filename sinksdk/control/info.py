@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from sinksdk.control import registry
 from sinksdk.control.checks import connector_type
@@ -18,10 +19,13 @@ from sinksdk.control.shown import (
     source_tasks,
 )
 from sinksdk.control.status import State, read_status
+from sinksdk.errors import ConnectException
 from sinksdk.settings.plugins import ConnectorType
-from sinksdk.store import Store, newest_plan
-from sinksdk.store.keys import connector_prefix
+from sinksdk.store import Store, StoreUnavailable, newest_plan
+from sinksdk.store.keys import CONNECTORS, connector_prefix
 from sinksdk.store.records import ConnectorRecord, TaskCountRecord
+
+T = TypeVar("T")
 
 _SILENT: Final = 3 * SILENCE
 """Seconds without a heartbeat after which a connector has no driver; allows for clock skew."""
@@ -41,7 +45,8 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     status = read_status(store, connector)
     is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
     is_driven = is_alive and status.state != "UNASSIGNED"
-    state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
+    undriven: State = "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state
+    state = status.state if is_driven or status.state == "FAILED" else undriven
     count, plan = newest_plan(store, connector)
     planned = count.planned if count else 0
     rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
@@ -83,12 +88,28 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     )
 
 
+OnDamage = Callable[[str, ConnectException], None]
+"""Called with the name of a connector whose records are damaged, and the error."""
+
+
+def of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
+    """Apply ``look`` to each connector, on a consistent snapshot if the store supports that."""
+    seen, found = store.snapshot(CONNECTORS), list[T]()
+    for name in registry.names(seen):
+        try:
+            found.append(look(seen, name))
+        except registry.ConnectorNotFoundException:
+            continue  # deleted meanwhile
+        except StoreUnavailable:
+            raise
+        except ConnectException as error:
+            if on_damage is None:
+                raise
+            on_damage(name, error)
+    return found
+
+
 def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorType:
     known = connector_type(record.config.get("connector.class", ""))
     is_source = count is not None and count.transactional_tasks is not None
     return "source" if known == "unknown" and is_source else known
-
-
-def _undriven(record: ConnectorRecord) -> State:
-    """State of a connector without a driver: UNASSIGNED if its target state is RUNNING."""
-    return "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state

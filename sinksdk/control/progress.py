@@ -10,7 +10,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress
+from sinksdk.store.reports import PartitionProgress, SourceProgress
 
 LOST: Final = "lost"
 """Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
@@ -40,27 +40,6 @@ class PartitionView:
     tail: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SourceTaskView:
-    """A source driver's view of one task.
-
-    Args:
-        task: its number.
-        state: its ``SourceTaskState``, or how it ended (``End``).
-        records: records it has committed in the running (or last) generation.
-        transactions: in how many transactions.
-        rate: records per second, lately.
-        failure: why it ended early.
-    """
-
-    task: int
-    state: str
-    records: int = 0
-    transactions: int = 0
-    rate: float = 0.0
-    failure: str | None = None
-
-
 class Listener:
     """Watches a driver. Called from the driver's thread; must return soon. This one does nothing."""
 
@@ -70,8 +49,8 @@ class Listener:
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """Called when positions have moved, and periodically."""
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """As :meth:`progress`, of a source."""
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
+        """As :meth:`progress`, of a source: its tasks by number."""
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
@@ -79,8 +58,8 @@ class Listener:
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         """A generation has ended."""
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """A source's generation has ended."""
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
+        """As :meth:`ended`, of a source: ``state`` is how each task ended (``End``)."""
 
 
 class ProgressTracker:

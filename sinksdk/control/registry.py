@@ -111,7 +111,7 @@ def change(
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is not None:
             if not may_be_deleted:
-                refuse_deleted(connector, row.value)
+                _refuse_deleted(connector, row.value)
             record = changed(row.value)
             if record == row.value:
                 return record
@@ -125,8 +125,7 @@ def change(
             continue
 
 
-def refuse_deleted(connector: str, record: ConnectorRecord) -> None:
-    """Raise ConnectorDeletedException if it is being deleted."""
+def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
     if record.deleted:
         raise ConnectorDeletedException(
             f"connector '{connector}' is being deleted; wait until that is done, or let 'sinksdk delete "

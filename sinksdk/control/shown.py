@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +31,9 @@ from sinksdk.store.reports import (
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 
+Scalar = str | int | float | bool | None
+"""A value in JSON that is neither an array nor an object."""
+
 
 class PartitionInfo(BaseModel):
     """One partition, as ``/progress/{name}`` answers it and the command line shows it.
@@ -45,17 +47,15 @@ class PartitionInfo(BaseModel):
 
     topic: str
     number: int = Field(alias="partition")
-    task: int | None = Field(default=None, description="The task that it is assigned to, or was last.")
+    task: int | None = Field(description="The task that it is assigned to, or was last.")
     committed: int | None = Field(description="Next offset to read after the last commit.")
     position: int | None = Field(description="Offset after the last record read, while it is read.")
     end: int | None = Field(description="End offset of the source at the last check.")
     lag: int | None
-    committed_at: float | None = Field(
-        default=None, description="Time of the last commit, in seconds since the epoch."
-    )
+    committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
     rate: float = Field(description="Records read per second, lately.")
-    error: str | None = Field(default=None, description="Its last error; null after a success.")
-    failures: int = Field(default=0, description="How often in a row it has failed.")
+    error: str | None = Field(description="Its last error; null after a success.")
+    failures: int = Field(description="How often in a row it has failed.")
     counts: Mapping[str, int] = Field(default_factory=dict, exclude=True)
     waiting: Waiting | None = Field(default=None, exclude=True)
 
@@ -70,17 +70,17 @@ def lag(committed: int | None, end: int | None) -> int | None:
     return None if end is None else max(end - (committed or 0), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOffsetInfo:
-    """The offset of a source partition, as reported by its task.
+class SourceOffsetInfo(BaseModel):
+    """The last offset of a source partition that its task reported."""
 
-    Args:
-        task: the task that has committed it, or the only one that has requested it; None: several have.
-    """
+    model_config = ConfigDict(frozen=True)
 
-    partition: Mapping[str, Any]
-    offset: Mapping[str, Any]
-    task: int | None
+    partition: dict[str, Scalar]
+    offset: dict[str, Scalar] = Field(description="The offset to continue from.")
+    task: int | None = Field(
+        description="The task that has committed it, or the only one that has requested it; null: several "
+        "have."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,23 @@ class ConnectorInfo:
         if self.type == "source":
             return None
         return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def task_states(self) -> dict[State, int]:
+        """How many tasks are in which state."""
+        return dict(Counter(task.state for task in self.tasks))
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are known."""
+        return len(self.partitions)
+
+    @property
+    def failing_count(self) -> int:
+        """Partitions that failed the last time; of a source, tasks that did."""
+        if self.type == "source":
+            return sum(task.trace is not None for task in self.tasks)
+        return sum(partition.error is not None for partition in self.partitions)
 
     @property
     def committed_at(self) -> float | None:
@@ -306,7 +323,7 @@ def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, 
     for generation, is_own, task, at in sorted(rows, key=itemgetter(0, 1, 2)):
         key = as_json(at.partition)
         owner = task if is_own or askers[generation, key] == 1 else None
-        found[key] = SourceOffsetInfo(at.partition, at.offset, owner)
+        found[key] = SourceOffsetInfo(partition=at.partition, offset=at.offset, task=owner)
     return tuple(info for _, info in sorted(found.items()))
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView, SourceTaskView
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,16 @@ class ErrorCounter(Listener):
                 self._counts[view.partition] = view.counts
         self._listener.ended(generation, partitions)
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """A source's tasks have got further, or a moment has passed."""
         self.begun.set()
         self._listener.tasks(tasks)
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
         """A source's generation has ended."""
         with self._lock:
-            self._written += sum(task.records for task in tasks)
-            self._transactions = (self._transactions or 0) + sum(task.transactions for task in tasks)
+            self._written += sum(task.records for task in tasks.values())
+            self._transactions = (self._transactions or 0) + sum(task.transactions for task in tasks.values())
         self._listener.tasks_ended(generation, tasks)
 
     def _sum(self, counter: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.context import ClosingReason
-from sinksdk.control.consumer_group import ConsumerGroupSync, NoSync, OffsetGroup
+from sinksdk.control.consumer_group import ConsumerGroupSync, OffsetGroup
 from sinksdk.control.progress import Listener
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.environment import Environment
@@ -87,7 +87,7 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
-        sync: ConsumerGroupSync = NoSync()
+        sync: ConsumerGroupSync = ConsumerGroupSync()
         if self._group is not None and self._config.offset_mirror:
             sync = self._environment.threads.syncs(self._group, self._config.name)
         try:

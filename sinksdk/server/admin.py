@@ -32,6 +32,7 @@ PATIENCE: Final = 1.5
 """Seconds; a probe waits one or two by default."""
 
 _UNAVAILABLE: Final = 503
+_HEALTHY: Final = Health(status="healthy", message="Worker has completed startup and is ready.")
 _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"model": Health}}
 
 
@@ -130,14 +131,14 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
         problem = await health.problem()
         if problem is not None:
             return unhealthy(problem)
-        return Health(status="healthy", message="Worker has completed startup and is ready.")
+        return _HEALTHY
 
     @router.get("/ready", response_model=Health, responses=_MAY_BE)
     async def ready() -> Any:
         """As ``/health``, without credentials, and without the reason."""
         if await health.problem() is not None:
             return unhealthy("The store does not answer.")
-        return Health(status="healthy", message="Worker has completed startup and is ready.")
+        return _HEALTHY
 
     @router.get("/live", responses=errors())
     async def live() -> Alive:
@@ -261,10 +262,9 @@ def set_level(name: Name, wanted: Level) -> list[str]:
         raise NotFoundException(f"invalid log level '{wanted.level}'; there are {', '.join(_LEVELS)}")
     if name != _ROOT and not _is_ours(name):
         raise ConfigException(f"logger '{name}' is none of sinksdk's")
-    changed = [_OURS] if name == _ROOT else [name]
-    for each in changed:
-        logging.getLogger(each).setLevel(_LEVELS[wanted.level.upper()])
-    return changed
+    changed = _OURS if name == _ROOT else name
+    logging.getLogger(changed).setLevel(_LEVELS[wanted.level.upper()])
+    return [changed]
 
 
 def _is_ours(name: str) -> bool:

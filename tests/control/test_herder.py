@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.control.deletion import remove
+from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import ConnectorRunsException
 from sinksdk.control.registry import (
@@ -155,7 +155,7 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
         monkeypatch.setattr(Generations, "claim", claim)
         if state == "deleted":
             Herder(store).delete("c")
-            remove(store, "c")
+            Deletion(store, "c", Herder(store).connector("c")).remove()
         else:
             herder.resume("c")
         return claim(generations)
@@ -188,7 +188,7 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
     zombie.commit({T0: OffsetAndMetadata(10)})
     table.write(store, history_key("c"), ConnectorHistory(), None)
     Herder(store).delete("c")
-    remove(store, "c")
+    Deletion(store, "c", Herder(store).connector("c")).remove()
 
     assert store.list("connectors/c/") == [task_count_key("c")]
     with pytest.raises(FencedException):
@@ -230,12 +230,12 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
         running_task(crashing, "c").commit({T0: OffsetAndMetadata(10)})
         Herder(crashing).delete("c")
         try:
-            remove(crashing, "c")
+            Deletion(crashing, "c", Herder(crashing).connector("c")).remove()
         except KeyboardInterrupt:
             crashes += 1
             assert Herder(crashing).connectors() == ["c"], "the name is free though something is left"
             crashing.left = 100
-            remove(crashing, "c")
+            Deletion(crashing, "c", Herder(crashing).connector("c")).remove()
         assert crashing.list("connectors/") == [task_count_key("c")]
     assert 2 <= crashes < 10
 

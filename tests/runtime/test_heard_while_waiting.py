@@ -22,7 +22,8 @@ from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
-from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
+from tests.inline import INLINE
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2
 """When something is wanted of the connector: in the middle of a wait of nearly a minute, or of 16 s."""

@@ -16,7 +16,8 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import MemoryStore, Store
 from sinksdk.testing.faults import ManualClock
-from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
+from tests.inline import INLINE
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0
 

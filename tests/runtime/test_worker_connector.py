@@ -20,7 +20,7 @@ from sinksdk import (
     RetriableException,
     SinkConnector,
 )
-from sinksdk.control.deletion import remove
+from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.control.requests import ClosingSignal
@@ -472,7 +472,7 @@ def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) 
 def remove_by_hand(scene: Scene) -> None:
     """As `sinksdk delete` does where it hears of no driver."""
     Herder(scene.store).delete("c")
-    remove(scene.store, "c")
+    Deletion(scene.store, "c", Herder(scene.store).connector("c")).remove()
 
 
 def away(scene: Scene, attempts: int) -> list[int]:
