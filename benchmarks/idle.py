@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from benchmarks.table import Row, show
 from sinksdk import ConnectorConfig, TopicPartition
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.info import connector_info
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -71,7 +71,7 @@ def idling(store: Store, root: Path, connectors: int) -> Iterator[None]:
     names = [f"c{number}" for number in range(connectors)]
     for name in names:
         raw = {"name": name, "topics": "t", "connector.class": "tests.runtime.running_sinks:Connector"}
-        registry.configure(store, name, raw)
+        Herder(store).configure(name, raw)
     worker = Worker(store, lambda name: _worker(store, root, name))
     thread = threading.Thread(target=worker.run)
     thread.start()

@@ -28,7 +28,7 @@ from benchmarks.kafka_connect.connectors import FLUSH_SIZE, TASKS
 from benchmarks.kafka_connect.rows import Parts
 from benchmarks.kafka_connect.side import Run
 from benchmarks.null_s3 import NullS3
-from sinksdk.control.progress import PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def archiver(bootstrap: str, s3: NullS3) -> Iterator[Archiver]:
             process.wait(60)
 
 
-class _RebalanceOnce(Silent):
+class _RebalanceOnce(Listener):
     """Asks a driver for a rebalance once so many records have been read, and knows when reading began."""
 
     def __init__(self, at: int | None) -> None:

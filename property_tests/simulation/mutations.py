@@ -206,7 +206,7 @@ def older_driver_configures(patch: Patch) -> None:
             brought = {"config": registry.texts(config), "target_state": "RUNNING", "claimed": generation}
             return record.model_copy(update={**brought, "version": record.version + 1})
 
-        return registry._change(store, connector, changed)
+        return registry.change(store, connector, changed)
 
     patch.setattr(session, "deploy", anyhow)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
@@ -12,10 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sinksdk.cli.output import counted, duration, number, size
-from sinksdk.cli.progress import Row, RunProgress, Snapshot, SourceTotals
+from sinksdk.cli.progress import Amounts, RunProgress, Snapshot, SourceTotals
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import PartitionView, SourceTaskView
+from sinksdk.control.progress import PartitionView
+from sinksdk.control.shown import PartitionInfo
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 
 _MOST_ROWS: Final = 20
 _MOST_FAILURES: Final = 5
@@ -71,13 +74,14 @@ def _table(shown: Snapshot, width: int) -> Table:
     table.add_column("partition", overflow="ellipsis", no_wrap=True, min_width=9)
     for heading in ("read to", "committed", "end", "lag", "records/s", "files", "bytes"):
         table.add_column(heading, justify="right", no_wrap=True)
-    lagging = sorted(shown.rows, key=lambda row: -row.lag)[:_MOST_ROWS]
+    lagging = sorted(shown.rows, key=lambda row: -(row.lag or 0))[:_MOST_ROWS]
     for row in sorted(lagging, key=shown.rows.index):
-        table.add_row(*_cells(row), style="red" if row.failure else "")
+        cells = _cells(str(row.partition), Amounts.of([row]))
+        table.add_row(*cells, style="red" if row.error else "")
     if len(shown.rows) > _MOST_ROWS:
         table.add_row(f"… and {len(shown.rows) - _MOST_ROWS} more", style="dim")
     if len(shown.rows) > 1:
-        table.add_row(*_cells(shown.total), style="bold")
+        table.add_row(*_cells("total", shown.total), style="bold")
     return table
 
 
@@ -88,21 +92,21 @@ def _task_table(source: SourceTotals) -> Table:
     for heading in ("records", "transactions", "records/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("failed with", overflow="fold")
-    for task in source.tasks[:_MOST_ROWS]:
+    for task_number, task in islice(source.tasks.items(), _MOST_ROWS):
         cells = number(task.records), number(task.transactions), number(task.rate), task.failure or ""
-        table.add_row(str(task.task), task.state, *cells, style="red" if task.failure else "")
+        table.add_row(str(task_number), task.state, *cells, style="red" if task.failure else "")
     return table
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(name: str, row: Amounts) -> tuple[str, ...]:
     offsets = map(number, (row.position, row.committed, row.end, row.lag))
-    return (row.name, *offsets, number(row.rate), number(row.files), size(row.size))
+    return (name, *offsets, number(row.rate), number(row.files), size(row.size))
 
 
-def _failures(rows: Sequence[Row]) -> Iterator[Text]:
-    failed = [row for row in rows if row.failure]
+def _failures(rows: Sequence[PartitionInfo]) -> Iterator[Text]:
+    failed = [row for row in rows if row.error]
     for row in failed[:_MOST_FAILURES]:
-        yield Text(f"{row.name}: {row.failure}", style="red")
+        yield Text(f"{row.partition}: {row.error}", style="red")
     if len(failed) > _MOST_FAILURES:
         yield Text(f"and {counted(len(failed) - _MOST_FAILURES, 'more failed partition')}", style="red")
 
@@ -164,18 +168,18 @@ class PlainProgress(RunProgress):
             if view.failure is not None:
                 self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """Now and then a line."""
         super().tasks(tasks)
         self._write_if_due(lambda shown: (shown.source or SourceTotals()).with_rate())
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
         """A line with what was done, and one for each failure."""
         super().tasks_ended(generation, tasks)
         self._write_end(generation, str(SourceTotals(tasks)))
-        for view in tasks:
-            if view.failure is not None:
-                self.note(f"task {view.task} failed: {view.failure}")
+        for task_number, task in tasks.items():
+            if task.failure is not None:
+                self.note(f"task {task_number} failed: {task.failure}")
 
     def _write_end(self, generation: int, outcome: str) -> None:
         self.note(f"generation {generation}: ended after {duration(self._clock() - self._begun)}, {outcome}")

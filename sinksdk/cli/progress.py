@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
 from sinksdk.cli.output import counted, number
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import LOST, PartitionView, SourceTaskView
+from sinksdk.control.progress import LOST, Listener, PartitionView
+from sinksdk.control.shown import PartitionInfo, lag
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 
 CAUGHT_UP: Final = "caught up"
 STOPPED: Final = "stopped"
@@ -29,28 +31,37 @@ _WAITING_TO_RETRY: Final = "waiting to try again"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One partition, or all of them together.
+class Amounts:
+    """What some partitions come to together; None: not known of any of them.
 
     Args:
-        committed: next offset to read after the last commit (all: offsets below it).
-        position: offset after the last record read, None while it is not being read.
-        rate: records per second over the last ten seconds.
+        committed: offsets below the last commits.
         files: since the start; None if the connector does not count any. ``size``, in bytes, likewise.
-        failure: stays until the partition does better.
-        lost: offsets after its commit that the source no longer had, and that were skipped.
+        lost: offsets after a commit that the source no longer had, and that were skipped.
     """
 
-    name: str
     committed: int | None
     position: int | None
-    end: int
-    lag: int
+    end: int | None
+    lag: int | None
     rate: float
     files: int | None
     size: int | None
-    failure: str | None = None
-    lost: int = 0
+    lost: int
+
+    @classmethod
+    def of(cls, rows: Sequence[PartitionInfo]) -> Amounts:
+        """All of them together."""
+        return cls(
+            _sum(row.committed for row in rows),
+            _sum(row.position for row in rows),
+            _sum(row.end for row in rows),
+            _sum(row.lag for row in rows),
+            sum(row.rate for row in rows),
+            _sum(row.counts.get("files") for row in rows),
+            _sum(row.counts.get("bytes") for row in rows),
+            sum(row.counts.get(LOST, 0) for row in rows),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +69,21 @@ class SourceTotals:
     """What the tasks of a source have committed since its driver was started.
 
     Args:
-        tasks: of the running generation, as they last were.
+        tasks: of the running generation by number, as they last were.
         records: of the generations that have ended.
         transactions: likewise.
     """
 
-    tasks: Sequence[SourceTaskView] = ()
+    tasks: Mapping[int, SourceProgress] = field(default_factory=dict)
     records: int = 0
     transactions: int = 0
 
-    def ended(self, tasks: Sequence[SourceTaskView]) -> SourceTotals:
+    def ended(self, tasks: Mapping[int, SourceProgress]) -> SourceTotals:
         """Once the running generation has ended so."""
         return SourceTotals(
-            (),
-            self.records + sum(task.records for task in tasks),
-            self.transactions + sum(task.transactions for task in tasks),
+            {},
+            self.records + sum(task.records for task in tasks.values()),
+            self.transactions + sum(task.transactions for task in tasks.values()),
         )
 
     def __str__(self) -> str:
@@ -81,7 +92,7 @@ class SourceTotals:
 
     def with_rate(self) -> str:
         """Committed records, and their current rate."""
-        return f"{self}, {number(sum(task.rate for task in self.tasks))} records/s"
+        return f"{self}, {number(sum(task.rate for task in self.tasks.values()))} records/s"
 
 
 def committed(records: int, transactions: int) -> str:
@@ -97,7 +108,8 @@ class Snapshot:
         generation: 0 before the first.
         state: what happens now, in a few words.
         seconds: since the start.
-        rows: by topic and partition.
+        rows: by topic and partition; rates are over the last ten seconds, an error stays until the partition
+            does better.
         records: committed since the start, as far as tasks lived to report them.
         offsets: by how much the commits have grown since the start: gaps between records included.
         source: None of a sink.
@@ -106,8 +118,8 @@ class Snapshot:
     generation: int
     state: str
     seconds: float
-    rows: Sequence[Row]
-    total: Row
+    rows: Sequence[PartitionInfo]
+    total: Amounts
     records: int
     offsets: int
     source: SourceTotals | None = None
@@ -135,7 +147,7 @@ class Rate:
         return (self._samples[-1][1] - before) / max(now - since, 1.0)
 
 
-class RunProgress:
+class RunProgress(Listener):
     """A listener that remembers, of sinks and sources. The driver's thread reports, any thread asks.
 
     It keeps one map a figure, and so has more attributes than ten: partitions come and go in each by itself.
@@ -188,15 +200,15 @@ class RunProgress:
                     self._failures.pop(view.partition, None)
             self._state = _WAITING_TO_RETRY if self._failures else _WAITING
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """A source's tasks have got further, or a moment has passed."""
         with self._lock:
             before = self._source or SourceTotals()
-            self._source = SourceTotals(tuple(tasks), before.records, before.transactions)
+            self._source = SourceTotals(tasks, before.records, before.transactions)
             if tasks and self._state == _STARTING:
                 self._state = _RUNNING
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:  # noqa: ARG002 - the listener's
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:  # noqa: ARG002 - the listener's
         """A source's generation has ended."""
         with self._lock:
             self._source = (self._source or SourceTotals()).ended(tasks)
@@ -217,7 +229,7 @@ class RunProgress:
                 self._state,
                 now - self._started,
                 rows,
-                _total(rows),
+                Amounts.of(rows),
                 self._records,
                 self._offsets(),
                 self._source,
@@ -236,33 +248,21 @@ class RunProgress:
         views = [self._views[partition] for partition in self._starts if partition in self._views]
         return sum((view.committed or 0) - self._starts[view.partition] for view in views if view.committed)
 
-    def _row(self, view: PartitionView, now: float) -> Row:
-        return Row(
-            str(view.partition),
-            view.committed,
-            view.position,
-            view.end,
-            view.lag,
-            self._rates[view.partition].at(now),
-            view.counts.get("files"),
-            view.counts.get("bytes"),
-            self._failures.get(view.partition),
-            view.counts.get(LOST, 0),
+    def _row(self, view: PartitionView, now: float) -> PartitionInfo:
+        return PartitionInfo(
+            topic=view.partition.topic,
+            partition=view.partition.partition,
+            task=None,
+            committed=view.committed,
+            position=view.position,
+            end=view.end,
+            lag=lag(view.committed, view.end),
+            committed_at=None,
+            rate=self._rates[view.partition].at(now),
+            error=self._failures.get(view.partition),
+            failures=0,
+            counts=view.counts,
         )
-
-
-def _total(rows: Sequence[Row]) -> Row:
-    return Row(
-        "total",
-        _sum(row.committed for row in rows),
-        _sum(row.position for row in rows),
-        sum(row.end for row in rows),
-        sum(row.lag for row in rows),
-        sum(row.rate for row in rows),
-        _sum(row.files for row in rows),
-        _sum(row.size for row in rows),
-        lost=sum(row.lost for row in rows),
-    )
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

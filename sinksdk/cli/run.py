@@ -13,6 +13,7 @@ from sinksdk.cli.display import LiveProgress, PlainProgress
 from sinksdk.cli.output import counted, duration, number, size, stdout, warn, write
 from sinksdk.cli.progress import FAILED, Snapshot
 from sinksdk.cli.signals import ShutdownSignals, drive
+from sinksdk.control.progress import LOST
 from sinksdk.launch.patience import WarnedOnce, patiently
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.running import RunningConnector
@@ -94,5 +95,6 @@ def summary(shown: Snapshot) -> str:
 
 def lost(shown: Snapshot) -> str:
     """What the source had forgotten before it was read, by partition."""
-    each = ", ".join(f"{row.name}: {number(row.lost)}" for row in shown.rows if row.lost)
+    lost_rows = ((row.partition, row.counts.get(LOST, 0)) for row in shown.rows)
+    each = ", ".join(f"{partition}: {number(count)}" for partition, count in lost_rows if count)
     return f"lost before they were read, and skipped: {counted(shown.total.lost, 'offset')} ({each})"

@@ -5,39 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
-from sinksdk.control.connector_calls import CallExecutor, ConnectorCalls
+from sinksdk.control.connector_calls import ConnectorCalls, ThreadExecutor
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.deletion import Call, Deletion
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import Store, identify
 from sinksdk.store.records import ConnectorRecord
 
 log = logging.getLogger(__name__)
 
 
-class CleanUpSettings(Protocol):
-    """The part of a connector's configuration that clean-up needs."""
+Config = ConnectorConfig | SourceConnectorConfig
 
-    tasks_max: int
-    task_hang_timeout_ms: int
-    connector_shutdown_timeout_ms: int
-
-
-Connectors = Callable[[ConnectorRecord], tuple[Connector, CleanUpSettings]]
+Connectors = Callable[[ConnectorRecord], tuple[Connector, Config]]
 """Creates the deleted connector with its configuration. Raises ConfigException."""
 
 Groups = Callable[[ConnectorRecord], OffsetGroup | None]
 """Finds the consumer group with the copy of a connector's commits. Raises ConnectException."""
-
-
-def no_group(record: ConnectorRecord) -> OffsetGroup | None:  # noqa: ARG001 - there is none, whatever it says
-    """There is none."""
-    return None
 
 
 class CleanUp:
@@ -55,7 +45,7 @@ class CleanUp:
         connectors: Connectors,
         groups: Groups,
         *,
-        executors: Callable[[], CallExecutor],
+        executors: Callable[[], ThreadExecutor],
         clock: WallClock,
         is_unwanted: Callable[[], bool],
     ) -> None:
@@ -102,7 +92,7 @@ class CleanUp:
         finally:
             calls.stop(is_deleted=is_settled, timeout=config.connector_shutdown_timeout_ms / 1000)
 
-    def _start(self, calls: ConnectorCalls, connector: Connector, config: CleanUpSettings) -> str:
+    def _start(self, calls: ConnectorCalls, connector: Connector, config: Config) -> str:
         """Call ``start``: ``stop`` may need its resources. Returns the error; empty if it started."""
         timeout = config.connector_shutdown_timeout_ms / 1000
         try:
@@ -116,7 +106,7 @@ class CleanUp:
             return f"start failed: {error}"
         return ""
 
-    def _calls(self, calls: ConnectorCalls, config: CleanUpSettings, driver: str) -> Call:
+    def _calls(self, calls: ConnectorCalls, config: Config, driver: str) -> Call:
         """Calls with a task's time-out; writes heartbeats meanwhile."""
         status = StatusKeeper(self._store, self._connector, driver, self._clock)
         status.become("RESTARTING")

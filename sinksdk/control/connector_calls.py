@@ -8,7 +8,8 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, Final, Generic, TypeVar
 
 from sinksdk.connector import Connector
 from sinksdk.engine.clock import Clock
@@ -30,40 +31,31 @@ class HangingException(ConnectException):
 
 
 class Call(Generic[T]):
-    """One call of an author's code, which a :class:`CallExecutor` runs."""
+    """One call of an author's code, which a :class:`ThreadExecutor` runs."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
         self._context = contextvars.copy_context()  # log lines keep the caller's context
-        self._done = threading.Event()
         self._thread: int | None = None
-        self._returned: list[T] = []
-        self._raised: BaseException | None = None
+        self.outcome: Future[T] = Future()
+        """What it returns or raises."""
 
     def run(self) -> None:
-        """Make the call; what it raises is kept for :meth:`result`."""
+        """Make the call."""
         self._thread = threading.get_ident()
         try:
-            self._returned.append(self._context.run(self._function))
-        except BaseException as error:  # noqa: BLE001 - raised again by result()
-            self._raised = error
-        finally:
-            self._done.set()
+            self.outcome.set_result(self._context.run(self._function))
+        except BaseException as error:  # noqa: BLE001 - raised again where the outcome is taken
+            self.outcome.set_exception(error)
 
     def wait(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds. Returns whether it has returned."""
-        return self._done.wait(timeout)
-
-    def result(self) -> T:
-        """What it has returned; raises what it raised."""
-        if self._raised is not None:
-            raise self._raised
-        return self._returned[0]
+        return bool(wait([self.outcome], timeout).done)
 
     @property
     def ended_a_thread(self) -> bool:
         """Whether it raised ``SystemExit`` or the like, in another thread than the caller's."""
-        is_error = self._raised is None or isinstance(self._raised, Exception)
+        is_error = isinstance(self.outcome.exception(), Exception | None)
         return not is_error and self._thread != threading.get_ident()
 
     def where(self) -> str:
@@ -73,16 +65,6 @@ class Call(Generic[T]):
             (at for at, line in enumerate(lines, 1) if "self._context.run(self._function)" in line), 0
         )
         return "".join(lines[begun:])
-
-
-class CallExecutor(Protocol):
-    """Runs calls, one after the other."""
-
-    def begin(self, call: Call[Any]) -> None:
-        """Run it after the calls before it."""
-
-    def end(self) -> None:
-        """No call follows."""
 
 
 class ThreadExecutor:
@@ -96,30 +78,19 @@ class ThreadExecutor:
         self._thread: threading.Thread | None = None
 
     def begin(self, call: Call[Any]) -> None:
-        """As :class:`CallExecutor`."""
+        """Run it after the calls before it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
             self._thread.start()
         self._calls.put(call)
 
     def end(self) -> None:
-        """As :class:`CallExecutor`."""
+        """No call follows."""
         self._calls.put(None)
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             call.run()
-
-
-class InlineExecutor:
-    """Runs calls in the caller's thread: for simulations, which have no other."""
-
-    def begin(self, call: Call[Any]) -> None:
-        """As :class:`CallExecutor`."""
-        call.run()
-
-    def end(self) -> None:
-        """As :class:`CallExecutor`."""
 
 
 class ConnectorCalls:
@@ -134,7 +105,7 @@ class ConnectorCalls:
         connector: Connector,
         name: str,
         clock: Clock,
-        executors: Callable[[], CallExecutor] = ThreadExecutor,
+        executors: Callable[[], ThreadExecutor] = ThreadExecutor,
     ) -> None:
         self._connector = connector
         self._name = name
@@ -184,7 +155,7 @@ class ConnectorCalls:
                 )
                 tell_at += 6 * _SLOW
         try:
-            return call.result()
+            return call.outcome.result()
         except BaseException as error:
             if not call.ended_a_thread:
                 raise

@@ -35,8 +35,8 @@ class OffsetGroup(Protocol):
         """Whether consumers may still commit to it, given its offsets. Raises RetriableException."""
 
 
-class ConsumerGroupSync(Protocol):
-    """Copies published offsets to a consumer group."""
+class ConsumerGroupSync:
+    """Copies published offsets to a consumer group; this one to none."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Everything up to these offsets is published."""
@@ -45,7 +45,7 @@ class ConsumerGroupSync(Protocol):
         """Nothing follows."""
 
 
-class BackgroundSync:
+class BackgroundSync(ConsumerGroupSync):
     """Writes published offsets to a group in a thread; only the latest ones."""
 
     def __init__(self, group: OffsetGroup, connector: str) -> None:
@@ -108,37 +108,3 @@ class BackgroundSync:
             return
         self._written |= offsets
         self._outage.worked()
-
-
-class InlineSync:
-    """Writes in the caller's thread: for simulations, which have no other."""
-
-    def __init__(self, group: OffsetGroup, connector: str) -> None:
-        self._group = group
-        self._connector = connector
-        self._written: dict[TopicPartition, int] = {}
-
-    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """As :meth:`BackgroundSync.follow`; a failed write is repeated the next time."""
-        news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
-        if not news:
-            return
-        try:
-            self._group.write(news)
-        except ConnectException as error:
-            log.info("connector %s: %s", self._connector, error)
-        else:
-            self._written |= news
-
-    def close(self) -> None:
-        """Nothing is left to write."""
-
-
-class NoSync:
-    """There is no group."""
-
-    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

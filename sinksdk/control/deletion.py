@@ -209,19 +209,6 @@ class Deletion:
             return
 
 
-def remove(store: Store, connector: str) -> None:
-    """Remove a connector's records without calling its code.
-
-    Raises:
-        FencedException: another process is deleting it.
-        UnpublishedException: something is committed that nobody can see yet.
-        ConnectException: the connector is not being deleted.
-    """
-    row = table.read(store, config_key(connector), ConnectorRecord)
-    if row is not None:
-        Deletion(store, connector, row.value).remove()
-
-
 def _empty_range(partition: TopicPartition, entry: Entry | None) -> PlannedRange:
     at = entry.offset if entry else 0
     return PlannedRange(topic=partition.topic, partition=partition.partition, start=at, end=at)

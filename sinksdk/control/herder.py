@@ -7,17 +7,12 @@ within a second or two. Offsets of a stopped connector are altered here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sinksdk.control import registry
 from sinksdk.control.history import read_history
-from sinksdk.control.info import (
-    OnDamage,
-    connector_info,
-    connector_infos,
-    connector_reports,
-)
+from sinksdk.control.info import OnDamage, connector_info, of_all
 from sinksdk.control.offsets import StoppedConnector
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
@@ -25,8 +20,11 @@ from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.records import TopicPartition
 from sinksdk.store import Store, read_commits
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorRecord, Order, TargetState
 from sinksdk.store.reports import ConnectorHistory
+
+Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
+"""Maps the current configuration to a new one; None: there is no connector of that name."""
 
 
 class Herder:
@@ -49,17 +47,30 @@ class Herder:
         """The state of a connector. Raises ConnectorNotFoundException."""
         return connector_info(self._store, name, self._clock.time())
 
-    def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
-        """The state of all connectors, by name; ``on_damage`` as in :func:`connector_infos`."""
-        return connector_infos(self._store, self._clock.time(), on_damage)
-
     def history(self, name: str) -> ConnectorHistory:
         """A connector's recent history; empty if there is no connector of that name."""
         return read_history(self._store, name)
 
+    def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
+        """The state of all connectors, by name, including those being deleted.
+
+        Args:
+            on_damage: called for each whose records are damaged; None: raise.
+
+        Raises:
+            StoreUnavailable: no response from the store.
+        """
+        now = self._clock.time()
+        return of_all(self._store, lambda seen, name: connector_info(seen, name, now), on_damage)
+
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
         """As :meth:`infos`, with each connector's recent history."""
-        return connector_reports(self._store, self._clock.time(), on_damage)
+        now = self._clock.time()
+        return of_all(
+            self._store,
+            lambda seen, name: (connector_info(seen, name, now), read_history(seen, name)),
+            on_damage,
+        )
 
     def connector(self, name: str) -> ConnectorRecord:
         """A connector's record. Raises ConnectorNotFoundException."""
@@ -74,38 +85,75 @@ class Herder:
             ConnectorExistsException: there is one of that name.
             ConnectorDeletedException: there was one, and its deletion is not done yet.
         """
-        return registry.create(self._store, name, config, target_state)
 
-    def configure(self, name: str, config: Mapping[str, Any] | registry.Reconfigure) -> ConnectorRecord:
-        """Replace the configuration, or create the connector; a running generation closes first."""
-        return registry.configure(self._store, name, config)
+        def exists(_: ConnectorRecord) -> ConnectorRecord:
+            raise registry.ConnectorExistsException(f"connector '{name}' already exists")
+
+        return registry.change(
+            self._store, name, exists, otherwise=lambda: registry.created(config, target_state)
+        )
+
+    def configure(self, name: str, config: Mapping[str, Any] | Reconfigure) -> ConnectorRecord:
+        """Replace the configuration, or create the connector; a running generation closes first.
+
+        Args:
+            config: as written: dotted names, references unresolved. Or a function of the current one: it is
+                called again after a concurrent change, so that no change is lost.
+
+        Raises:
+            ConnectorDeletedException: it is being deleted.
+            Exception: what ``config`` raises; nothing is changed then.
+        """
+        wanted: Reconfigure = config if callable(config) else lambda _: config
+
+        def changed(record: ConnectorRecord) -> ConnectorRecord:
+            config = registry.texts(wanted(record.config))
+            if record.config == config:
+                return record
+            return record.model_copy(update={"config": config, "version": record.version + 1})
+
+        return registry.change(self._store, name, changed, otherwise=lambda: registry.created(wanted(None)))
 
     def pause(self, name: str) -> ConnectorRecord:
         """Close the running generation, and read nothing until :meth:`resume`."""
-        return registry.aim(self._store, name, "PAUSED")
+        return self.aim(name, "PAUSED")
 
     def stop(self, name: str) -> ConnectorRecord:
         """As :meth:`pause`; offsets may be altered then (KIP-875)."""
-        return registry.aim(self._store, name, "STOPPED")
+        return self.aim(name, "STOPPED")
 
     def resume(self, name: str) -> ConnectorRecord:
         """Run again."""
-        return registry.aim(self._store, name, "RUNNING")
+        return self.aim(name, "RUNNING")
+
+    def aim(self, name: str, target_state: TargetState) -> ConnectorRecord:
+        """Change the target state. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+        update = {"target_state": target_state}
+        return registry.change(self._store, name, lambda record: record.model_copy(update=update))
 
     def restart(self, name: str, *, only_failed: bool = False) -> ConnectorRecord:
         """Stop the connector and its tasks, and start them again; or only the failed ones."""
-        return registry.order(self._store, name, "restart_failed" if only_failed else "restart")
+        return self._order(name, "restart_failed" if only_failed else "restart")
 
     def rebalance(self, name: str) -> ConnectorRecord:
         """End the running generation early: everything is flushed, committed, and reassigned."""
-        return registry.order(self._store, name, "rebalance")
+        return self._order(name, "rebalance")
 
     def flush(self, name: str) -> ConnectorRecord:
         """Commit all records available now, tails included."""
-        return registry.order(self._store, name, "flush")
+        return self._order(name, "flush")
+
+    def _order(self, name: str, what: Order) -> ConnectorRecord:
+        """Request a one-time action. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+
+        def asked(record: ConnectorRecord) -> ConnectorRecord:
+            orders = record.orders.model_copy(update={what: getattr(record.orders, what) + 1})
+            return record.model_copy(update={"orders": orders})
+
+        return registry.change(self._store, name, asked)
 
     def delete(self, name: str, *, force: bool = False) -> ConnectorRecord:
-        """Delete a connector (KIP-883): its driver does it, or the next one that is started.
+        """Delete a connector (KIP-883), irrevocably: its driver does it, or the next one that is started.
 
         Args:
             force: drop committed tokens that cannot be published; otherwise the deletion waits for them.
@@ -113,7 +161,11 @@ class Herder:
         Raises:
             ConnectorNotFoundException: there is none of that name.
         """
-        return registry.mark_deleted(self._store, name, force=force)
+
+        def marked(record: ConnectorRecord) -> ConnectorRecord:
+            return record.model_copy(update={"deleted": True, "forced": record.forced or force})
+
+        return registry.change(self._store, name, marked, may_be_deleted=True)
 
     def offsets(self, name: str) -> dict[TopicPartition, int]:
         """Next offset to read of each partition with a commit."""
@@ -148,7 +200,7 @@ class Herder:
         stopped = StoppedConnector(self._store, name, self._clock)
         opened = self._opened(stopped.record.config)
         expect_there(opened, offsets)
-        claim = stopped.claim(opened.config.graceful_timeout_ms / 1000, patience)
+        claim = stopped.claim(opened.config, patience)
         _ask(stopped, opened, claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
@@ -157,21 +209,14 @@ class Herder:
         """Remove all commits. Raises as :meth:`alter_offsets`."""
         stopped = StoppedConnector(self._store, name, self._clock)
         opened = self._opened(stopped.record.config)
-        claim = stopped.claim(opened.config.graceful_timeout_ms / 1000, patience)
+        claim = stopped.claim(opened.config, patience)
         _ask(stopped, opened, claim, dict.fromkeys(claim.committed))
         stopped.generations.reset(claim, stopped.record.version, stopped.record.config)
 
 
 def _ask(
-    stopped: StoppedConnector,
-    opened: OpenedSink,
-    claim: Claim,
-    offsets: Mapping[TopicPartition, int | None],
+    stopped: StoppedConnector, opened: OpenedSink, claim: Claim, offsets: Mapping[TopicPartition, int | None]
 ) -> None:
     stopped.generations.expect_published(claim, offsets.keys())
     connector, config, _ = opened
-    stopped.ask(
-        connector,
-        lambda: connector.alter_offsets(config, dict(offsets)),
-        timeout=config.connector_start_timeout_ms / 1000,
-    )
+    stopped.ask(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))

@@ -7,10 +7,10 @@ totals once, by its number; readers add the reports of the running one.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sinksdk.control.progress import last_progress
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException
@@ -79,7 +79,7 @@ class Account(NamedTuple):
 def of_partition(report: PartitionProgress | PartitionOutcome) -> Account:
     """From a running task's progress or an ended one's outcome; ``counts`` are the author's."""
     failure = report.failure if isinstance(report, PartitionOutcome) else None
-    row = last_progress(report) if isinstance(report, PartitionOutcome) else report
+    row = PartitionProgress(**report.reported()) if isinstance(report, PartitionOutcome) else report
     amounts = Amounts(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
     return Account(row.topic_partition, amounts, failure)
 
@@ -111,7 +111,8 @@ class Growth:
 
 def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> ConnectorHistory:
     """The history with these commits added; ``at``: seconds since the epoch."""
-    return _with_buckets(history, [Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())])
+    bucket = Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())
+    return together(history, ConnectorHistory(buckets=(bucket,)))
 
 
 def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Account]) -> ConnectorHistory:
@@ -127,17 +128,7 @@ def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Accou
         for account in accounts
         if account.failure is not None
     )
-    return history.model_copy(update={"failures": _each_once(history.failures, failures)})
-
-
-def _each_once(earlier: Iterable[PastFailure], later: Iterable[PastFailure]) -> tuple[PastFailure, ...]:
-    """The last failures, each message once with the sum of ``times``."""
-    found: dict[str, PastFailure] = {}
-    for failure in (*earlier, *later):
-        before = found.pop(failure.message, None)
-        times = failure.times + (before.times if before else 0)
-        found[failure.message] = failure.model_copy(update={"times": times})
-    return tuple(found.values())[-FAILURES:]
+    return together(history, ConnectorHistory(failures=tuple(failures)))
 
 
 def _where(of: TopicPartition | int) -> dict[str, Any]:
@@ -145,26 +136,28 @@ def _where(of: TopicPartition | int) -> dict[str, Any]:
 
 
 def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
-    """Merge two histories of one connector."""
-    failures = _each_once(earlier.failures, later.failures)
-    return _with_buckets(earlier.model_copy(update={"failures": failures}), later.buckets)
+    """Merge two histories of one connector: a bucket of each start, and the last failures.
 
-
-def _with_buckets(history: ConnectorHistory, more: Iterable[Bucket]) -> ConnectorHistory:
-    buckets = {bucket.start: bucket for bucket in history.buckets}
-    for bucket in more:
-        known = buckets.get(bucket.start)
-        buckets[bucket.start] = bucket if known is None else _sum(known, bucket)
-    oldest = max(buckets, default=0) - KEPT * BUCKET
-    kept = tuple(bucket for start, bucket in sorted(buckets.items()) if start > oldest)
-    return history.model_copy(update={"buckets": kept})
-
-
-def _sum(a: Bucket, b: Bucket) -> Bucket:
-    amounts = Amounts(a.records, a.files, a.bytes, a.transactions).plus(
-        Amounts(b.records, b.files, b.bytes, b.transactions)
+    Each message is there once, with the sum of ``times``.
+    """
+    amounts: defaultdict[int, Amounts] = defaultdict(Amounts)
+    for bucket in (*earlier.buckets, *later.buckets):
+        more = Amounts(bucket.records, bucket.files, bucket.bytes, bucket.transactions)
+        amounts[bucket.start] = amounts[bucket.start].plus(more)
+    oldest = max(amounts, default=0) - KEPT * BUCKET
+    failures: dict[str, PastFailure] = {}
+    for failure in (*earlier.failures, *later.failures):
+        before = failures.pop(failure.message, None)
+        times = failure.times + (before.times if before else 0)
+        failures[failure.message] = failure.model_copy(update={"times": times})
+    return ConnectorHistory(
+        buckets=tuple(
+            Bucket(start=start, **total._asdict())
+            for start, total in sorted(amounts.items())
+            if start > oldest
+        ),
+        failures=tuple(failures.values())[-FAILURES:],
     )
-    return Bucket(start=a.start, **amounts._asdict())
 
 
 class HistoryKeeper:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from sinksdk.control import registry
 from sinksdk.control.checks import connector_type
-from sinksdk.control.history import read_history, read_totals, task_progress, with_progress
+from sinksdk.control.history import read_totals, task_progress, with_progress
 from sinksdk.control.liveness import SILENCE, is_gone
 from sinksdk.control.shown import (
     ConnectorInfo,
@@ -22,8 +22,8 @@ from sinksdk.control.status import State, read_status
 from sinksdk.errors import ConnectException
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.store import Store, StoreUnavailable, newest_plan
+from sinksdk.store.keys import CONNECTORS, connector_prefix
 from sinksdk.store.records import ConnectorRecord, TaskCountRecord
-from sinksdk.store.reports import ConnectorHistory
 
 T = TypeVar("T")
 
@@ -40,26 +40,31 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     Raises:
         ConnectorNotFoundException: there is none of that name.
     """
-    store = registry.snapshot(store, connector)
+    store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     status = read_status(store, connector)
     is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
     is_driven = is_alive and status.state != "UNASSIGNED"
-    state: State = status.state if is_driven or status.state == "FAILED" else _undriven(record)
+    undriven: State = "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state
+    state = status.state if is_driven or status.state == "FAILED" else undriven
     count, plan = newest_plan(store, connector)
     planned = count.planned if count else 0
     rows = task_progress(store, connector, len(plan.tasks)) if plan else {}
     totals = with_progress(read_totals(store, connector), rows)
     running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
+    kind = _type(record, count)
+    tasks = (
+        source_tasks(plan, state, status, running) if kind == "source" else sink_tasks(plan, state, status)
+    )
     partitions = partitions_of(
         store,
         connector,
         {p.topic_partition: p for row in running.values() for p in row.partitions},
         remembered,
         {row.topic_partition: row.counts for row in totals.partitions},
+        tasks=tasks,
     )
-    kind = _type(record, count)
     return ConnectorInfo(
         connector,
         "DELETING" if record.deleted else state,
@@ -67,7 +72,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         record.deleted,
         status.driver if is_driven else "",
         count.claimed if count else 0,
-        source_tasks(plan, state, status, running) if kind == "source" else sink_tasks(plan, state, status),
+        tasks,
         partitions,
         status.missing_topics,
         status.trace,
@@ -87,33 +92,9 @@ OnDamage = Callable[[str, ConnectException], None]
 """Called with the name of a connector whose records are damaged, and the error."""
 
 
-def connector_infos(store: Store, now: float, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
-    """The state of all connectors, by name, including those being deleted.
-
-    Args:
-        now: seconds since the epoch.
-        on_damage: called for each whose records are damaged; None: raise.
-
-    Raises:
-        StoreUnavailable: no response from the store.
-    """
-    return _of_all(store, lambda seen, name: connector_info(seen, name, now), on_damage)
-
-
-def connector_reports(
-    store: Store, now: float, on_damage: OnDamage | None = None
-) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
-    """As :func:`connector_infos`, with each connector's recent history."""
-
-    def look(seen: Store, name: str) -> tuple[ConnectorInfo, ConnectorHistory]:
-        return connector_info(seen, name, now), read_history(seen, name)
-
-    return _of_all(store, look, on_damage)
-
-
-def _of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
+def of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
     """Apply ``look`` to each connector, on a consistent snapshot if the store supports that."""
-    seen, found = registry.snapshot(store), list[T]()
+    seen, found = store.snapshot(CONNECTORS), list[T]()
     for name in registry.names(seen):
         try:
             found.append(look(seen, name))
@@ -132,8 +113,3 @@ def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorTy
     known = connector_type(record.config.get("connector.class", ""))
     is_source = count is not None and count.transactional_tasks is not None
     return "source" if known == "unknown" and is_source else known
-
-
-def _undriven(record: ConnectorRecord) -> State:
-    """State of a connector without a driver: UNASSIGNED if its target state is RUNNING."""
-    return "UNASSIGNED" if record.target_state == "RUNNING" else record.target_state

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
+
+Config = ConnectorConfig | SourceConnectorConfig
 
 
 class ConnectorRunsException(ConnectException):
@@ -39,30 +43,29 @@ class StoppedConnector:
         self.generations = Generations(store, name)
         self.record = self._stopped()
 
-    def claim(self, graceful: float, patience: float) -> Claim:
+    def claim(self, config: Config, patience: float) -> Claim:
         """Wait until its tasks have closed, and fence zombies.
 
         Args:
-            graceful: seconds its tasks have for closing.
             patience: seconds to wait at most, if that is less than closing may take.
 
         Raises:
             ConnectorClosingException: it has not closed yet.
             ConnectorRunsException: it was resumed meanwhile.
         """
+        graceful = config.graceful_timeout_ms / 1000
         await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
         claim = self.generations.claim()
         # Again: if it is resumed from here on, its driver claims after us and fences us.
         self.record = self._stopped()
         return claim
 
-    def ask(self, connector: Connector, alter_offsets: Callable[[], Any], timeout: float) -> bool:
+    def ask(self, connector: Connector, config: Config, alter_offsets: Callable[[], Any]) -> bool:
         """Call the connector's ``alter_offsets``, after a claim, so that no task commits meanwhile.
 
         Args:
             connector: made, not started.
             alter_offsets: calls its method of that name.
-            timeout: seconds it may take.
 
         Returns:
             What it returned: whether it keeps offsets itself and has moved them.
@@ -72,6 +75,7 @@ class StoppedConnector:
         """
         connector.identity = ConnectorIdentity(identify(self._store), self._name, self.record.incarnation)
         calls = ConnectorCalls(connector, self._name, self._clock)
+        timeout = config.connector_start_timeout_ms / 1000
         try:
             return bool(calls.call("alter_offsets", alter_offsets, timeout=timeout))
         except Exception as error:

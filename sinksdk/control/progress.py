@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress
+from sinksdk.store.reports import PartitionProgress, SourceProgress
 
 LOST: Final = "lost"
 """Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
@@ -39,35 +39,9 @@ class PartitionView:
     failure: str | None = None
     tail: int = 0
 
-    @property
-    def lag(self) -> int:
-        """Offsets not committed yet."""
-        return max(self.end - (self.committed or 0), 0)
 
-
-@dataclass(frozen=True, slots=True)
-class SourceTaskView:
-    """A source driver's view of one task.
-
-    Args:
-        task: its number.
-        state: its ``SourceTaskState``, or how it ended (``End``).
-        records: records it has committed in the running (or last) generation.
-        transactions: in how many transactions.
-        rate: records per second, lately.
-        failure: why it ended early.
-    """
-
-    task: int
-    state: str
-    records: int = 0
-    transactions: int = 0
-    rate: float = 0.0
-    failure: str | None = None
-
-
-class Listener(Protocol):
-    """Watches a driver. Called from the driver's thread; must return soon."""
+class Listener:
+    """Watches a driver. Called from the driver's thread; must return soon. This one does nothing."""
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
@@ -75,49 +49,17 @@ class Listener(Protocol):
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """Called when positions have moved, and periodically."""
 
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
+        """As :meth:`progress`, of a source: its tasks by number."""
+
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         """A generation has ended."""
 
-
-class SourceListener(Protocol):
-    """Watches a source's driver. Called from the driver's thread; must return soon."""
-
-    def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
-
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """Called when tasks have made progress, and periodically."""
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
-
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """A generation has ended."""
-
-
-class Silent:
-    """A listener that does nothing, of sinks and of sources."""
-
-    def planned(self, plan: GenerationPlan) -> None:
-        """Do nothing."""
-
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Do nothing."""
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """Do nothing."""
-
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """Do nothing."""
-
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
-        """Do nothing."""
-
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        """Do nothing."""
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
+        """As :meth:`ended`, of a source: ``state`` is how each task ended (``End``)."""
 
 
 class ProgressTracker:
@@ -164,7 +106,7 @@ class ProgressTracker:
     def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionView]:
         """All partitions once a generation has ended: its counts and commits stay."""
         self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
-        return self.progress([last_progress(outcome) for outcome in outcomes])
+        return self.progress([PartitionProgress(**outcome.reported()) for outcome in outcomes])
 
     def _view(self, partition: TopicPartition, end: int, row: PartitionProgress | None) -> PartitionView:
         committed, counts = self._committed.get(partition), dict(self._counts.get(partition, {}))
@@ -175,17 +117,3 @@ class ProgressTracker:
         return PartitionView(
             partition, committed, row.position, end, row.records, counts, row.failure, row.tail
         )
-
-
-def last_progress(outcome: PartitionOutcome) -> PartitionProgress:
-    """An outcome in the shape that running tasks report."""
-    return PartitionProgress(
-        topic=outcome.partition.topic,
-        partition=outcome.partition.partition,
-        position=outcome.delivered,
-        committed=outcome.committed,
-        records=outcome.records,
-        counts=dict(outcome.counts),
-        failure=outcome.failure.message if outcome.failure else None,
-        tail=outcome.tail,
-    )

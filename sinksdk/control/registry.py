@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Conflict, Store, table
-from sinksdk.store.keys import CONNECTORS, config_key, connector_of, connector_prefix
+from sinksdk.store.keys import CONNECTORS, config_key, connector_of
 from sinksdk.store.records import ConnectorRecord, TargetState
-
-Order = Literal["restart", "restart_failed", "rebalance", "flush"]
-
-Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
-"""Maps the current configuration to a new one; None: there is no connector of that name."""
 
 
 class ConnectorNotFoundException(ConnectException):
@@ -28,11 +23,6 @@ class ConnectorExistsException(ConnectException):
 
 class ConnectorDeletedException(ConnectException):
     """The connector is being deleted: its name is not free until that is done."""
-
-
-def snapshot(store: Store, connector: str | None = None) -> Store:
-    """A copy of the records of one or all connectors, consistent if the store supports that."""
-    return store.snapshot(CONNECTORS if connector is None else connector_prefix(connector))
 
 
 def names(store: Store) -> list[str]:
@@ -49,23 +39,6 @@ def find(store: Store, connector: str) -> ConnectorRecord:
     return row.value
 
 
-def create(
-    store: Store, connector: str, config: Mapping[str, Any], target_state: TargetState = "RUNNING"
-) -> ConnectorRecord:
-    """Create a connector, a new incarnation of its name.
-
-    Raises:
-        ConnectorExistsException: it already exists.
-        ConnectorDeletedException: it is being deleted.
-    """
-    record = _created(config, target_state)
-    try:
-        return table.write(store, config_key(connector), record, None).value
-    except Conflict as error:
-        _refuse_deleted(connector, find(store, connector))
-        raise ConnectorExistsException(f"connector '{connector}' already exists") from error
-
-
 def register(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
     """The connector's record, created with this configuration if there is none.
 
@@ -75,29 +48,7 @@ def register(store: Store, connector: str, config: Mapping[str, Any]) -> Connect
     Raises:
         ConnectorDeletedException: it is being deleted.
     """
-    return _change(store, connector, lambda record: record, otherwise=lambda: _created(config))
-
-
-def configure(store: Store, connector: str, config: Mapping[str, Any] | Reconfigure) -> ConnectorRecord:
-    """Change a connector's configuration, or create the connector. A changed one gets the next version.
-
-    Args:
-        config: as written: dotted names, references unresolved. Or a function of the current one: it is
-            called again after a concurrent change, so that no change is lost.
-
-    Raises:
-        ConnectorDeletedException: it is being deleted.
-        Exception: what ``config`` raises; nothing is changed then.
-    """
-    wanted: Reconfigure = config if callable(config) else lambda _: config
-
-    def changed(record: ConnectorRecord) -> ConnectorRecord:
-        config = texts(wanted(record.config))
-        if record.config == config:
-            return record
-        return record.model_copy(update={"config": config, "version": record.version + 1})
-
-    return _change(store, connector, changed, otherwise=lambda: _created(wanted(None)))
+    return change(store, connector, lambda record: record, otherwise=lambda: created(config))
 
 
 def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
@@ -119,38 +70,10 @@ def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: 
         update = {"config": wanted, "version": version, "target_state": "RUNNING", "claimed": generation}
         return record.model_copy(update=update)
 
-    def created() -> ConnectorRecord:
-        return _created(config).model_copy(update={"claimed": generation})
+    def brought() -> ConnectorRecord:
+        return created(config).model_copy(update={"claimed": generation})
 
-    return _change(store, connector, changed, otherwise=created)
-
-
-def aim(store: Store, connector: str, target_state: TargetState) -> ConnectorRecord:
-    """Change the target state. Raises ConnectorNotFoundException, ConnectorDeletedException."""
-    return _change(store, connector, lambda record: record.model_copy(update={"target_state": target_state}))
-
-
-def order(store: Store, connector: str, what: Order) -> ConnectorRecord:
-    """Request a one-time action. Raises ConnectorNotFoundException, ConnectorDeletedException."""
-
-    def asked(record: ConnectorRecord) -> ConnectorRecord:
-        orders = record.orders.model_copy(update={what: getattr(record.orders, what) + 1})
-        return record.model_copy(update={"orders": orders})
-
-    return _change(store, connector, asked)
-
-
-def mark_deleted(store: Store, connector: str, *, force: bool = False) -> ConnectorRecord:
-    """Mark a connector as being deleted, irrevocably; ``force``: drop tokens that cannot be published.
-
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
-    """
-
-    def marked(record: ConnectorRecord) -> ConnectorRecord:
-        return record.model_copy(update={"deleted": True, "forced": record.forced or force})
-
-    return _change(store, connector, marked, may_be_deleted=True)
+    return change(store, connector, changed, otherwise=brought)
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
@@ -167,7 +90,7 @@ def graceful_timeout(record: ConnectorRecord) -> float:
         return float(field.default) / 1000
 
 
-def _change(
+def change(
     store: Store,
     connector: str,
     changed: Callable[[ConnectorRecord], ConnectorRecord],
@@ -175,7 +98,15 @@ def _change(
     *,
     may_be_deleted: bool = False,
 ) -> ConnectorRecord:
-    """Change or create a record by compare-and-set, repeated after conflicts."""
+    """Change or create a record by compare-and-set, repeated after conflicts.
+
+    Args:
+        otherwise: makes the record of a new connector; None: there must be one.
+
+    Raises:
+        ConnectorNotFoundException: there is none of that name.
+        ConnectorDeletedException: it is being deleted.
+    """
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is not None:
@@ -202,7 +133,8 @@ def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
         )
 
 
-def _created(config: Mapping[str, Any], target_state: TargetState = "RUNNING") -> ConnectorRecord:
+def created(config: Mapping[str, Any], target_state: TargetState = "RUNNING") -> ConnectorRecord:
+    """The record of a new connector, a new incarnation of its name."""
     return ConnectorRecord(config=texts(config), incarnation=uuid.uuid4().hex, target_state=target_state)
 
 

@@ -7,12 +7,11 @@ import threading
 from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.registry import Order
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import FencedException
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorRecord, Order, TargetState
 from sinksdk.support.logs import Outage
 
 
@@ -85,16 +84,13 @@ class PendingRequests:
         self._done = self._now = record
         self._next = self._clock.now() + self.interval
 
-    def look(self) -> None:
-        """Read the record when due. Without a response nothing changes."""
-        if self._clock.now() >= self._next:
-            self._look(is_recent_enough=True)
+    def look(self, *, now: bool = False) -> None:
+        """Read the record when due, or ``now``: then everything that was written before is seen.
 
-    def look_now(self) -> None:
-        """As :meth:`look`, but always; sees everything that was written before."""
-        self._look(is_recent_enough=False)
-
-    def _look(self, *, is_recent_enough: bool) -> None:
+        Without a response nothing changes.
+        """
+        if not now and self._clock.now() < self._next:
+            return
         self._next = self._clock.now() + self.interval
         try:
             self._row = table.read_again(
@@ -102,7 +98,7 @@ class PendingRequests:
                 config_key(self._connector),
                 ConnectorRecord,
                 self._row,
-                is_recent_enough=is_recent_enough,
+                is_recent_enough=not now,
             )
         except (StoreUnavailable, StoreRefused) as error:
             self._outage.failed("connector %s: what is wanted of it is unknown: %s", self._connector, error)

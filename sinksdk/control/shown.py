@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from sinksdk.control.status import ShownState, State
 from sinksdk.records import TopicPartition
@@ -30,51 +31,56 @@ from sinksdk.store.reports import (
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 
+Scalar = str | int | float | bool | None
+"""A value in JSON that is neither an array nor an object."""
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """One partition.
+
+class PartitionInfo(BaseModel):
+    """One partition, as ``/progress/{name}`` answers it and the command line shows it.
 
     Args:
-        committed: next offset to read after the last commit, None before the first.
-        end: end offset of the source at the last check, None before the first.
-        position: offset after the last record read, while it is being read.
-        rate: records per second, lately.
-        error: of its last failure; None after a success.
-        failures: how often in a row it has failed.
-        counts: its counters (``context.count``), of all generations together.
-        committed_at: time of the last commit, in seconds since the epoch; None if there was none.
-        waiting: the unavailable system that it waits for, if any: that is no failure.
+        counts: its counters (``context.count``), of all generations together; not in the answer.
+        waiting: the unavailable system that it waits for, if any: that is no failure; not in the answer.
     """
 
-    partition: TopicPartition
-    committed: int | None
-    end: int | None
-    position: int | None = None
-    rate: float = 0.0
-    error: str | None = None
-    failures: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
-    committed_at: float | None = None
-    waiting: Waiting | None = None
+    model_config = ConfigDict(frozen=True)
+
+    topic: str
+    number: int = Field(alias="partition")
+    task: int | None = Field(description="The task that it is assigned to, or was last.")
+    committed: int | None = Field(description="Next offset to read after the last commit.")
+    position: int | None = Field(description="Offset after the last record read, while it is read.")
+    end: int | None = Field(description="End offset of the source at the last check.")
+    lag: int | None
+    committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
+    rate: float = Field(description="Records read per second, lately.")
+    error: str | None = Field(description="Its last error; null after a success.")
+    failures: int = Field(description="How often in a row it has failed.")
+    counts: Mapping[str, int] = Field(default_factory=dict, exclude=True)
+    waiting: Waiting | None = Field(default=None, exclude=True)
 
     @property
-    def lag(self) -> int | None:
-        """Offsets not committed yet; None if unknown."""
-        return None if self.end is None else max(self.end - (self.committed or 0), 0)
+    def partition(self) -> TopicPartition:
+        """Its topic and number."""
+        return TopicPartition(self.topic, self.number)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOffsetInfo:
-    """The offset of a source partition, as reported by its task.
+def lag(committed: int | None, end: int | None) -> int | None:
+    """Offsets not committed yet; None if unknown."""
+    return None if end is None else max(end - (committed or 0), 0)
 
-    Args:
-        task: the task that has committed it, or the only one that has requested it; None: several have.
-    """
 
-    partition: Mapping[str, Any]
-    offset: Mapping[str, Any]
-    task: int | None
+class SourceOffsetInfo(BaseModel):
+    """The last offset of a source partition that its task reported."""
+
+    model_config = ConfigDict(frozen=True)
+
+    partition: dict[str, Scalar]
+    offset: dict[str, Scalar] = Field(description="The offset to continue from.")
+    task: int | None = Field(
+        description="The task that has committed it, or the only one that has requested it; null: several "
+        "have."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,23 @@ class ConnectorInfo:
         return sum(partition.lag or 0 for partition in self.partitions)
 
     @property
+    def task_states(self) -> dict[State, int]:
+        """How many tasks are in which state."""
+        return dict(Counter(task.state for task in self.tasks))
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are known."""
+        return len(self.partitions)
+
+    @property
+    def failing_count(self) -> int:
+        """Partitions that failed the last time; of a source, tasks that did."""
+        if self.type == "source":
+            return sum(task.trace is not None for task in self.tasks)
+        return sum(partition.error is not None for partition in self.partitions)
+
+    @property
     def committed_at(self) -> float | None:
         """Time of the last commit of any partition, in seconds since the epoch; None if there was none."""
         return max((p.committed_at for p in self.partitions if p.committed_at is not None), default=None)
@@ -166,28 +189,36 @@ def partitions_of(
     progress: dict[TopicPartition, PartitionProgress],
     remembered: dict[TopicPartition, PartitionStatus],
     counts: Mapping[TopicPartition, Mapping[str, int]],
+    *,
+    tasks: Iterable[TaskInfo],
 ) -> tuple[PartitionInfo, ...]:
     """All known partitions."""
     commits = read_commits(store, connector).committed
     row = table.read(store, ends_key(connector), ConnectorEnds)
     ends = row.value.ends_by_partition() if row else {}
     committed_at = row.value.committed_at_by_partition() if row else {}
+    owners = {partition: task.number for task in tasks for partition in task.partitions}
     found = []
     for partition in sorted({*commits, *progress, *remembered, *counts, *ends}):
         running, before = progress.get(partition), remembered.get(partition)
         entry, waiting = commits.get(partition), _waiting(running, before)
+        committed = entry.offset if entry else None
+        end = ends.get(partition, before.end if before else None)
         found.append(
             PartitionInfo(
-                partition,
-                entry.offset if entry else None,
-                ends.get(partition, before.end if before else None),
-                running.position if running else None,
-                running.rate if running else 0.0,
-                None if waiting else _error(running, before),
-                before.failures if before else 0,
-                counts.get(partition, {}),
-                committed_at.get(partition),
-                waiting,
+                topic=partition.topic,
+                partition=partition.partition,
+                task=owners.get(partition),
+                committed=committed,
+                position=running.position if running else None,
+                end=end,
+                lag=lag(committed, end),
+                committed_at=committed_at.get(partition),
+                rate=running.rate if running else 0.0,
+                error=None if waiting else _error(running, before),
+                failures=before.failures if before else 0,
+                counts=counts.get(partition, {}),
+                waiting=waiting,
             )
         )
     return tuple(found)
@@ -292,7 +323,7 @@ def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, 
     for generation, is_own, task, at in sorted(rows, key=itemgetter(0, 1, 2)):
         key = as_json(at.partition)
         owner = task if is_own or askers[generation, key] == 1 else None
-        found[key] = SourceOffsetInfo(at.partition, at.offset, owner)
+        found[key] = SourceOffsetInfo(partition=at.partition, offset=at.offset, task=owner)
     return tuple(info for _, info in sorted(found.items()))
 
 

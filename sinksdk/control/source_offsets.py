@@ -7,15 +7,15 @@ as with tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from sinksdk.control import registry
 from sinksdk.control.offsets import StoppedConnector
 from sinksdk.engine import TaskName
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.engine.writer import CommittedOffsets, Target, fence
+from sinksdk.engine.writer import Target, fence
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceOffset, SourcePartition
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.store import Conflict, Store, table
@@ -55,7 +55,7 @@ class SourceOffsets:
             ConnectException: its offsets cannot be read.
         """
         opened = self._opened(registry.find(self._store, name).config)
-        with _reading(opened) as offsets:
+        with closing(opened.target.offsets(opened.config)) as offsets:
             return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
 
     def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
@@ -79,21 +79,14 @@ class SourceOffsets:
         connector, config, target = self._opened(stopped.record.config)
         written = [SourcePosition.of(at, offset) for at, offset in changes if offset is not None]
         removed = [SourcePosition.of(at, {}).partition for at, offset in changes if offset is None]
-        claim = stopped.claim(config.graceful_timeout_ms / 1000, patience)
+        claim = stopped.claim(config, patience)
         for task in range(claim.transactional_tasks or 0):
             fence(target, config, task)
-        has_moved = stopped.ask(
-            connector,
-            lambda: connector.alter_offsets(config, list(changes)),
-            timeout=config.connector_start_timeout_ms / 1000,
-        )
-        writer = target.writer(config, TaskName(name, 0))
-        try:
+        has_moved = stopped.ask(connector, config, lambda: connector.alter_offsets(config, list(changes)))
+        with closing(target.writer(config, TaskName(name, 0))) as writer:
             writer.init()
             writer.begin()
             writer.commit(written, removed)
-        finally:
-            writer.close()
         self._forget_reported(name, {partition_key(partition) for partition, _ in changes})
         return has_moved
 
@@ -112,12 +105,3 @@ class SourceOffsets:
             source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
             with suppress(Conflict):  # a zombie has just written it: that is gone with the next task's
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)
-
-
-@contextmanager
-def _reading(opened: OpenedTarget) -> Iterator[CommittedOffsets]:
-    offsets = opened.target.offsets(opened.config)
-    try:
-        yield offsets
-    finally:
-        offsets.close()

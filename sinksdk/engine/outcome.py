@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from sinksdk.records import TopicPartition
 from sinksdk.support.confidential import SECRETS
@@ -93,6 +94,22 @@ class PartitionOutcome:
         if failure is None or failure.retry is None:
             return self
         return replace(self, failure=replace(failure, retry=failure.retry.moved(seconds)))
+
+    def reported(self) -> dict[str, Any]:
+        """In the names of a task's report, ``PartitionProgress``: all of it but the rate."""
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "position": self.delivered,
+            "committed": self.committed,
+            "records": self.records,
+            "counts": dict(self.counts),
+            "failure": self.failure.message if self.failure else None,
+            "tail": self.tail,
+            "visible": self.visible,
+            "is_final": self.failure is not None and self.failure.is_final,
+            "retry": self.failure.retry if self.failure else None,
+        }
 
     @classmethod
     def unread(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector
 from sinksdk.control.checks import Checked, check_config
+from sinksdk.control.progress import Listener
 from sinksdk.engine.writer import Target
-from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -52,7 +52,7 @@ class PreparedSink:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    def driver(self, environment: Environment, launchers: Launchers, listener: Watcher) -> ConnectorDriver:
+    def driver(self, environment: Environment, launchers: Launchers, listener: Listener) -> ConnectorDriver:
         """What runs it with this very configuration."""
         return ConnectorDriver(
             environment,
@@ -78,7 +78,7 @@ class PreparedSource:
     def __post_init__(self) -> None:
         self.config.keep_secrets()
 
-    def driver(self, environment: Environment, launchers: Launchers, listener: Watcher) -> SourceDriver:
+    def driver(self, environment: Environment, launchers: Launchers, listener: Listener) -> SourceDriver:
         """What runs it with this very configuration."""
         return SourceDriver(
             environment,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
 from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
 from sinksdk.launch.spark_options import SparkSettings
-from sinksdk.launch.summary import Watcher
 from sinksdk.launch.topics import Topics
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.environment import Environment
@@ -38,7 +38,7 @@ class Deployment:
         self,
         name: str,
         launchers: Launchers,
-        listener: Watcher,
+        listener: Listener,
         *,
         first: PreparedConnector | None = None,
         signal: ClosingSignal | None = None,

@@ -14,15 +14,15 @@ from typing import Final, Literal, Self
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.herder import Herder
+from sinksdk.control.progress import Listener
 from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
-from sinksdk.launch.summary import ErrorCounter, Summary, Watcher
+from sinksdk.launch.summary import ErrorCounter, Summary
 from sinksdk.runtime.worker import ConnectorRunner
-from sinksdk.runtime.worker_connector import Driver
 from sinksdk.support.logs import LogSettings
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class RunningConnector:
         prepared: Prepared,
         *,
         until_caught_up: bool = False,
-        listener: Watcher | None = None,
+        listener: Listener | None = None,
         python_path: tuple[str, ...] | None = None,
         logs: LogSettings | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
@@ -69,8 +69,7 @@ class RunningConnector:
             is_stopping=lambda: self._signal.is_final or is_stopping(),
             tell=tell,
         )
-        worker = deployment.worker(self._name, spark, self._tally, first=connector, signal=self._signal)
-        self._life = _Life(worker, spark, self._name, Herder(deployment.store), deployment.store.close)
+        self._life = _Life(prepared, spark, self._tally, self._signal)
         self._runner = ConnectorRunner(self._life, until_caught_up=until_caught_up)
         self._runner.start()
 
@@ -108,9 +107,9 @@ class RunningConnector:
                 return
         self._life.flush()
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """Request the end: read records are flushed and committed first. Does not wait for it."""
-        self._runner.close(reason)
+        self._runner.close()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end.
@@ -164,13 +163,14 @@ class _Life:
     """What runs in the connector's thread: the connector, then the end of what it needed."""
 
     def __init__(
-        self, worker: Driver, spark: SparkOnDemand, name: str, herder: Herder, end: Callable[[], None]
+        self, prepared: Prepared, spark: SparkOnDemand, tally: ErrorCounter, signal: ClosingSignal
     ) -> None:
-        self._worker = worker
+        deployment, connector = prepared
+        self._name = connector.config.name
+        self._store = deployment.store
+        self._herder = Herder(deployment.store)
         self._spark = spark
-        self._name = name
-        self._herder = herder
-        self._end = end
+        self._worker = deployment.worker(self._name, spark, tally, first=connector, signal=signal)
         self._ending = Lock()
         self._last: ConnectorInfo | None = None
 
@@ -183,11 +183,11 @@ class _Life:
             with self._ending:
                 with suppress(ConnectException):
                     self._last = self._info()
-                self._end()
+                self._store.close()
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """Ask for the end."""
-        self._worker.close(reason)
+        self._worker.close()
 
     def info(self) -> ConnectorInfo:
         """How it is doing; after its end, how it was then."""

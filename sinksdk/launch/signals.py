@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final, Protocol, Self
 
-from sinksdk.context import ClosingReason
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK: Final = 0.1  # seconds between checks for a signal
 
@@ -56,7 +54,7 @@ class Closeable(Protocol):
         """Wait for its end, at most ``timeout`` seconds. Raises the error that ended it."""
         ...
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """Ask for its end."""
         ...
 

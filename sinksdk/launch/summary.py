@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import Protocol
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView, Silent, SourceListener, SourceTaskView
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,15 @@ class Summary:
     signal: signals.Signals | None = None
 
 
-class Watcher(Listener, SourceListener, Protocol):
-    """Watches a connector of either kind."""
-
-
-class ErrorCounter:
+class ErrorCounter(Listener):
     """A listener that counts commits, and passes all calls on.
 
     Args:
         listener: gets all calls.
     """
 
-    def __init__(self, listener: Watcher | None = None) -> None:
-        self._listener = listener or Silent()
+    def __init__(self, listener: Listener | None = None) -> None:
+        self._listener = listener or Listener()
         self._lock = Lock()
         self._records: Counter[TopicPartition] = Counter()
         self._counts: dict[TopicPartition, Mapping[str, int]] = {}
@@ -93,16 +89,16 @@ class ErrorCounter:
                 self._counts[view.partition] = view.counts
         self._listener.ended(generation, partitions)
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """A source's tasks have got further, or a moment has passed."""
         self.begun.set()
         self._listener.tasks(tasks)
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
         """A source's generation has ended."""
         with self._lock:
-            self._written += sum(task.records for task in tasks)
-            self._transactions = (self._transactions or 0) + sum(task.transactions for task in tasks)
+            self._written += sum(task.records for task in tasks.values())
+            self._transactions = (self._transactions or 0) + sum(task.transactions for task in tasks.values())
         self._listener.tasks_ended(generation, tasks)
 
     def _sum(self, counter: str) -> int | None:

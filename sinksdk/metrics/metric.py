@@ -96,7 +96,7 @@ class TaskView:
         """What it works on; nothing while it is paused, stopped or FAILED (KAFKA-15680)."""
         if self.task is None or not self.is_active:
             return []
-        return [info for info in self.connector.partitions if info.partition in self.task.partitions]
+        return [info for info in self.connector.partitions if info.task == self.task.number]
 
     @property
     def is_source(self) -> bool:
@@ -176,4 +176,4 @@ def all_partitions(scrape: Scrape) -> Iterator[tuple[ConnectorInfo, PartitionInf
 
 def partition_labels(connector: ConnectorInfo, info: PartitionInfo) -> tuple[str, ...]:
     """Values of :data:`PARTITION`."""
-    return connector.name, info.partition.topic, str(info.partition.partition)
+    return connector.name, info.topic, str(info.number)

@@ -8,8 +8,8 @@ from typing import Any
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.context import ClosingReason
-from sinksdk.control.consumer_group import ConsumerGroupSync, NoSync, OffsetGroup
-from sinksdk.control.progress import Listener, Silent
+from sinksdk.control.consumer_group import ConsumerGroupSync, OffsetGroup
+from sinksdk.control.progress import Listener
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.failures import PartitionFailures
@@ -58,7 +58,7 @@ class ConnectorDriver:
         self._config = config
         self._raw = raw
         self._launcher = launcher
-        self._listener = listener or Silent()
+        self._listener = listener or Listener()
         self._group = group
         self._planner = Planner(
             connector.batch_policy(config),
@@ -66,9 +66,9 @@ class ConnectorDriver:
             skip_lost=config.on_data_loss == "skip",
         )
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """End; the running generation flushes, commits and closes first. From any thread or handler."""
-        self._environment.signal.ask(reason)
+        self._environment.signal.ask(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
         """End the running generation early; the next one follows with another assignment."""
@@ -87,7 +87,7 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
-        sync: ConsumerGroupSync = NoSync()
+        sync: ConsumerGroupSync = ConsumerGroupSync()
         if self._group is not None and self._config.offset_mirror:
             sync = self._environment.threads.syncs(self._group, self._config.name)
         try:

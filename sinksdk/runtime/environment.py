@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sinksdk.control.connector_calls import CallExecutor, ThreadExecutor
+from sinksdk.control.connector_calls import ThreadExecutor
 from sinksdk.control.consumer_group import BackgroundSync, ConsumerGroupSync, OffsetGroup
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.clock import SystemWallClock, WallClock
@@ -25,7 +25,7 @@ class Threads:
         syncs: create the writer of a consumer group's offsets.
     """
 
-    calls: Callable[[], CallExecutor] = ThreadExecutor
+    calls: Callable[[], ThreadExecutor] = ThreadExecutor
     background: Background = in_a_thread
     syncs: Callable[[OffsetGroup, str], ConsumerGroupSync] = BackgroundSync
 

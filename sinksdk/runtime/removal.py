@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from sinksdk.control.clean_up import CleanUp, Connectors, Groups, no_group
+from sinksdk.control.clean_up import CleanUp, Connectors, Groups
 from sinksdk.control.deletion import Deletion
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.backoff import Waits
@@ -29,7 +29,7 @@ class Openers:
     """
 
     connectors: Connectors
-    groups: Groups = no_group
+    groups: Groups = lambda _: None
     ends: EndsOf | None = None
 
 

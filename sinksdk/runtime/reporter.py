@@ -8,7 +8,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
-from sinksdk.control.progress import Listener, ProgressTracker, SourceListener, SourceTaskView
+from sinksdk.control.progress import Listener, ProgressTracker
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.records import TopicPartition
@@ -96,7 +96,7 @@ class SinkReporter:
 class SourceReporter:
     """Reports one source's progress; as :class:`SinkReporter`."""
 
-    def __init__(self, session: DriverSession, listener: SourceListener) -> None:
+    def __init__(self, session: DriverSession, listener: Listener) -> None:
         self._listener = listener
         self._status = session.status
         self._history = HistoryKeeper(session.store, session.name, session.clock)
@@ -115,12 +115,7 @@ class SourceReporter:
         """What the running generation's tasks report, by number."""
         self._status.save_if_due()
         self._history.progress(of_task(task, row) for task, row in rows.items())
-        self._listener.tasks(
-            [
-                SourceTaskView(task, row.state, row.records, row.transactions, row.rate, row.failure)
-                for task, row in sorted(rows.items())
-            ]
-        )
+        self._listener.tasks(dict(sorted(rows.items())))
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
@@ -136,10 +131,14 @@ class SourceReporter:
     def ended(self, generation: int, outcomes: Sequence[SourceTaskOutcome]) -> None:
         """How a generation's tasks have ended, by number."""
         self._listener.tasks_ended(
-            generation, [_ended(task, outcome) for task, outcome in enumerate(outcomes)]
+            generation, {task: _ended(outcome) for task, outcome in enumerate(outcomes)}
         )
 
 
-def _ended(task: int, outcome: SourceTaskOutcome) -> SourceTaskView:
-    failure = outcome.failure.message if outcome.failure else None
-    return SourceTaskView(task, outcome.end, outcome.records, outcome.transactions, failure=failure)
+def _ended(outcome: SourceTaskOutcome) -> SourceProgress:
+    return SourceProgress(
+        state=outcome.end,
+        records=outcome.records,
+        transactions=outcome.transactions,
+        failure=outcome.failure.message if outcome.failure else None,
+    )

@@ -276,7 +276,7 @@ class DriverSession:
             self.environment.waits.over()
         if self.environment.record is not None:
             # Changes since the start: above all a deletion that was finished before our claim.
-            self.requests.look_now()
+            self.requests.look(now=True)
             if (reason := self.requests.closing()) is not None:
                 return reason
         self.status.become("RUNNING")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Silent, SourceListener
+from sinksdk.control.progress import Listener
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException
 from sinksdk.runtime.environment import Environment
@@ -44,7 +44,7 @@ class SourceDriver:
         raw: Mapping[str, Any],
         target: Target,
         launcher: SourceLauncher,
-        listener: SourceListener | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self._environment = environment
         self._connector = connector
@@ -52,11 +52,11 @@ class SourceDriver:
         self._raw = raw
         self._target = target
         self._launcher = launcher
-        self._listener = listener or Silent()
+        self._listener = listener or Listener()
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """End; the running generation commits and stops first. From any thread or signal handler."""
-        self._environment.signal.ask(reason)
+        self._environment.signal.ask(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
         """End the running generation early; the next one follows with new configurations of its tasks."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
-from sinksdk.context import ClosingReason
 from sinksdk.control import registry
 from sinksdk.control.info import connector_info
 from sinksdk.control.registry import ConnectorNotFoundException
@@ -69,9 +68,9 @@ class ConnectorRunner:
         self._ended.result()
         return True
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """Request the end: the running generation flushes, commits and closes first. Does not wait for it."""
-        self._driver.close(reason)
+        self._driver.close()
 
     def _run(self) -> None:
         try:

@@ -32,7 +32,7 @@ class Driver(Protocol):
         """Run to the end."""
         ...
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """Ask for the end, from any thread."""
         ...
 
@@ -80,9 +80,9 @@ class WorkerConnector:
             self._environment, connector, openers, self._idle, environment.clock.now() + patience
         )
 
-    def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
+    def close(self) -> None:
         """End; the running generation flushes, commits and closes first. From any thread or handler."""
-        self._signal.ask(reason)
+        self._signal.ask(ClosingReason.SHUTDOWN)
 
     def run(self, *, until_caught_up: bool = False) -> None:
         """Run until :meth:`close`, until the connector is deleted, or until it has caught up.

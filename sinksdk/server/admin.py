@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -32,16 +33,8 @@ PATIENCE: Final = 1.5
 """Seconds; a probe waits one or two by default."""
 
 _UNAVAILABLE: Final = 503
+_HEALTHY: Final = Health(status="healthy", message="Worker has completed startup and is ready.")
 _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"model": Health}}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """An answer, or how the question failed instead, at some time on the monotonic clock."""
-
-    value: T | None
-    error: Exception | None
-    at: float
 
 
 class Latest(Generic[T]):
@@ -57,38 +50,37 @@ class Latest(Generic[T]):
         self._ask = ask
         self._patience = patience
         self._lock = threading.Lock()
-        self._asked: Future[Answer[T]] | None = None
+        self._asked: Future[T] | None = None
         self.asked_at = time.monotonic()
         """When the question was asked that is not answered yet, or the last one."""
-        self.last: Answer[T] | None = None
-        """The latest answer there was."""
+        self.last: tuple[Future[T], float] | None = None
+        """The latest answer there was, or how the question failed instead, and when."""
 
-    async def get(self) -> Answer[T] | None:
+    async def get(self) -> Future[T] | None:
         """A result newer than the call; None: there is none in time."""
         with self._lock:
             asked = self._asked or self._begin()
         # Shielded: a caller that stops waiting does not cancel the request of the others.
         waiting = asyncio.shield(asyncio.wrap_future(asked))
-        try:
-            return await asyncio.wait_for(waiting, self._patience)
-        except TimeoutError:
-            return None
+        with suppress(Exception):  # raised where the result is taken
+            await asyncio.wait_for(waiting, self._patience)
+        return asked if asked.done() else None
 
-    def _begin(self) -> Future[Answer[T]]:
-        asked = self._asked = Future[Answer[T]]()
+    def _begin(self) -> Future[T]:
+        asked = self._asked = Future[T]()
         self.asked_at = time.monotonic()
         # A daemon, and none of a pool's: the process ends without it.
         threading.Thread(target=self._run, args=(asked,), name="latest", daemon=True).start()
         return asked
 
-    def _run(self, asked: Future[Answer[T]]) -> None:
+    def _run(self, asked: Future[T]) -> None:
         try:
-            answer = Answer(self._ask(), None, time.monotonic())
+            answer = partial(asked.set_result, self._ask())
         except Exception as error:  # noqa: BLE001 - raised where the result is taken
-            answer = Answer(None, error, time.monotonic())
+            answer = partial(asked.set_exception, error)
         with self._lock:
-            self._asked, self.last = None, answer
-        asked.set_result(answer)
+            self._asked, self.last = None, (asked, time.monotonic())
+        answer()
 
 
 # -- health ------------------------------------------------------------------------------------------
@@ -106,11 +98,11 @@ class StoreHealth:
         if answer is None:
             seconds = time.monotonic() - self._look.asked_at
             return f"The store has not answered for {seconds:.1f} s."
-        if answer.error is None:
-            return None
-        if not isinstance(answer.error, ConnectException):
-            raise answer.error
-        return f"The store does not answer: {SECRETS.hide(str(answer.error))}"
+        try:
+            answer.result()
+        except ConnectException as error:
+            return f"The store does not answer: {SECRETS.hide(str(error))}"
+        return None
 
 
 def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
@@ -130,14 +122,14 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
         problem = await health.problem()
         if problem is not None:
             return unhealthy(problem)
-        return Health(status="healthy", message="Worker has completed startup and is ready.")
+        return _HEALTHY
 
     @router.get("/ready", response_model=Health, responses=_MAY_BE)
     async def ready() -> Any:
         """As ``/health``, without credentials, and without the reason."""
         if await health.problem() is not None:
             return unhealthy("The store does not answer.")
-        return Health(status="healthy", message="Worker has completed startup and is ready.")
+        return _HEALTHY
 
     @router.get("/live", responses=errors())
     async def live() -> Alive:
@@ -198,22 +190,19 @@ def metrics_router(herder: Herder, health: StoreHealth, places: LookAtPlaces) ->
         )
         before = ask.last
         now, problem = await asyncio.gather(ask.get(), health.problem())
-        if now is None and problem is None and before is not None and ask.asked_at - before.at < _OLDEST:
-            now = before
+        if now is None and problem is None and before is not None and ask.asked_at - before[1] < _OLDEST:
+            now = before[0]
         return _response(now, problem)
 
     return router
 
 
-def _response(found: Answer[tuple[bytes, str]] | None, problem: str | None) -> Response:
+def _response(found: Future[tuple[bytes, str]] | None, problem: str | None) -> Response:
     if found is None:
         raise StoreUnavailable(
             problem or "the metrics of so many connectors are not collected yet; ask again"
         )
-    if found.error is not None:
-        raise found.error
-    assert found.value is not None  # noqa: S101 - there is no error
-    body, content_type = found.value
+    body, content_type = found.result()
     return Response(body, headers={"Content-Type": content_type})
 
 
@@ -261,10 +250,9 @@ def set_level(name: Name, wanted: Level) -> list[str]:
         raise NotFoundException(f"invalid log level '{wanted.level}'; there are {', '.join(_LEVELS)}")
     if name != _ROOT and not _is_ours(name):
         raise ConfigException(f"logger '{name}' is none of sinksdk's")
-    changed = [_OURS] if name == _ROOT else [name]
-    for each in changed:
-        logging.getLogger(each).setLevel(_LEVELS[wanted.level.upper()])
-    return changed
+    changed = _OURS if name == _ROOT else name
+    logging.getLogger(changed).setLevel(_LEVELS[wanted.level.upper()])
+    return [changed]
 
 
 def _is_ours(name: str) -> bool:

@@ -8,18 +8,16 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sinksdk.control.checks import redacted
-from sinksdk.control.shown import ConnectorInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, Scalar, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.source.positions import SourcePosition
-from sinksdk.store.reports import Waiting
-
-Scalar = str | int | float | bool | None
-"""What a value of a configuration may be in JSON; it is kept as text."""
+from sinksdk.store.reports import Unavailable, Waiting
 
 RawConfig = dict[str, Scalar]
+"""A configuration in JSON; its values are kept as texts."""
 
 _Digits = Annotated[str, Field(pattern="^[0-9]{1,19}$")]
 
@@ -80,38 +78,11 @@ class State(Body):
     trace: str | None = None
 
 
-class WaitingFor(Body):
-    """What a connector waits for that is away and comes back by itself."""
-
-    reason: str = Field(description="How the last attempt at it failed.")
-    since: float = Field(description="When the first one did, in seconds since the epoch.")
-    next_attempt: float = Field(description="When the next one is, in seconds since the epoch.")
-    attempts: int = Field(description="How many have failed.")
-
-    @classmethod
-    def of(cls, waiting: Waiting | None) -> WaitingFor | None:
-        """As it is told."""
-        return cls(**waiting.as_json()) if waiting else None
-
-
-class UnavailablePartition(Body):
-    """A partition without a leader: it is left out until it has one."""
-
-    topic: str
-    partition: int
-    since: float = Field(description="When it was first seen without, in seconds since the epoch.")
-
-    @classmethod
-    def of(cls, info: ConnectorInfo) -> list[UnavailablePartition]:
-        """A connector's."""
-        return [cls(**row.as_json()) for row in info.unavailable]
-
-
 class ConnectorState(State):
     """State of a connector; ``waiting`` and the unavailable partitions are not Connect's."""
 
-    waiting: WaitingFor | None = None
-    unavailable: list[UnavailablePartition] | None = Field(
+    waiting: Waiting | None = None
+    unavailable: list[Unavailable] | None = Field(
         default=None, description="Partitions without a leader; of many, the first ones."
     )
 
@@ -193,12 +164,6 @@ class Offsets(Body):
         )
 
 
-class AlterOffsets(Offsets):
-    """``PATCH /connectors/{name}/offsets``: at least one."""
-
-    offsets: list[PartitionOffset] = Field(min_length=1)
-
-
 class SourcePartitionOffset(Body):
     """A source partition's offset; without one to reset it."""
 
@@ -230,7 +195,7 @@ class AlterAnyOffsets(Body):
     def of_sink(self) -> dict[TopicPartition, int | None]:
         """As the herder takes them. Raises ConfigException: they are not of a sink's form."""
         try:
-            return AlterOffsets.model_validate(self.model_dump()).by_partition()
+            return Offsets.model_validate(self.model_dump()).by_partition()
         except ValidationError as error:
             raise ConfigException(
                 [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
@@ -366,8 +331,8 @@ def status_body(info: ConnectorInfo) -> Status:
             state=info.state,
             worker_id=info.driver,
             trace=info.trace,
-            waiting=WaitingFor.of(info.waiting),
-            unavailable=UnavailablePartition.of(info) or None,
+            waiting=info.waiting,
+            unavailable=list(info.unavailable) or None,
         ),
         tasks=[task_state(task, info.driver) for task in info.tasks],
         type=info.type,

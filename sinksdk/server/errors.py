@@ -66,11 +66,6 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Error, "description": _MEANINGS[code]} for code in sorted({*codes, *_ALWAYS})}
 
 
-def code_of(error: Exception) -> int:
-    """The code an error is answered with."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), 500)
-
-
 def answer(code: int, message: str) -> JSONResponse:
     """Connect's body of an error; secrets that the message quotes are left out."""
     body = Error(error_code=code, message=SECRETS.hide(message))
@@ -82,7 +77,8 @@ def answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(ConnectException)
     async def of_ours(_: Request, error: ConnectException) -> JSONResponse:
-        return answer(code_of(error), str(error))
+        code = next(code for kind, code in _CODES if isinstance(error, kind))
+        return answer(code, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def of_a_body(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 from fastapi import Depends, Request
@@ -31,25 +31,16 @@ Name = Annotated[str, AfterValidator(_meant)]
 """A name in a path, in which the middleware leaves ``%2F`` as it is."""
 
 
-def _herder(request: Request) -> Herder:
-    herder = request.app.state.herder
-    assert isinstance(herder, Herder)  # noqa: S101 - create_app has put it there
-    return herder
+def _of_the_app(name: str) -> Any:
+    """What ``create_app`` has put into the application's state."""
+
+    def value(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(value)
 
 
-def _providers(request: Request) -> ConfigProviders:
-    providers = request.app.state.providers
-    assert isinstance(providers, ConfigProviders)  # noqa: S101 - create_app has put it there
-    return providers
-
-
-def _source_offsets(request: Request) -> SourceOffsets:
-    offsets = request.app.state.source_offsets
-    assert isinstance(offsets, SourceOffsets)  # noqa: S101 - create_app has put it there
-    return offsets
-
-
-TheHerder = Annotated[Herder, Depends(_herder)]
-TheProviders = Annotated[ConfigProviders, Depends(_providers)]
+TheHerder = Annotated[Herder, _of_the_app("herder")]
+TheProviders = Annotated[ConfigProviders, _of_the_app("providers")]
 """What configurations may refer to that come over REST."""
-TheSourceOffsets = Annotated[SourceOffsets, Depends(_source_offsets)]
+TheSourceOffsets = Annotated[SourceOffsets, _of_the_app("source_offsets")]

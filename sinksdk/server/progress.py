@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from fastapi import APIRouter
 from pydantic import Field
 
 from sinksdk.control.history import BUCKET
-from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, PartitionInfo, SourceOffsetInfo, TaskInfo
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException
-from sinksdk.server.bodies import Body, Scalar, UnavailablePartition, WaitingFor
+from sinksdk.server.bodies import Body
 from sinksdk.server.errors import errors
 from sinksdk.server.parameters import Name, TheHerder
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.store.records import TargetState
-from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure
+from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, Unavailable, Waiting
 from sinksdk.support.confidential import SECRETS
 
 router = APIRouter(tags=["progress"])
@@ -52,12 +50,12 @@ class Summary(Body):
         description="Time of the last commit, in seconds since the epoch; null of a source."
     )
     rate: float = Field(description="Records read per second, lately; of a source, committed ones.")
-    missing_topics: list[str]
+    missing_topics: tuple[str, ...]
     trace: str | None = Field(description="What made it FAILED, or keeps it DELETING.")
-    waiting: WaitingFor | None = Field(
+    waiting: Waiting | None = Field(
         description="The unavailable system that it waits for; it resumes by itself."
     )
-    unavailable: list[UnavailablePartition] = Field(
+    unavailable: tuple[Unavailable, ...] = Field(
         description="Partitions without a leader, not read until they have one; of many, the first."
     )
     unavailable_count: int = Field(description="How many partitions have no leader.")
@@ -77,41 +75,14 @@ class TaskRow(Body):
     source_state: str | None = Field(description="State of a running source task.")
 
 
-class PartitionRow(Body):
-    """One partition."""
-
-    topic: str
-    partition: int
-    task: int | None = Field(description="The task that it is assigned to, or was last.")
-    committed: int | None = Field(description="Next offset to read after the last commit.")
-    position: int | None = Field(description="Offset after the last record read, while it is read.")
-    end: int | None = Field(description="End offset of the source at the last check.")
-    lag: int | None
-    committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
-    rate: float = Field(description="Records read per second, lately.")
-    error: str | None = Field(description="Its last error; null after a success.")
-    failures: int = Field(description="How often in a row it has failed.")
-
-
-class SourcePartitionRow(Body):
-    """The last offset of a source partition that its task reported."""
-
-    partition: dict[str, Scalar]
-    offset: dict[str, Scalar] = Field(description="The offset to continue from.")
-    task: int | None = Field(
-        description="The task that has committed it, or the only one that has requested it; null: several "
-        "have."
-    )
-
-
 class Progress(Summary):
     """``GET /progress/{name}``: the last six hours, every task, every partition."""
 
     now: float = Field(description="The server's time, in seconds since the epoch.")
     bucket_seconds: int = Field(description="How long a bucket is.")
     tasks: list[TaskRow]
-    partitions: list[PartitionRow]
-    source_partitions: list[SourcePartitionRow] = Field(
+    partitions: list[PartitionInfo]
+    source_partitions: list[SourceOffsetInfo] = Field(
         description="Of a source, those whose offsets its tasks have requested or committed since they "
         "started; of many, the last ones."
     )
@@ -155,51 +126,22 @@ def overview(herder: TheHerder) -> Overview:
 def one(herder: TheHerder, name: Name) -> Progress:
     """One connector with its tasks, its partitions, six hours of commits, and what failed lately."""
     info, history = herder.info(name), herder.history(name)
-    owners = {partition: task.number for task in info.tasks for partition in task.partitions}
     return Progress(
         **_summary(info, history, since=0).__dict__,
         now=SystemWallClock().time(),
         bucket_seconds=BUCKET,
         tasks=[_task(info, task) for task in info.tasks],
-        partitions=[_partition(row, owners.get(row.partition)) for row in info.partitions],
-        source_partitions=[
-            SourcePartitionRow(partition=dict(row.partition), offset=dict(row.offset), task=row.task)
-            for row in info.source_offsets
-        ],
+        partitions=list(info.partitions),
+        source_partitions=list(info.source_offsets),
         has_more_source_partitions=info.has_more_source_offsets,
         failures=list(reversed(history.failures)),
     )
 
 
 def _summary(info: ConnectorInfo, history: ConnectorHistory, since: float) -> Summary:
-    return Summary(
-        name=info.name,
-        type=info.type,
-        state=info.state,
-        target_state=info.target_state,
-        is_deleted=info.is_deleted,
-        driver=info.driver,
-        heard_at=info.heard_at,
-        generation=info.generation,
-        task_states=dict(Counter(task.state for task in info.tasks)),
-        partition_count=len(info.partitions),
-        failing_count=_failing(info),
-        lag=info.lag,
-        committed_at=info.committed_at,
-        rate=info.rate,
-        missing_topics=list(info.missing_topics),
-        trace=info.trace,
-        waiting=WaitingFor.of(info.waiting),
-        unavailable=UnavailablePartition.of(info),
-        unavailable_count=info.unavailable_count,
-        buckets=[bucket for bucket in history.buckets if bucket.start > since - BUCKET],
-    )
-
-
-def _failing(info: ConnectorInfo) -> int:
-    if info.type == "source":
-        return sum(task.trace is not None for task in info.tasks)
-    return sum(row.error is not None for row in info.partitions)
+    """The facts of the same names, and the buckets since then."""
+    facts = {name: getattr(info, name) for name in Summary.model_fields if name != "buckets"}
+    return Summary(**facts, buckets=[row for row in history.buckets if row.start > since - BUCKET])
 
 
 def _task(info: ConnectorInfo, task: TaskInfo) -> TaskRow:
@@ -213,20 +155,4 @@ def _task(info: ConnectorInfo, task: TaskInfo) -> TaskRow:
         transactions=transactions.count,
         rate=task.source.rate if task.source else 0.0,
         source_state=task.source.state if task.source else None,
-    )
-
-
-def _partition(row: PartitionInfo, task: int | None) -> PartitionRow:
-    return PartitionRow(
-        topic=row.partition.topic,
-        partition=row.partition.partition,
-        task=task,
-        committed=row.committed,
-        position=row.position,
-        end=row.end,
-        lag=row.lag,
-        committed_at=row.committed_at,
-        rate=row.rate,
-        error=row.error,
-        failures=row.failures,
     )

@@ -121,26 +121,11 @@ class ProgressWriter(_ProgressWriter):
         seconds, ahead = self._since_last(), self._attempt.ahead()
         self._last = [outcome.moved(ahead) for outcome in self._worker.outcomes()]
         return [
-            _partition_progress(outcome, (outcome.records - before.get(outcome.partition, 0)) / seconds)
+            PartitionProgress(
+                **outcome.reported(), rate=(outcome.records - before.get(outcome.partition, 0)) / seconds
+            )
             for outcome in self._last
         ]
-
-
-def _partition_progress(outcome: PartitionOutcome, rate: float) -> PartitionProgress:
-    return PartitionProgress(
-        topic=outcome.partition.topic,
-        partition=outcome.partition.partition,
-        position=outcome.delivered,
-        committed=outcome.committed,
-        records=outcome.records,
-        counts=dict(outcome.counts),
-        failure=outcome.failure.message if outcome.failure else None,
-        rate=rate,
-        tail=outcome.tail,
-        visible=outcome.visible,
-        is_final=outcome.failure is not None and outcome.failure.is_final,
-        retry=outcome.failure.retry if outcome.failure else None,
-    )
 
 
 class SourceProgressWriter(_ProgressWriter):

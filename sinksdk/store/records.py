@@ -18,6 +18,9 @@ from sinksdk.support.retry import Retry
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 """Connect's target states."""
 
+Order = Literal["restart", "restart_failed", "rebalance", "flush"]
+"""An operator's request of something that happens once."""
+
 
 def _known(token: object) -> object:
     """Without fields of newer versions: a token is written whole again."""

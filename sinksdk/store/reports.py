@@ -84,24 +84,18 @@ class TaskStatus(Value):
 
 
 class Waiting(Value):
-    """An unavailable system that a connector waits for.
+    """An unavailable system that a connector waits for."""
 
-    Args:
-        reason: error of the last attempt.
-        since: time of the first failed attempt.
-        attempts: number of failed attempts.
-    """
-
-    reason: str
-    since: float
-    next_attempt: float
-    attempts: int
+    reason: str = Field(description="How the last attempt at it failed.")
+    since: float = Field(description="When the first one did, in seconds since the epoch.")
+    next_attempt: float = Field(description="When the next one is, in seconds since the epoch.")
+    attempts: int = Field(description="How many have failed.")
 
 
 class Unavailable(OfPartition):
-    """A partition that is not read until it has a leader, and since when."""
+    """A partition that is not read until it has a leader."""
 
-    since: float
+    since: float = Field(description="When it was first seen without, in seconds since the epoch.")
 
 
 class ConnectorStatus(Value):

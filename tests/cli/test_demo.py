@@ -12,7 +12,7 @@ from sinksdk import ClosingReason, TopicPartition
 from sinksdk.cli import demo
 from sinksdk.cli.demo.flights import _murmur2
 from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
-from sinksdk.control.progress import PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
 
@@ -43,7 +43,7 @@ def test_only_a_rebalance_is_an_interruption() -> None:
     """What was read beyond the last whole file is what others would drop."""
     told: list[Sequence[Interrupted]] = []
     resumed: list[bool] = []
-    story = Interruption(Silent(), 100, lambda: resumed.append(True), told.append)
+    story = Interruption(Listener(), 100, lambda: resumed.append(True), told.append)
 
     story.planned(PLAN)
     story.closing(1, ClosingReason.REBALANCE)

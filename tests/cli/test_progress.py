@@ -125,12 +125,12 @@ def test_a_failure_stays_until_its_partition_does_better(progress: RunProgress) 
     progress.planned(plan(1, {0: 0}))
     progress.ended(1, [view(position=10, failure="poison")])
     progress.progress([view()])
-    assert progress.snapshot().rows[0].failure == "poison"
+    assert progress.snapshot().rows[0].error == "poison"
     assert progress.snapshot().state == "waiting to try again"
 
     progress.planned(plan(2, {0: 0}))
     progress.ended(2, [view(position=1000, committed=1000)])
-    assert progress.snapshot().rows[0].failure is None
+    assert progress.snapshot().rows[0].error is None
 
 
 def test_the_state_says_what_happens_now(progress: RunProgress) -> None:

@@ -15,22 +15,22 @@ from sinksdk.cli.display import PlainProgress, render
 from sinksdk.cli.output import warn
 from sinksdk.cli.run import summary
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import SourceTaskView
 from sinksdk.launch.connectors import PreparedSource
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.store.records import GenerationPlan, TaskPlan
+from sinksdk.store.reports import SourceProgress
 from sinksdk.testing import ManualClock
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from tests.cli.support import Here
 
 SOURCE = "tests.runtime.running_sources:Counting"
 PLAN = GenerationPlan(generation=4, config_version=1, tasks=(TaskPlan(ranges=()),) * 2, committed=())
-TASKS = [
-    SourceTaskView(0, "RUNNING", 1_200, 12, 60.0),
-    SourceTaskView(1, "STOPPED", 30, 3, failure="the file is gone"),
-]
+TASKS = {
+    0: SourceProgress(state="RUNNING", records=1_200, transactions=12, rate=60.0),
+    1: SourceProgress(state="STOPPED", records=30, transactions=3, failure="the file is gone"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_records_of_all_generations_are_counted() -> None:
     """What those that have ended had committed, and what the running one has so far."""
     progress = PlainProgress(lambda _: None, clock=ManualClock().now)
     progress.tasks_ended(4, TASKS)
-    progress.tasks([SourceTaskView(0, "RUNNING", 5, 1)])
+    progress.tasks({0: SourceProgress(state="RUNNING", records=5, transactions=1)})
 
     assert summary(progress.snapshot()) == "1,235 records committed in 16 transactions, 0.0 s"
 

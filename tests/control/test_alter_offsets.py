@@ -17,7 +17,6 @@ from sinksdk import (
     SinkConnector,
     TopicPartition,
 )
-from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.control.liveness import ConnectorClosingException
 from sinksdk.control.offsets import OffsetsRefusedException
@@ -141,7 +140,7 @@ def test_by_default_the_connector_is_made_as_its_configuration_says(monkeypatch:
 
     monkeypatch.setattr(Watermark, "alter_offsets", alter_offsets)
     store = MemoryStore()
-    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).create("c", RAW, "STOPPED")
 
     assert Herder(store).alter_offsets("c", {P0: 4}) == {P0: 4}, "False: it keeps no offsets of its own"
     assert asked == [7]
@@ -150,7 +149,7 @@ def test_by_default_the_connector_is_made_as_its_configuration_says(monkeypatch:
 def test_a_connector_that_cannot_be_made_is_not_passed_over() -> None:
     """It may keep offsets of its own: they are not altered without it."""
     store = MemoryStore()
-    registry.create(store, "c", {**RAW, "connector.class": "nowhere:Sink"}, "STOPPED")
+    Herder(store).create("c", {**RAW, "connector.class": "nowhere:Sink"}, "STOPPED")
 
     with pytest.raises(ConfigException, match=r"connector 'c' cannot be asked.*nothing was altered.*nowhere"):
         Herder(store).alter_offsets("c", {P0: 4})

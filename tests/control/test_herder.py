@@ -7,14 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.control.deletion import remove
+from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import ConnectorRunsException
 from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
-    mark_deleted,
 )
 from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_over
 from sinksdk.store.generations import Claim, Generations
@@ -155,8 +154,8 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
     def late(generations: Generations) -> Claim:
         monkeypatch.setattr(Generations, "claim", claim)
         if state == "deleted":
-            mark_deleted(store, "c")
-            remove(store, "c")
+            Herder(store).delete("c")
+            Deletion(store, "c", Herder(store).connector("c")).remove()
         else:
             herder.resume("c")
         return claim(generations)
@@ -188,8 +187,8 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
     table.write(store, history_key("c"), ConnectorHistory(), None)
-    mark_deleted(store, "c")
-    remove(store, "c")
+    Herder(store).delete("c")
+    Deletion(store, "c", Herder(store).connector("c")).remove()
 
     assert store.list("connectors/c/") == [task_count_key("c")]
     with pytest.raises(FencedException):
@@ -203,7 +202,7 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
 def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder, store: MemoryStore) -> None:
     """No operator's command brings back what another one is deleting."""
     herder.create("c", {"topics": "t"})
-    mark_deleted(store, "c")
+    Herder(store).delete("c")
 
     for wish in (herder.pause, herder.resume, herder.restart, lambda name: herder.create(name, {})):
         with pytest.raises(ConnectorDeletedException, match="'c' is being deleted"):
@@ -229,14 +228,14 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
         crashing = Crashing(after)
         Herder(crashing).create("c", {"topics": "t"})
         running_task(crashing, "c").commit({T0: OffsetAndMetadata(10)})
-        mark_deleted(crashing, "c")
+        Herder(crashing).delete("c")
         try:
-            remove(crashing, "c")
+            Deletion(crashing, "c", Herder(crashing).connector("c")).remove()
         except KeyboardInterrupt:
             crashes += 1
             assert Herder(crashing).connectors() == ["c"], "the name is free though something is left"
             crashing.left = 100
-            remove(crashing, "c")
+            Deletion(crashing, "c", Herder(crashing).connector("c")).remove()
         assert crashing.list("connectors/") == [task_count_key("c")]
     assert 2 <= crashes < 10
 

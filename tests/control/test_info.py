@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
+from sinksdk.control.herder import Herder
 from sinksdk.control.info import connector_info
 from sinksdk.control.liveness import deregister, register
-from sinksdk.control.registry import create
 from sinksdk.control.shown import PartitionInfo, TaskInfo
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import MemoryStore, table
@@ -30,7 +30,7 @@ NOW = 1_800_000_000.0
 def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str, ...] = ()) -> list[TaskInfo]:
     """Of a connector whose newest generation reads these partitions, while those have failed."""
     store = MemoryStore()
-    create(store, "archive", {"name": "archive", "connector.class": "s3-archiver"})
+    Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     tasks = [
         TaskPlan(ranges=tuple(PlannedRange(topic="orders", partition=n, start=0, end=9) for n in share))
@@ -85,7 +85,7 @@ def test_a_missing_topic_waits_for_nothing() -> None:
 def test_nobody_drives_a_connector_whose_drivers_process_is_gone() -> None:
     """Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once."""
     store, ours = MemoryStore(), register()
-    create(store, "c", {})
+    Herder(store).create("c", {})
     clock = ManualClock()
     status = StatusKeeper(store, "c", ours, clock)
     status.become("RUNNING")
@@ -103,7 +103,7 @@ WAIT = Retry(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
 def waiting(running: PartitionProgress | None = None) -> tuple[Waiting | None, PartitionInfo, TaskInfo]:
     """Of a connector, its one partition and its task, while S3 asks for patience."""
     store = MemoryStore()
-    create(store, "archive", {"name": "archive", "connector.class": "s3-archiver"})
+    Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     range_ = PlannedRange(topic="orders", partition=0, start=0, end=9, retry=WAIT)
     plan = generations.plan(generations.claim(), [TaskPlan(ranges=(range_,))], 1)

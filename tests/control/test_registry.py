@@ -6,6 +6,7 @@ import pytest
 
 from sinksdk import FencedException
 from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.store import MemoryStore
 
 OLD, NEW = {"topics": "old"}, {"topics": "new"}
@@ -19,7 +20,7 @@ def store() -> MemoryStore:
 def test_the_newest_claim_configures(store: MemoryStore) -> None:
     """Each with its claim, and with RUNNING as target state; the same configuration is no new version."""
     first = registry.deploy(store, "c", OLD, 1)
-    registry.aim(store, "c", "PAUSED")
+    Herder(store).pause("c")
     same = registry.deploy(store, "c", OLD, 2)
     other = registry.deploy(store, "c", NEW, 3)
 

@@ -8,6 +8,7 @@ import pytest
 
 from sinksdk import ClosingReason
 from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.store import MemoryStore, StoreRefused
 from sinksdk.testing import ManualClock
@@ -30,13 +31,13 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
 ) -> None:
     """It is looked at each second or so: a line for each look would be the same line."""
     store = Refusing()
-    registry.create(store, "c", {"name": "c", "topics": "t"})
+    Herder(store).create("c", {"name": "c", "topics": "t"})
     requests = PendingRequests(store, "c", ManualClock())
     requests.follow(registry.find(store, "c"))
-    requests.look_now()
+    requests.look(now=True)
     for refuses in (True, True, True, False, False):
         store.refuses = refuses
-        requests.look_now()
+        requests.look(now=True)
 
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first == "connector c: what is wanted of it is unknown: permission denied"

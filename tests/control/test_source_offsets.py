@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectException, DataException
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets
 from sinksdk.source import SourceOffset, SourcePartition
 from sinksdk.store import MemoryStore
@@ -40,7 +40,7 @@ def stopped(store: MemoryStore, topics: MemoryTopics, connector: Moving) -> Sour
     CountingTask.started.clear()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
-    registry.aim(store, "c", "STOPPED")
+    Herder(store).stop("c")
     return SourceOffsets(
         store, lambda raw: OpenedTarget(connector, CountingConfig.parse(raw), MemoryTarget(topics))
     )

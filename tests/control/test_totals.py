@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from sinksdk import TopicPartition
+from sinksdk.control.herder import Herder
 from sinksdk.control.history import TotalsKeeper, read_totals, with_generation, with_progress
 from sinksdk.control.info import connector_info
-from sinksdk.control.registry import create
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.store import MemoryStore, table
 from sinksdk.store.base import Lost, Stored
@@ -258,7 +258,7 @@ def told(info: ConnectorInfo) -> tuple[int, int]:
 
 def test_counters_never_fall(store: Moody) -> None:
     """Over generations, and over a driver that crashed: at each step as much as before, in the end everything."""
-    create(store, "c", {"name": "c"})
+    Herder(store).create("c", {"name": "c"})
     seen = [told(connector_info(store, "c", 0.0)) for _ in lives(store)]
 
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(seen)), seen
@@ -267,7 +267,7 @@ def test_counters_never_fall(store: Moody) -> None:
 
 def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
     """A driver that died in a generation: the last it reported is told until the next one adds it."""
-    create(store, "c", {"name": "c"})
+    Herder(store).create("c", {"name": "c"})
     planned(store, 1)
     report(store, progress(1, 6))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason
-from sinksdk.control.progress import PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import RunningGeneration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
-class Watcher(Silent):
+class Watcher(Listener):
     """Keeps what it is told."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_offsets
-from sinksdk.control.progress import PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -31,7 +31,7 @@ PATIENCE = 120.0  # seconds until a test gives up waiting
 _ROOT = Path(__file__).parents[2]
 
 
-class Watcher(Silent):
+class Watcher(Listener):
     """Keeps plans and reasons of closing; knows how far each topic was read in the running generation."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinksdk import ClosingReason, OffsetRange, TopicPartition
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.engine.outcome import End
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
@@ -154,7 +154,7 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) 
     site = Site(tmp_path, spark, **{"fail.at": 55})
     eventually(lambda: len(site.listener.ends) == 1)
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 100)
-    registry.order(site.store, "numbers", "rebalance")
+    Herder(site.store).rebalance("numbers")
     eventually(lambda: len(site.listener.ends) == 2)
     before = max(site.counts())
     eventually(lambda: min(site.counts()) > before)
@@ -177,7 +177,7 @@ def test_a_task_that_does_not_come_back_is_cut_off(
     if method == "poll":
         eventually(lambda: site.counts() and max(site.counts()) > 50)
         assert site.listener.ends == []
-        registry.order(site.store, "numbers", "rebalance")
+        Herder(site.store).rebalance("numbers")
     eventually(lambda: len(site.listener.ends) == 1)
     before = max(site.counts())
     eventually(lambda: min(site.counts()) > before)  # both tasks of the next generation are at work

@@ -20,7 +20,7 @@ from sinksdk import (
     SinkTask,
 )
 from sinksdk.control.herder import Herder
-from sinksdk.control.progress import Silent
+from sinksdk.control.progress import Listener
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.deployment import Deployment
@@ -138,7 +138,7 @@ def scene(bootstrap: str, tmp_path: Path) -> Iterator[Scene]:
     made.herder.create(
         "c", {"name": "c", "connector.class": f"{__name__}:Sink", "topics": made.topic, "tasks.max": "1"}
     )
-    worker = made.deployment.worker("c", made, Silent())
+    worker = made.deployment.worker("c", made, Listener())
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     yield made

@@ -17,6 +17,7 @@ import pytest
 
 import sinksdk
 from sinksdk import (
+    ClosingReason,
     ConfigException,
     FencedException,
     OffsetAndMetadata,
@@ -58,6 +59,7 @@ class Reading:
     """A generation that has read everything, and commits half of it when it is asked to close."""
 
     launched: threading.Event
+    asked: ClosingReason | None = None
 
     def __init__(self, store: Store, plan: GenerationPlan | None = None) -> None:
         self.store = store
@@ -74,6 +76,7 @@ class Reading:
         if now is not None and now.closing is None:
             time.sleep(timeout)
             return False
+        Reading.asked = now.closing.reason if now is not None and now.closing is not None else None
         taken = take_over(self.store, "c", generation, 0)
         if taken is not None:
             taken.ledger.commit({P0: OffsetAndMetadata(HALF)})
@@ -165,6 +168,15 @@ def test_a_configuration_in_a_file(where: dict[str, Any], tmp_path: Path) -> Non
 
     assert sinksdk.run(str(path), **where, until_caught_up=True).records == RECORDS
     assert sinksdk.run(path, **where, until_caught_up=True).records == 0
+
+
+def test_closing_deletes_nothing(reading: sinksdk.RunningConnector) -> None:
+    """close: takes no reason. With DELETE the connector cleaned up as if deleted, and was not."""
+    with pytest.raises(TypeError):
+        reading.close(ClosingReason.DELETE)  # type: ignore[call-arg]
+    reading.stop()
+
+    assert Reading.asked is ClosingReason.SHUTDOWN
 
 
 @pytest.mark.parametrize("enter", [sinksdk.run, sinksdk.start])

@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.history import TotalsKeeper
-from sinksdk.control.registry import create
 from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
@@ -98,7 +97,7 @@ def store() -> Counting:
 
 def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     """A connector in its second generation: task 0 runs, and has committed a little; task 1 was in the first."""
-    create(store, "archive", {"name": "archive", "connector.class": "s3-archiver"})
+    Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     generations.plan(generations.claim(), [], 1)
     totals = TotalsKeeper(store, "archive")
@@ -141,7 +140,7 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
 
 def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
     """A source in its second generation, whose task did the same in the first."""
-    create(store, "numbers", {"connector.class": "tests.runtime.running_sources:Counting"})
+    Herder(store).create("numbers", {"connector.class": "tests.runtime.running_sources:Counting"})
     generations = Generations(store, "numbers")
     generations.plan(generations.claim(), [TaskPlan(ranges=())], 1, transactional_tasks=1)
     totals = TotalsKeeper(store, "numbers")
@@ -385,7 +384,7 @@ def test_a_task_that_does_not_run_has_no_partitions(store: Counting, state: Stat
 
 def test_a_connector_that_never_ran(store: Counting) -> None:
     """It has a status, and no tasks; averages of nothing are no samples."""
-    create(store, "archive", {"name": "archive"})
+    Herder(store).create("archive", {"name": "archive"})
     page = Page(store)
 
     assert list(page.labels("kafka_connect_connector_metrics_status")) == [
@@ -398,7 +397,7 @@ def test_a_connector_that_never_ran(store: Counting) -> None:
 def test_names_of_all_kinds_are_escaped(store: Counting) -> None:
     """Labels: quotes, backslashes and line ends in a connector's name survive."""
     name = 'a "b"\\c\nd'
-    create(store, name, {"name": name})
+    Herder(store).create(name, {"name": name})
 
     assert Page(store).value("sinksdk_connector_readable", connector=name) == 1
 
@@ -406,7 +405,7 @@ def test_names_of_all_kinds_are_escaped(store: Counting) -> None:
 def test_damaged_records_cost_one_connector_its_metrics(store: Counting) -> None:
     """It is told as unreadable; the others are there."""
     archive(store)
-    create(store, "other", {"name": "other"})
+    Herder(store).create("other", {"name": "other"})
     plan = store.get(plan_key("archive", 2))
     assert plan is not None
     store.delete(plan_key("archive", 2), plan.version)

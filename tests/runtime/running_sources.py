@@ -10,7 +10,6 @@ from typing import Any, Self
 from pydantic import Field
 
 from sinksdk import ClosingReason, ConnectException
-from sinksdk.control.progress import SourceTaskView
 from sinksdk.engine import TaskName
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
 from sinksdk.runtime.environment import Environment
@@ -21,6 +20,7 @@ from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import Store
 from sinksdk.store.records import GenerationPlan
+from sinksdk.store.reports import SourceProgress
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 
 
@@ -170,19 +170,19 @@ class Watching:
     def __init__(self) -> None:
         self.reasons: list[ClosingReason] = []
         self.ends: list[list[tuple[int, str]]] = []
-        self.latest: Sequence[SourceTaskView] = ()
+        self.latest: Mapping[int, SourceProgress] = {}
 
     def planned(self, plan: GenerationPlan) -> None:
         """The launcher remembers."""
 
-    def tasks(self, tasks: Sequence[SourceTaskView]) -> None:
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         self.latest = tasks
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
         self.reasons.append(reason)
 
-    def tasks_ended(self, generation: int, tasks: Sequence[SourceTaskView]) -> None:
-        self.ends.append([(view.task, view.state) for view in tasks])
+    def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
+        self.ends.append([(task, row.state) for task, row in tasks.items()])
 
 
 class Running:

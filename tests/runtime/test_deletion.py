@@ -21,7 +21,6 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.control.connector_calls import InlineExecutor
 from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
@@ -33,6 +32,7 @@ from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key, task_count_key
 from sinksdk.store.records import ConnectorRecord
+from tests.inline import InlineExecutor
 from tests.runtime.running_sinks import P0, P1, InProcess, Source
 
 RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "restart.max.attempts": "0"}

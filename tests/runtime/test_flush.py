@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sinksdk import BatchPolicy
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.store import committed_offsets
 from tests.runtime.running_sinks import P0, Connector
 from tests.runtime.test_idle import Idle
@@ -42,7 +42,7 @@ def idle_until(seconds: float, ends: int, settings: dict[str, Any], *, is_flushe
     def grow() -> None:
         idle.source.ends[P0] = ends
         if is_flushed:
-            registry.order(idle.store, "c", "flush")
+            Herder(idle.store).flush("c")
 
     idle.source.ends[P0] = 0
     idle.at(seconds, grow)

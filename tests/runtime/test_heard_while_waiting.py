@@ -9,6 +9,7 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, RetriableException, TopicPartition
 from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import read_status
 from sinksdk.runtime.backoff import Waits
@@ -21,7 +22,8 @@ from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
-from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
+from tests.inline import INLINE
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2
 """When something is wanted of the connector: in the middle of a wait of nearly a minute, or of 16 s."""
@@ -121,7 +123,7 @@ class Scene:
         self.signal = Signal(self.clock)
         self.launcher = InProcess(self.store, Task)
         self._source, self._connector, self._group = source, connector or Connector(), group
-        registry.configure(self.store, "c", {**RAW, "poll.interval.ms": "60000", **more})
+        Herder(self.store).configure("c", {**RAW, "poll.interval.ms": "60000", **more})
 
     @property
     def elapsed(self) -> float:
@@ -191,7 +193,7 @@ def test_a_connector_that_waits_is_paused_and_stopped(
     for moment in (ASKED - 0.1, HEARD):
         scene.signal.at(moment, lambda: seen.append(read_status(scene.store, "c").state))
         if moment < ASKED:
-            scene.signal.at(ASKED, lambda: registry.aim(scene.store, "c", state))
+            scene.signal.at(ASKED, lambda: Herder(scene.store).aim("c", state))
     scene.run()
     before, after = seen
     assert before in ("RUNNING", "RESTARTING")
@@ -203,7 +205,7 @@ def test_a_connector_that_waits_is_paused_and_stopped(
 def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> None:
     """Its stop is told that it is for good, and nothing of it is left."""
     scene = scene_of()
-    scene.signal.at(ASKED, lambda: registry.mark_deleted(scene.store, "c"))
+    scene.signal.at(ASKED, lambda: Herder(scene.store).delete("c"))
     scene.run()
     assert ASKED <= scene.elapsed <= HEARD
     assert scene._connector.stops[-1]

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, TopicPartition
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import MemoryStore, Store
 from sinksdk.testing.faults import ManualClock
-from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
+from tests.inline import INLINE
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0
 
@@ -63,7 +64,7 @@ class Idle:
         self.store = store or MemoryStore()
         self.source = Looked(self.clock)
         raw = {**RAW, **settings}
-        record = registry.configure(self.store, "c", raw)
+        record = Herder(self.store).configure("c", raw)
         self.launcher = InProcess(self.store, Task)
         self.driver = ConnectorDriver(
             Environment(
@@ -98,7 +99,7 @@ def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
 def test_a_wish_is_heard_within_a_second(state: Any) -> None:
     """Idle: a driver that looks at its source once a minute pauses, or stops, within a second."""
     idle = Idle(**{"poll.interval.ms": 60_000})
-    idle.at(20.2, lambda: registry.aim(idle.store, "c", state))
+    idle.at(20.2, lambda: Herder(idle.store).aim("c", state))
     began = idle.clock.now()
     assert idle.driver.run() is not None
     assert idle.clock.now() - began <= 21.2
@@ -108,7 +109,7 @@ def test_an_order_is_done_within_a_second() -> None:
     """Idle: what is ordered, as to look at everything again, waits for no poll interval."""
     idle = Idle(**{"poll.interval.ms": 60_000})
     ordered = idle.clock.now() + 20.2
-    idle.at(20.2, lambda: registry.order(idle.store, "c", "flush"))
+    idle.at(20.2, lambda: Herder(idle.store).flush("c"))
     idle.driver.run()
     assert any(ordered <= look <= ordered + 1 for look in idle.source.looks)
 

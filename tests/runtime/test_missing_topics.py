@@ -19,7 +19,7 @@ from sinksdk import (
     TopicPartition,
     committed_offsets,
 )
-from sinksdk.control.progress import Silent
+from sinksdk.control.progress import Listener
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.worker import ConnectorRunner
@@ -114,7 +114,7 @@ class Site:
     def start(self, *, until_caught_up: bool = False) -> ConnectorRunner:
         site = self
 
-        class Listener(Silent):
+        class Watcher(Listener):
             def closing(self, generation: int, reason: ClosingReason) -> None:
                 site.closings.append(reason)
 
@@ -129,7 +129,7 @@ class Site:
             config=ConnectorConfig.parse(self.raw),
             raw=self.raw,
             launcher=Launcher(),
-            listener=Listener(),
+            listener=Watcher(),
         )
         self.runner = ConnectorRunner(driver, until_caught_up=until_caught_up)
         self.runner.start()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sinksdk import ConfigException, TopicPartition
-from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.store import MemoryStore, committed_offsets, table
 from sinksdk.store.generations import Claim, Generations
@@ -98,7 +97,7 @@ def test_a_partition_taken_back_and_then_set_begins_where_it_was_set() -> None:
 def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() -> None:
     """KIP-980. Regression: with latest they were read from their first record."""
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
-    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
 
     assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-0": 9}
@@ -108,7 +107,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() ->
 def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_stands() -> None:
     """A move from Kafka Connect in which one partition was corrected by hand."""
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
-    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
 
     assert run(store, source, Group({P0: 3, P1: 7}), **{"offset.source": "group"}) == {"t-0": 9, "t-1": 7}
@@ -151,7 +150,7 @@ def test_a_topic_keeps_its_id_while_a_commit_of_it_is_left() -> None:
     """One partition set by hand does not make another topic of it."""
     store = MemoryStore()
     generations = Generations(store, "c")
-    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).create("c", RAW, "STOPPED")
     claim = generations.claim()
     generations.settle(claim, {P0: 5, P1: 5, A: 5}, 1, {}, topic_ids={"t": "t#0", "a": "a#0"})
     Herder(store).alter_offsets("c", {P0: None, A: None})
@@ -190,7 +189,7 @@ def test_a_plan_of_an_older_version_has_decided_everything() -> None:
 def test_a_reset_takes_back_what_was_committed_until_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: partitions were listed first, and what was committed of others meanwhile stayed."""
     store = MemoryStore()
-    registry.create(store, "c", RAW, "STOPPED")
+    Herder(store).create("c", RAW, "STOPPED")
     claim = Generations.claim
 
     def late(self: Generations) -> Claim:

@@ -8,6 +8,7 @@ import pytest
 
 from sinksdk import ClosingReason, ConfigException, ConnectException, RetriableException
 from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.status import read_status
 from sinksdk.engine.outcome import End
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -238,7 +239,7 @@ def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason)
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
-        registry.aim(store, "c", wish)
+        Herder(store).aim("c", wish)
         running.join()
 
     assert running.reason is reason
@@ -250,10 +251,10 @@ def test_orders_are_heeded_while_tasks_run() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
-        registry.order(store, "c", "restart_failed")
-        registry.order(store, "c", "rebalance")
+        Herder(store).restart("c", only_failed=True)
+        Herder(store).rebalance("c")
         eventually(lambda: len(CountingTask.started) == 4)
-        registry.order(store, "c", "flush")
+        Herder(store).flush("c")
         eventually(lambda: len(CountingTask.started) == 6)
 
     assert running.listener.reasons == [ClosingReason.REBALANCE, ClosingReason.DUE, ClosingReason.SHUTDOWN]

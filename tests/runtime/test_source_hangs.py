@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sinksdk import ClosingReason
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.status import read_status
 from sinksdk.engine.outcome import End
 from sinksdk.store import MemoryStore
@@ -114,7 +114,7 @@ def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_deleted() -> Non
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll") as it:
         eventually(lambda: CountingTask.hung)
-        registry.mark_deleted(store, "c")
+        Herder(store).delete("c")
         it.join()
 
     assert (it.error, it.reason) == (None, ClosingReason.DELETE)

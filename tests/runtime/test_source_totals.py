@@ -9,7 +9,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sinksdk import ConnectException
-from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.metrics.prometheus import exposition
@@ -77,7 +76,7 @@ def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Pa
             eventually(lambda running=running: running.launcher.plans)  # type: ignore[misc]  # of this round
             for _ in range(orders):
                 begun = len(CountingTask.started)
-                registry.order(store, "c", "rebalance")
+                Herder(store).rebalance("c")
                 eventually(lambda begun=begun: len(CountingTask.started) > begun)  # type: ignore[misc]  # of this round
             failed = len(Stumbling.stumbled)
             eventually(lambda failed=failed: len(Stumbling.stumbled) > failed)  # type: ignore[misc]  # of this round
@@ -162,7 +161,7 @@ def told(
 ) -> dict[str, tuple[int, int | None]]:
     """Byte and task of each file, where tasks have said this in those generations; the last one is planned."""
     store = MemoryStore()
-    registry.create(store, "c", {"connector.class": "tests.runtime.running_sources:Counting"})
+    Herder(store).create("c", {"connector.class": "tests.runtime.running_sources:Counting"})
     generations = Generations(store, "c")
     for _ in range(max(generation for generation, _ in rows)):
         generations.plan(generations.claim(), [TaskPlan(ranges=())] * len(rows), 1, transactional_tasks=2)

@@ -20,9 +20,9 @@ from sinksdk import (
     RetriableException,
     SinkConnector,
 )
-from sinksdk.control.deletion import remove
+from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
-from sinksdk.control.registry import ConnectorNotFoundException, mark_deleted
+from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
@@ -247,7 +247,7 @@ def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
     """stop(True), once, after its tasks; then the records go, and the process ends."""
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
-        mark_deleted(scene.store, "c")
+        Herder(scene.store).delete("c")
         thread.join(5)
         assert not thread.is_alive()
     assert scene.outside.calls == ["start 1", "stop True"]
@@ -261,7 +261,7 @@ def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, stat
         soon(lambda: scene.committed() == 10, "nothing was read")
         (scene.herder.pause if state == "PAUSED" else scene.herder.stop)("c")
         soon(lambda: scene.state() == state, f"it was not {state}")
-        mark_deleted(scene.store, "c")
+        Herder(scene.store).delete("c")
         thread.join(5)
         assert not thread.is_alive()
     assert scene.outside.calls == ["start 1", "stop False", "start 1", "stop True"]
@@ -278,7 +278,7 @@ def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
     scene.outside.start = refuse
     with scene.running() as thread:
         soon(lambda: scene.state() == "FAILED", "it did not fail")
-        mark_deleted(scene.store, "c")
+        Herder(scene.store).delete("c")
         thread.join(5)
         assert not thread.is_alive()
     assert scene.outside.calls[-1] == "stop True"
@@ -291,7 +291,7 @@ def test_a_deletion_that_a_crash_ended_is_finished_first(scene: Scene) -> None:
         soon(lambda: scene.committed() == 10, "nothing was read")
     scene.outside.calls.clear()
     scene.signal = ClosingSignal()
-    mark_deleted(scene.store, "c")
+    Herder(scene.store).delete("c")
     scene.worker().run()
 
     assert scene.outside.calls == ["start 1", "stop True"]
@@ -330,7 +330,7 @@ def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
     scene.herder.configure("c", {**RAW, "connector.shutdown.graceful.timeout.ms": "100"})
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
-        mark_deleted(scene.store, "c")
+        Herder(scene.store).delete("c")
         thread.join(3)
         assert not thread.is_alive()
     never.set()
@@ -358,7 +358,7 @@ def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.Monk
         soon(lambda: scene.outside.calls[-1] == "start 3", "it was not started anew")
         scene.herder.restart("c")
         soon(lambda: scene.outside.calls.count("start 3") == 2, "it was not restarted")
-        mark_deleted(scene.store, "c")
+        Herder(scene.store).delete("c")
         thread.join(5)
         assert not thread.is_alive()
     assert scene.error is None
@@ -367,7 +367,7 @@ def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.Monk
 
 def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
     """Where the store shall have the configuration, it must be there."""
-    mark_deleted(scene.store, "c")
+    Herder(scene.store).delete("c")
     scene.worker().run()
 
     with pytest.raises(ConnectorNotFoundException):
@@ -400,7 +400,7 @@ def test_a_connector_that_hangs_in_start_is_still_controlled(
             scene.herder.pause("c")
             soon(lambda: scene.state() == "PAUSED", "it was not paused")
         else:
-            mark_deleted(scene.store, "c")
+            Herder(scene.store).delete("c")
             thread.join(5)
             assert not thread.is_alive()
             assert scene.outside.calls[-1] == "stop True"
@@ -471,8 +471,8 @@ def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) 
 
 def remove_by_hand(scene: Scene) -> None:
     """As `sinksdk delete` does where it hears of no driver."""
-    mark_deleted(scene.store, "c")
-    remove(scene.store, "c")
+    Herder(scene.store).delete("c")
+    Deletion(scene.store, "c", Herder(scene.store).connector("c")).remove()
 
 
 def away(scene: Scene, attempts: int) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinksdk import OffsetAndMetadata
-from sinksdk.control.registry import aim, create, mark_deleted
+from sinksdk.control.herder import Herder
 from sinksdk.store import Store, table, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -92,13 +92,13 @@ class Scene:
 def fill(store: Store, scene: Scene, now: float) -> None:
     """Put a connector into a store."""
     kind = "tests.runtime.running_sources:Counting" if scene.source else "s3-archiver"
-    create(store, scene.name, {"name": scene.name, "connector.class": kind, "topics": scene.topic})
+    Herder(store).create(scene.name, {"name": scene.name, "connector.class": kind, "topics": scene.topic})
     if scene.state is not None:
         (_run_source if scene.source else _run)(store, scene)
         _tell(store, scene, now)
-    aim(store, scene.name, scene.target)
+    Herder(store).aim(scene.name, scene.target)
     if scene.is_deleted:
-        mark_deleted(store, scene.name)
+        Herder(store).delete(scene.name)
 
 
 def _run(store: Store, scene: Scene) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from sinksdk.control.registry import create
+from sinksdk.control.herder import Herder
 from sinksdk.server.admin import PATIENCE
 from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials
@@ -51,7 +51,7 @@ class Hanging(MemoryStore):
 @pytest.fixture
 def store() -> Iterator[Hanging]:
     made = Hanging()
-    create(made, "archive", {"name": "archive"})
+    Herder(made).create("archive", {"name": "archive"})
     yield made
     made.answers.set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
-from sinksdk.control.registry import create
+from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials
 from sinksdk.store import MemoryStore, Store
@@ -21,7 +21,7 @@ class WithoutSnapshots(Flaky):
 def test_metrics_are_text_for_prometheus() -> None:
     """200, with the version of the format in the content type."""
     store = MemoryStore()
-    create(store, "archive", {"name": "archive"})
+    Herder(store).create("archive", {"name": "archive"})
     answer = TestClient(create_app(store)).get("/metrics")
 
     assert answer.status_code == 200

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 
 from sinksdk import ClosingReason, ConfigException, ConnectorConfig
 from sinksdk.control.herder import Herder
-from sinksdk.control.progress import Silent
+from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.outcome import Failure
 from sinksdk.launch.connectors import prepare_written
@@ -256,7 +256,7 @@ def test_a_connector_that_fails_with_its_secrets_tells_none(
     handler.setFormatter(WithoutSecrets(logging.Formatter("%(message)s")))
     logging.getLogger("sinksdk").addHandler(handler)
     signal = ClosingSignal()
-    worker = deployment(store, providers).worker("leaky", NeverLaunches(), Silent(), signal=signal)
+    worker = deployment(store, providers).worker("leaky", NeverLaunches(), Listener(), signal=signal)
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from fastapi.testclient import TestClient
 
-from sinksdk.control import registry
+from sinksdk.control.herder import Herder
 from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
@@ -133,7 +133,7 @@ def test_offsets_are_altered_while_it_is_stopped(
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
     assert client.patch("/connectors/c/offsets", json=offsets(("a", 7))).status_code == 400
-    registry.aim(store, "c", "STOPPED")
+    Herder(store).stop("c")
     epochs = dict(topics.epochs)
 
     response = client.patch("/connectors/c/offsets", json=offsets(("a", 1_000_000), ("b", None)))
@@ -166,7 +166,7 @@ def test_offsets_of_a_sink_must_be_of_its_form(client: TestClient) -> None:
 
 def test_a_server_that_runs_nothing_knows_no_source_offsets(store: MemoryStore) -> None:
     """It was not told where sources write: 400, with whom to ask."""
-    registry.create(store, "c", CONFIG)
+    Herder(store).create("c", CONFIG)
     with TestClient(create_app(store)) as client:
         response = client.get("/connectors/c/offsets")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarks.kafka_connect.kip275.scene import RECORDS, REFUSED, TASKS, Loss, lives, losses
 from benchmarks.kafka_connect.topics import Cluster, Topic, committed
 from benchmarks.null_s3 import NullS3
-from sinksdk.control.progress import PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def play(cluster: Cluster, topic: Topic, s3: NullS3, journal: Path) -> dict[int,
     return losses(played, played, after)
 
 
-class _Director(Silent):
+class _Director(Listener):
     """Asks for one rebalance as soon as a partition has failed; heals S3 after it."""
 
     def __init__(self, s3: NullS3) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from sinksdk.cli.output import number
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView, Silent
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.store.records import GenerationPlan
 
 _SEEN: Final = 1.0  # seconds after which every task has seen the close request
@@ -34,7 +34,7 @@ class Interrupted:
     committed: int
 
 
-class Interruption(Silent):
+class Interruption(Listener):
     """A listener that passes on what it hears, and shows what one rebalance did.
 
     Args:
