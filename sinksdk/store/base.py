@@ -76,15 +76,6 @@ class Stored(NamedTuple):
     version: str
 
 
-def contents(body: str, where: str) -> dict[str, Any]:
-    """The value in a body, without the store's own fields. Raises ConnectException: a newer format."""
-    value: dict[str, Any] = json.loads(body)
-    if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
-        raise ConnectException(f"{where} has a format this version of sinksdk does not know; upgrade it here")
-    del value["nonce"]
-    return value
-
-
 @functools.lru_cache(maxsize=64)
 def outage_of(url: str) -> Outage:
     """The outage of a store by its URL without secrets, shared in this process."""
@@ -127,15 +118,18 @@ class Store(ABC):
             ConnectException: the value was written by a newer sinksdk.
             StoreUnavailable: no response.
             StoreRefused: no retry can help; every other method raises it too.
+            ValueError, KeyError: the value is damaged.
         """
-        stored = self.stored(key)
+        stored = self._ask(lambda: self._read(key), f"reading {key}")
         if stored is None:
             return None
-        return Versioned(contents(stored.body, f"store {self.url}: {key}"), stored.version)
-
-    def stored(self, key: str) -> Stored | None:
-        """What :meth:`get` returns, not decoded. Raises as it does."""
-        return self._ask(lambda: self._read(key), f"reading {key}")
+        value: dict[str, Any] = json.loads(stored.body)
+        if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
+            raise ConnectException(
+                f"store {self.url}: {key} has a format this version of sinksdk does not know; upgrade it here"
+            )
+        del value["nonce"]
+        return Versioned(value, stored.version)
 
     def version(self, key: str) -> str | None:
         """The version of a key's value, None where there is none; the value is not transferred."""

@@ -10,23 +10,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import quote, unquote
 
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.store.addresses import S3Address
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
-from sinksdk.store.s3_objects import MOST_CONNECTIONS, Found, Objects
+from sinksdk.store.s3_objects import MOST_CONNECTIONS, Objects
+
+T = TypeVar("T")
 
 _MARK: Final = "!store"
 """Name of the object that marks a store; no encoded key is equal to it."""
 
 _PROBES: Final = "!probe/"  # prefix of probe objects; no encoded key begins with it
 _WRONG_ETAG: Final = f'"{0:032x}"'
-_OTHERWISE: Final = "use an S3 that has conditional writes, or a store in PostgreSQL"
-
-_Ask = Callable[[Callable[[], Any]], Any]  # repeats a request until it has a response
-
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
 
 
@@ -74,7 +72,7 @@ class S3Store(Store):
 
     def _open(self, *, create: bool) -> None:
         if create:
-            _check_conditional_writes(self._objects, self._probe, self.url)
+            self._check_conditional_writes()
             body = json.dumps({"what": "a store of sinksdk", "format": 1}).encode()
             self._ask(lambda: self._objects.create(_MARK, body), "creating it")
         elif self._ask(lambda: self._objects.read(_MARK), "opening it") is None:
@@ -83,15 +81,59 @@ class S3Store(Store):
                 f"this URL makes it one"
             )
 
-    def _probe(self, request: Callable[[], Any]) -> Any:
+    def _probe(self, request: Callable[[], T]) -> T:
         return self._ask(request, "probing")
+
+    def _check_conditional_writes(self) -> None:
+        """Test every condition of PutObject, on a probe object.
+
+        Some endpoints respond with 501 to a conditional request, others ignore the condition and write: then
+        two drivers could own one connector.
+        """
+        objects, first, second = self._objects, b'{"probe": 1}', b'{"probe": 2}'
+        name = f"{_PROBES}{uuid.uuid4().hex}"
+        try:
+            # A condition that fails unexpectedly may be due to our own earlier attempt whose response was
+            # lost: compare the object.
+            self._probe(lambda: objects.create(name, first))
+            found = self._probe(lambda: objects.read(name))
+            if found is None:
+                raise _ignored(self.url, "If-None-Match", "did not create an object that was not there")
+            if self._probe(lambda: objects.create(name, second)):
+                raise _ignored(self.url, "If-None-Match", "wrote over an object that was to be created")
+            if self._probe(lambda: objects.replace(name, second, _WRONG_ETAG)):
+                raise _ignored(self.url, "If-Match", "wrote over an object that had another ETag")
+            if not self._probe(lambda: objects.replace(name, second, found.etag)):
+                now = self._probe(lambda: objects.read(name))
+                if now is None or now.body != second:
+                    raise _ignored(self.url, "If-Match", "did not know an ETag of its own again")
+        finally:
+            self._probe(lambda: objects.remove(name, None))
+
+    def _deletes_conditionally(self) -> bool:
+        """Whether the endpoint honours the condition of DeleteObject; some honour those of PutObject only."""
+        name = f"{_PROBES}{uuid.uuid4().hex}"
+        self._probe(lambda: self._objects.create(name, b"{}"))
+        try:
+            return not self._probe(lambda: self._objects.remove(name, _WRONG_ETAG))
+        except StoreRefused:
+            return False
+        finally:
+            self._probe(lambda: self._objects.remove(name, None))
 
     def _read(self, key: str) -> Stored | None:
         found = self._objects.read(_name(key))
         if found is None or not found.body:
             self._etags.pop(key, None)
             return None
-        stored = self._stored(key, found)
+        try:
+            body = found.body.decode()
+            stored = Stored(body, json.loads(body)["nonce"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConnectException(
+                f"store {self.url}: the object under {key} was not written by sinksdk; remove it, or "
+                f"restore the store from a backup"
+            ) from error
         self._etags[key] = stored.version, found.etag
         return stored
 
@@ -101,16 +143,6 @@ class S3Store(Store):
         if known is not None and self._objects.etag(_name(key)) == known[1]:
             return known[0]
         return super()._version(key)
-
-    def _stored(self, key: str, found: Found) -> Stored:
-        try:
-            body = found.body.decode()
-            return Stored(body, json.loads(body)["nonce"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConnectException(
-                f"store {self.url}: the object under {key} was not written by sinksdk; remove it, or "
-                f"restore the store from a backup"
-            ) from error
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
         body = stored.body.encode()
@@ -143,7 +175,7 @@ class S3Store(Store):
         if etag is None:
             return False
         if self._deletes is None:
-            self._deletes = _deletes_conditionally(self._objects, self._probe)
+            self._deletes = self._deletes_conditionally()
         if self._deletes:
             is_done = self._objects.remove(_name(key), etag)
         else:
@@ -168,59 +200,18 @@ class S3Store(Store):
 
 
 def _name(key: str) -> str:
-    """A key as an object's name; encoded as in a URL, since not every S3 takes every character."""
-    return "/".join(_segment(segment) for segment in key.split("/"))
+    """A key as an object's name; encoded as in a URL, since not every S3 takes every character.
 
-
-def _segment(text: str) -> str:
-    """Encodes segments of dots only: some endpoints treat "." and ".." as path steps."""
-    return text.replace(".", "%2E") if text and not text.strip(".") else quote(text, safe="")
-
-
-def _check_conditional_writes(objects: Objects, ask: _Ask, url: str) -> None:
-    """Test every condition of PutObject, on a probe object.
-
-    Some endpoints respond with 501 to a conditional request, others ignore the condition and write: then two
-    drivers could own one connector.
-
-    Raises:
-        ConfigException: the endpoint does not honour one of them.
-        StoreRefused: it refuses for another reason.
+    Segments of dots only are encoded: some endpoints treat "." and ".." as path steps.
     """
-    name, first, second = f"{_PROBES}{uuid.uuid4().hex}", b'{"probe": 1}', b'{"probe": 2}'
-    try:
-        # A condition that fails unexpectedly may be due to our own earlier attempt whose response was lost:
-        # compare the object.
-        ask(lambda: objects.create(name, first))
-        found = ask(lambda: objects.read(name))
-        if found is None:
-            raise _ignored(url, "If-None-Match", "did not create an object that was not there")
-        if ask(lambda: objects.create(name, second)):
-            raise _ignored(url, "If-None-Match", "wrote over an object that was to be created")
-        if ask(lambda: objects.replace(name, second, _WRONG_ETAG)):
-            raise _ignored(url, "If-Match", "wrote over an object that had another ETag")
-        if not ask(lambda: objects.replace(name, second, found.etag)):
-            now = ask(lambda: objects.read(name))
-            if now is None or now.body != second:
-                raise _ignored(url, "If-Match", "did not know an ETag of its own again")
-    finally:
-        ask(lambda: objects.remove(name, None))
-
-
-def _deletes_conditionally(objects: Objects, ask: _Ask) -> bool:
-    """Whether the endpoint honours the condition of DeleteObject; some honour those of PutObject only."""
-    name = f"{_PROBES}{uuid.uuid4().hex}"
-    ask(lambda: objects.create(name, b"{}"))
-    try:
-        return not ask(lambda: objects.remove(name, _WRONG_ETAG))
-    except StoreRefused:
-        return False
-    finally:
-        ask(lambda: objects.remove(name, None))
+    return "/".join(
+        segment.replace(".", "%2E") if segment and not segment.strip(".") else quote(segment, safe="")
+        for segment in key.split("/")
+    )
 
 
 def _ignored(url: str, header: str, what: str) -> ConfigException:
     return ConfigException(
         f"store {url}: this endpoint does not honour {header}: it {what}. Without that, two drivers could "
-        f"own one connector; {_OTHERWISE}"
+        f"own one connector; use an S3 that has conditional writes, or a store in PostgreSQL"
     )

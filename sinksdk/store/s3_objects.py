@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from botocore import exceptions as boto
 
@@ -24,10 +24,7 @@ _READ_TIMEOUT: Final = 5  # seconds
 MOST_CONNECTIONS: Final = 20
 """Of one process."""
 
-# Codes decide, not HTTP statuses; the status counts only for codes that are not listed here.
 CONDITION_FAILED: Final = frozenset({"PreconditionFailed", "412"})
-"""botocore uses the HTTP status as code if a response has no body."""
-
 MISSING: Final = frozenset({"NoSuchKey", "404"})
 
 _PASSING: Final = frozenset(
@@ -106,13 +103,6 @@ class Found(NamedTuple):
     etag: str
 
 
-class _Object(TypedDict):
-    Bucket: str
-    Key: str
-    Body: bytes
-    ContentType: str
-
-
 class Objects:
     """Requests on objects by their names below the prefix. Each is made once, without retries.
 
@@ -120,14 +110,15 @@ class Objects:
     """
 
     def __init__(self, address: S3Address) -> None:
-        self._address = address
+        self._bucket = address.bucket
+        self._server = replace(address, bucket="", prefix="")
         self._prefix = f"{address.prefix}/" if address.prefix else ""
 
     def read(self, name: str) -> Found | None:
         """An object; None if there is none."""
 
         def request(s3: S3Client) -> Found:
-            answer = s3.get_object(Bucket=self._address.bucket, Key=self._prefix + name)
+            answer = s3.get_object(Bucket=self._bucket, Key=self._prefix + name)
             with answer["Body"] as body:
                 return Found(body.read(), answer["ETag"])
 
@@ -135,34 +126,37 @@ class Objects:
 
     def etag(self, name: str) -> str | None:
         """An object's ETag; None if there is none."""
-
-        def request(s3: S3Client) -> str:
-            return s3.head_object(Bucket=self._address.bucket, Key=self._prefix + name)["ETag"]
-
-        return self._ask("HeadObject", name, request, MISSING)
+        key = self._prefix + name
+        return self._ask(
+            "HeadObject", name, lambda s3: s3.head_object(Bucket=self._bucket, Key=key)["ETag"], MISSING
+        )
 
     def create(self, name: str, body: bytes) -> str | None:
         """Write an object if there is none: its ETag; None if there is one."""
-
-        def request(s3: S3Client) -> str:
-            return s3.put_object(**self._object(name, body), IfNoneMatch="*")["ETag"]
-
-        return self._ask("PutObject", name, request, CONDITION_FAILED)
+        return self._put(name, body, CONDITION_FAILED, IfNoneMatch="*")
 
     def replace(self, name: str, body: bytes, etag: str) -> str | None:
         """Replace an object if it still has this ETag: its new ETag; None if it has no or another one."""
+        return self._put(name, body, CONDITION_FAILED | MISSING, IfMatch=etag)
 
+    def _put(self, name: str, body: bytes, means_no: frozenset[str], **condition: Any) -> str | None:
         def request(s3: S3Client) -> str:
-            return s3.put_object(**self._object(name, body), IfMatch=etag)["ETag"]
+            return s3.put_object(
+                Bucket=self._bucket,
+                Key=self._prefix + name,
+                Body=body,
+                ContentType="application/json",
+                **condition,
+            )["ETag"]
 
-        return self._ask("PutObject", name, request, CONDITION_FAILED | MISSING)
+        return self._ask("PutObject", name, request, means_no)
 
     def remove(self, name: str, etag: str | None) -> bool:
         """Delete an object if it still has this ETag (None: any)."""
 
         def request(s3: S3Client) -> bool:
-            delete = partial(s3.delete_object, Bucket=self._address.bucket, Key=self._prefix + name)
-            delete() if etag is None else delete(IfMatch=etag)
+            condition: Any = {} if etag is None else {"IfMatch": etag}
+            s3.delete_object(Bucket=self._bucket, Key=self._prefix + name, **condition)
             return True
 
         return bool(self._ask("DeleteObject", name, request, CONDITION_FAILED | MISSING))
@@ -171,37 +165,33 @@ class Objects:
         """The sizes of the objects whose names begin with a prefix, by name."""
 
         def request(s3: S3Client) -> dict[str, int]:
-            pages = s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self._address.bucket, Prefix=self._prefix + prefix
-            )
+            listing = s3.get_paginator("list_objects_v2")
+            pages = listing.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
             found = (item for page in pages for item in page.get("Contents", ()))
             return {item["Key"].removeprefix(self._prefix): item["Size"] for item in found}
 
         return self._ask("ListObjectsV2", prefix, request, frozenset()) or {}
 
-    def _object(self, name: str, body: bytes) -> _Object:
-        return {
-            "Bucket": self._address.bucket,
-            "Key": self._prefix + name,
-            "Body": body,
-            "ContentType": "application/json",
-        }
-
     def _ask(
         self, operation: str, name: str, request: Callable[[S3Client], T], means_no: frozenset[str]
     ) -> T | None:
         """Make a request. None if S3 responds with an error code for a failed condition."""
-        where = f"s3://{self._address.bucket}/{self._prefix}{name}"
+        what = f"{operation} of s3://{self._bucket}/{self._prefix}{name}"
         try:
-            return request(_client(replace(self._address, bucket="", prefix=""), os.getpid()))
+            return request(_client(self._server, os.getpid()))
         except boto.ClientError as failure:
-            if code_of(failure) in means_no:
+            # botocore uses the HTTP status as code if a response has no body.
+            error = failure.response.get("Error", {})
+            code = str(error.get("Code", ""))
+            if code in means_no:
                 return None
-            raise answered(failure, operation, where) from failure
+            if _passes(code, failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")):
+                raise Lost(f"{what}: {code}") from failure
+            raise _refused(what, code, error.get("Message", "")) from failure
         except NO_ANSWER as failure:
-            raise Lost(f"{operation} of {where}: {failure}") from failure
+            raise Lost(f"{what}: {failure}") from failure
         except (boto.BotoCoreError, ValueError) as failure:  # no credentials, an impossible name
-            raise refused(type(failure).__name__, str(failure), operation, where) from failure
+            raise _refused(what, type(failure).__name__, str(failure)) from failure
 
 
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
@@ -232,27 +222,15 @@ def _client(address: S3Address, _process: int) -> S3Client:
     )
 
 
-def code_of(failure: boto.ClientError) -> str:
-    """S3's error code; the HTTP status if the response had none."""
-    return str(failure.response.get("Error", {}).get("Code", ""))
-
-
-def answered(failure: boto.ClientError, operation: str, where: str) -> Lost | StoreRefused:
-    """The exception for an error response that is not a failed condition."""
-    code = code_of(failure)
-    status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    if code in _PASSING or (code not in _ADVICE and _passes(code, status)):
-        return Lost(f"{operation} of {where}: {code}")
-    return refused(code, failure.response.get("Error", {}).get("Message", ""), operation, where)
-
-
-def refused(code: str, detail: str, operation: str, where: str) -> StoreRefused:
+def _refused(what: str, code: str, detail: str) -> StoreRefused:
     """The exception for a request that no retry can help, with what to do."""
     words = f" ({detail.rstrip('.')})" if detail and detail != code else ""
-    advice = _ADVICE.get(code, _UNKNOWN)
-    return StoreRefused(f"S3 {operation} of {where} failed with {code}{words}: {advice}")
+    return StoreRefused(f"S3 {what} failed with {code}{words}: {_ADVICE.get(code, _UNKNOWN)}")
 
 
 def _passes(code: str, status: int | None) -> bool:
+    """Codes decide; the HTTP status counts only for those that are not listed above."""
+    if code in _PASSING or code in _ADVICE:
+        return code in _PASSING
     number = int(code) if code.isdecimal() else status
     return number is not None and (number >= _FIRST_SERVER_ERROR or number in _PASSING_STATUS)

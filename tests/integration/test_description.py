@@ -38,7 +38,7 @@ class Emptied(MemoryStore):
 
     def begin_anew(self) -> None:
         for key in self.list(""):
-            row = self.stored(key)
+            row = self._read(key)
             if row is not None and key.startswith("connectors/"):
                 self.delete(key, row.version)
         Herder(self).create("archive", CONFIG, "STOPPED")

@@ -552,7 +552,7 @@ def test_a_store_without_connectors(browser: Browser) -> None:
     """Says so, and how to begin."""
     with serving() as site:
         for key in list(site.store.list("connectors/")):
-            found = site.store.stored(key)
+            found = site.store._read(key)
             assert found is not None
             site.store.delete(key, found.version)
         page = browser.new_page()
@@ -567,7 +567,7 @@ def test_a_connector_comes_and_goes_by_itself(visit: Visit, site: Site) -> None:
     fill(site.store, Scene("newcomer-archive"), time.time() + ALIVE)
     expect(link).to_be_visible(timeout=NEXT_QUESTION)
     for key in site.store.list("connectors/newcomer"):
-        found = site.store.stored(key)
+        found = site.store._read(key)
         assert found is not None
         site.store.delete(key, found.version)
     expect(link).not_to_be_attached(timeout=NEXT_QUESTION)

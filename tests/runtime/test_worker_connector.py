@@ -302,7 +302,7 @@ def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scen
     """D7: the old process finds another incarnation under its name; it ends, and stops what it ran with False."""
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
-        row = scene.store.stored("connectors/c/config")
+        row = scene.store._read("connectors/c/config")
         assert row is not None
         scene.store.delete("connectors/c/config", row.version)
         scene.herder.create("c", RAW)

@@ -136,7 +136,7 @@ def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, s
     listed = store.list("connectors/")
     store.snapshot = lambda prefix: store  # type: ignore[method-assign]  # what it has at each look
     for key in store.list(connector_prefix("going")):
-        found = store.stored(key)
+        found = store._read(key)
         assert found is not None
         store.delete(key, found.version)
     store.list = lambda prefix: listed  # type: ignore[method-assign]  # what there was before

@@ -160,9 +160,9 @@ def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_ha
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
-    assert json.loads(store.stored(task_key("c", 0)).body)["format"] == 1
+    assert json.loads(store._read(task_key("c", 0)).body)["format"] == 1
     ledger.commit({p: OffsetAndMetadata(3) for p in ends})
-    assert json.loads(store.stored(task_key("c", 0)).body)["format"] == 2
+    assert json.loads(store._read(task_key("c", 0)).body)["format"] == 2
 
 
 def test_a_segment_that_is_lost_is_an_error() -> None:
