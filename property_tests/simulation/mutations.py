@@ -20,13 +20,13 @@ from sinksdk.runtime import session
 from sinksdk.runtime.handover import Handover
 from sinksdk.runtime.session import DriverSession
 from sinksdk.spark import attempts
-from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, generations, ledger, merge, table
+from sinksdk.store import Store, TakenOver, generations, ledger, table
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import Ledger
+from sinksdk.store.ledger import Ledger, TaskLedger, current_plan, merge
 from sinksdk.store.records import (
     ConnectorRecord,
     Entry,

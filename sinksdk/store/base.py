@@ -90,26 +90,23 @@ class Store(ABC):
         pause: seconds before the first of these attempts; later ones wait longer.
     """
 
+    closing_poll = 0.5
+    """Default of ``closing.poll.ms`` in seconds: between a task's checks for a close request."""
+    most_entries = 32
+    """Number of commits in a task's record above which they are moved to segments."""
+    most_at_once = 1
+    """Number of concurrent requests; 1 where they would wait for each other."""
+
     def __init__(self, *, patience: float = 30.0, pause: float = 0.05) -> None:
         self._patience = patience
         self._pause = pause
         self._outage = Outage(log, lambda: f"store {self.url}", after=_TOLD_AFTER)
-        """Backends that can be opened again replace it by that of :func:`outage_of`."""
+        # Backends that can be opened again replace it by that of outage_of.
 
     @property
     @abstractmethod
     def url(self) -> str:
         """Its URL, as :func:`sinksdk.store.open_store` takes it. Without secrets."""
-
-    @property
-    def is_local_file(self) -> bool:
-        """Whether only processes of this machine can reach it."""
-        return False
-
-    @property
-    def closing_poll(self) -> float:
-        """Default of ``closing.poll.ms`` in seconds: between a task's checks for a close request."""
-        return 0.5
 
     def get(self, key: str) -> Versioned | None:
         """The value of a key, None where there is none.
@@ -195,16 +192,6 @@ class Store(ABC):
         A store that has no such request returns itself. Raises StoreUnavailable.
         """
         return self
-
-    @property
-    def most_entries(self) -> int:
-        """Number of commits in a task's record above which they are moved to segments."""
-        return 32
-
-    @property
-    def most_at_once(self) -> int:
-        """Number of concurrent requests; 1 where they would wait for each other."""
-        return 1
 
     def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
         """Make a request for each item, up to :attr:`most_at_once` concurrently, each in a thread.

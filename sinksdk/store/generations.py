@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import Conflict, Store, ask_to_close, merge, table
+from sinksdk.store import Conflict, Store, ask_to_close, table
 from sinksdk.store.keys import (
     config_key,
     connector_prefix,
@@ -23,7 +23,7 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import missing_dropped, missing_segment, says_news, whole, with_dropped
+from sinksdk.store.ledger import merge, missing_dropped, missing_segment, says_news, whole, with_dropped
 from sinksdk.store.records import (
     Closing,
     Dropped,

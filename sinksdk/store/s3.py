@@ -37,6 +37,10 @@ class S3Store(Store):
         StoreUnavailable: no response.
     """
 
+    closing_poll = 5.0  # a check is two requests, which cost money
+    most_entries = 256  # a request costs more than its bytes
+    most_at_once = MOST_CONNECTIONS  # a request mostly waits
+
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0, pause: float = 0.1) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience, pause=pause)
         self._address = S3Address.parse(url)
@@ -54,21 +58,6 @@ class S3Store(Store):
     def url(self) -> str:
         """The URL, secrets masked."""
         return str(self._address)
-
-    @property
-    def closing_poll(self) -> float:
-        """A check is two requests, which cost money."""
-        return 5.0
-
-    @property
-    def most_entries(self) -> int:
-        """A request costs more than its bytes."""
-        return 256
-
-    @property
-    def most_at_once(self) -> int:
-        """A request mostly waits."""
-        return MOST_CONNECTIONS
 
     def _open(self, *, create: bool) -> None:
         if create:

@@ -62,13 +62,8 @@ class OwnRow(Generic[V]):
         self._model = model
         self._version: str | None = None
 
-    def look(self) -> V | None:
-        """The stored value. Raises as :func:`read`."""
-        row = read(self._store, self._key, self._model)
-        return row.value if row else None
-
     def read(self) -> V | None:
-        """As :meth:`look`; :meth:`replace` then replaces this value."""
+        """The stored value, which :meth:`replace` then replaces. Raises as :func:`read`."""
         row = read(self._store, self._key, self._model)
         self._version = row.version if row else None
         return row.value if row else None

@@ -9,8 +9,9 @@ import pytest
 from sinksdk import ClosingReason
 from sinksdk.control import registry
 from sinksdk.control.requests import ClosingSignal, PendingRequests
-from sinksdk.store import MemoryStore, StoreRefused
+from sinksdk.store import StoreRefused
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 
 class Refusing(MemoryStore):

@@ -21,10 +21,11 @@ from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials
-from sinksdk.store import MemoryStore, Store
+from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import history_key
 from sinksdk.store.reports import Bucket
+from tests.memory_store import MemoryStore
 from tests.needs import missing
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 

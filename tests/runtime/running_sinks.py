@@ -23,11 +23,12 @@ from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment, Threads
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, Store, take_over
+from sinksdk.store import Store, take_over
 from sinksdk.store.records import (
     GenerationPlan,
     PlannedRange,
 )
+from tests.memory_store import MemoryStore
 
 INLINE = Threads(InlineExecutor, lambda run: run(), InlineSync)
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,8 +14,9 @@ from sinksdk.control import registry
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.store import MemoryStore, Store
+from sinksdk.store import Store
 from sinksdk.testing.faults import ManualClock
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0

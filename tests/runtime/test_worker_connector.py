@@ -32,10 +32,11 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
+from sinksdk.store import StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import status_key, task_count_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
+from tests.memory_store import MemoryStore
 from tests.runtime import running_sinks
 from tests.runtime.running_sinks import P0, Finished, InProcess, Source, Task
 

@@ -9,10 +9,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
-from sinksdk.store import MemoryStore
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import connector_prefix, history_key
 from sinksdk.store.reports import Bucket
+from tests.memory_store import MemoryStore
 from tests.server.filled_store import TRACE, Scene, failure, fill
 
 MINUTE = 60

@@ -9,15 +9,7 @@ from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndM
 from sinksdk.control.registry import register
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.watches import ClosingWatch
-from sinksdk.store import (
-    MemoryStore,
-    StoreUnavailable,
-    TaskLedger,
-    asked_to_close,
-    read_commits,
-    table,
-    take_over,
-)
+from sinksdk.store import StoreUnavailable, asked_to_close, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
@@ -27,6 +19,7 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import (
     Closing,
     PlannedRange,
@@ -35,6 +28,7 @@ from sinksdk.store.records import (
     TaskRecord,
 )
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import MemoryStore, Store, TaskLedger, read_commits, table, take_over
+from sinksdk.store import Store, read_commits, table, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix, task_key
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import PlannedRange, TaskPlan, TaskRecord
+from tests.memory_store import MemoryStore
 from tests.store.backends import BACKENDS, LossyStore
 
 
