@@ -9,7 +9,6 @@ nonce; if the condition fails then, it compares the nonce with that of the store
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import logging
 import random
@@ -210,8 +209,8 @@ class Store(ABC):
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
         """Repeat a request until it has a response, with growing pauses, for at most ``patience``."""
-        begun = time.monotonic()
-        for attempt in itertools.count():
+        begun, attempt = time.monotonic(), 0
+        while True:
             try:
                 answer = request()
             except Lost as error:
@@ -229,10 +228,10 @@ class Store(ABC):
                     message = f"store {self.url}: {what} got no answer for {self._patience:g} s: {error}"
                     raise StoreUnavailable(message) from error
                 time.sleep(pause)
+                attempt += 1
             else:
                 self._outage.worked()
                 return answer
-        raise AssertionError  # the loop returns or raises
 
     @abstractmethod
     def _read(self, key: str) -> Stored | None:

@@ -292,10 +292,9 @@ class Generations:
     def _prune_dropped(self, now: _Apart | None) -> None:
         """Remove the previous plan's dropped commits, once no plan names them."""
         before, self._apart = self._apart, now
-        if before is None or (now is not None and now.generation == before.generation):
-            return
-        key = dropped_key(self._connector, before.generation)
-        self._remove(key, self._store.version(key))
+        if before is not None and before != now:
+            key = dropped_key(self._connector, before.generation)
+            self._remove(key, self._store.version(key))
 
     def ask_to_close(self, closing: Closing) -> None:
         """Request that the running generation's tasks close; a second request changes nothing.

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -76,8 +76,7 @@ class Glances:
         self._clock = clock
         self._reading = threading.Lock()
         self._asked: dict[str, float] = {}
-        self._known: Mapping[str, str] = {}
-        self._covers: frozenset[str] = frozenset()
+        self._known: Mapping[str, str | None] = {}
         self._read_at = -AGE
 
     def version(self, key: str) -> str | None:
@@ -88,12 +87,11 @@ class Glances:
             return self._read([key]).get(key)
         try:
             self._asked[key] = now
-            if now - self._read_at >= AGE or key not in self._covers:
+            if now - self._read_at >= AGE or key not in self._known:
                 self._asked = {k: at for k, at in self._asked.items() if now - at < _FORGOTTEN}
-                keys = frozenset(self._asked)
-                self._known, self._covers = self._read(keys), keys
+                self._known = {**dict.fromkeys(self._asked), **self._read(self._asked.keys())}
                 self._read_at = now
-            return self._known.get(key)
+            return self._known[key]
         finally:
             self._reading.release()
 
@@ -179,19 +177,17 @@ class SqlStore(Store):
         return self._glances.version(key)
 
     def _read(self, key: str) -> Stored | None:
-        row = self._transact(lambda connection: connection.execute(_READ, {"of_key": key}).one_or_none())
-        return None if row is None else Stored(row.value, row.version)
+        found = self._rows(_READ, {"of_key": key})
+        return Stored(found[0].value, found[0].version) if found else None
 
     def _version(self, key: str) -> str | None:
-        return self._transact(lambda c: c.execute(_READ_VERSION, {"of_key": key}).scalar_one_or_none())
+        found = self._rows(_READ_VERSION, {"of_key": key})
+        return found[0].version if found else None
 
     def _versions(self, keys: Collection[str]) -> dict[str, str]:
         named = {"of_keys": sorted(keys)}
-        rows = self._ask(
-            lambda: self._transact(lambda connection: connection.execute(_READ_VERSIONS, named).all()),
-            "looking at what has changed",
-        )
-        return {found[0]: found[1] for found in rows}
+        rows = self._ask(lambda: self._rows(_READ_VERSIONS, named), "looking at what has changed")
+        return {row.key: row.version for row in rows}
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
         if if_version is None:
@@ -215,9 +211,11 @@ class SqlStore(Store):
         return [row.key for row in self._below(prefix, _records.c.key)]
 
     def _below(self, prefix: str, what: sa.Table | sa.Column[str]) -> list[sa.Row[Any]]:
-        query = sa.select(what).where(_records.c.key.startswith(prefix, autoescape=True))
-        rows = self._transact(lambda connection: connection.execute(query).all())
+        rows = self._rows(sa.select(what).where(_records.c.key.startswith(prefix, autoescape=True)))
         return [row for row in rows if row.key.startswith(prefix)]  # SQLite's LIKE takes A for a
+
+    def _rows(self, query: sa.Select[Any], values: Mapping[str, Any] | None = None) -> Sequence[sa.Row[Any]]:
+        return self._transact(lambda connection: connection.execute(query, values).all())
 
     def _find_table(self) -> None:
         if not self._transact(_has_table):
