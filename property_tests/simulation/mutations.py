@@ -220,7 +220,7 @@ def tokens_not_noted(patch: Patch) -> None:
 
 def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:
     """Tokens of a commit are published by the task that made it, by nobody else."""
-    patch.setattr(Claim, "unsettled", lambda self, partition: False)
+    patch.setattr(Claim, "all_unsettled", lambda self: set())
     patch.setattr(WorkerSinkTask, "open", open_without_publishing(WorkerSinkTask.open))
 
 

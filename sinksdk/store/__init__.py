@@ -105,7 +105,7 @@ def _resolved(text: str) -> str:
 
 
 def _opened(url: str, *, create: bool) -> Store:
-    """Opens a store, and loads only its backend's libraries."""
+    """Loads only the backend's libraries."""
     if not url.startswith(S3_SCHEME):
         from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - as the docstring says
 

@@ -225,18 +225,15 @@ class SqlStore(Store):
             )
 
     def _make_table(self) -> None:
-        if not self._transact(_has_table):
-            self._create_table()
-        self._remove("", "")  # removes nothing; refused where writing is
-
-    def _create_table(self) -> None:
         create = sa.schema.CreateTable(_records, if_not_exists=True)
         try:
-            self._transact(lambda connection: connection.execute(create))
+            if not self._transact(_has_table):
+                self._transact(lambda connection: connection.execute(create))
         except (IntegrityError, StoreRefused):
             # PostgreSQL's own IF NOT EXISTS fails when another session creates it at the same time.
             if not self._transact(_has_table):
                 raise
+        self._remove("", "")  # removes nothing; refused where writing is
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         """Run one statement in its own transaction."""

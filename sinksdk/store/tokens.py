@@ -113,10 +113,13 @@ class Tokens:
                 f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
                 f"not published: {', '.join(token.id for token in waiting)}"
             )
+        self._refuse_unknown(partition, offset)
+        return replace(self, _kept=_with(self._kept, partition, offset.tokens, TokenState.COMMITTED))
+
+    def _refuse_unknown(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         prepared = self._ids(partition, TokenState.PREPARED)
         unknown = [token.id for token in offset.tokens if token.id not in prepared]
         _refuse(partition, "commit", unknown, "was not noted by this attempt")
-        return replace(self, _kept=_with(self._kept, partition, offset.tokens, TokenState.COMMITTED))
 
     def publish(self, partition: TopicPartition) -> Tokens:
         """All tokens of the partition's last commit are published."""
@@ -169,8 +172,6 @@ def stale_after(
     """A generation's stale tokens: prepared in it or before, neither committed nor discarded.
 
     Args:
-        planned: what its plan lists as stale.
-        records: what its tasks have written.
         commits: the last commit of each partition.
     """
     stale = by_partition(planned)
